@@ -1,0 +1,53 @@
+"""What the engine and the models ask of a key-value cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+
+class KVCache(Protocol):
+    """Keys and values of every sequence, one row a token, with roll-back.
+
+    A sequence owns a *slot*; its rows are numbered from 0 and ``length(slot)`` of them are valid.
+    A run appends rows (``extend``), the model fills them layer by layer (``write``) and attends over them
+    (``read``); afterwards the rows of refused drafts are dropped (``truncate_to``, ``keep_path``).
+    """
+
+    def allocate(self) -> int:
+        """Take a free slot of length 0. Raises CapacityError if there is none."""
+        ...
+
+    def free(self, slot: int) -> None: ...
+
+    def length(self, slot: int) -> int: ...
+
+    def extend(self, slot: int, count: int) -> None:
+        """Make room for ``count`` more rows. Raises CapacityError beyond ``max_seq_len``."""
+        ...
+
+    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+        """Store k, v: [count, kv_heads, head_dim] as rows ``start`` and following of ``slot``."""
+        ...
+
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [rows, kv_heads, head_dim] from row 0; rows past the length are finite filler."""
+        ...
+
+    def truncate_to(self, slot: int, length: int) -> None:
+        """Roll back: keep the first ``length`` rows."""
+        ...
+
+    def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
+        """Move rows ``base + path[i]`` to ``base + i``, then drop all rows after them."""
+        ...
+
+    def free_tokens(self) -> int:
+        """Rows that can still be taken by new and running sequences."""
+        ...
+
+    def check(self) -> None:
+        """Conservation: free + used == total, else an error with all three numbers."""
+        ...

@@ -1,0 +1,176 @@
+"""What a caller can ask for: the only home of defaults.
+
+Every class here is frozen and validates itself on construction, so that bad input is refused before
+anything is loaded, allocated or queued.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outrider.errors import ConfigError, InvalidRequestError
+
+VerifierName = Literal["matching", "rejection"]
+DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
+
+VERIFIERS: tuple[str, ...] = ("matching", "rejection")
+DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
+
+
+def _require(ok: bool, param: str, value: object, remedy: str) -> None:
+    if not ok:
+        raise InvalidRequestError(f"{param}={value!r} is not valid: {remedy}", param=param)
+
+
+def _is_finite(x: object) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def _is_int(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _as_ids(param: str, ids: Iterable[int] | None) -> tuple[int, ...]:
+    values = tuple(ids or ())
+    for i in values:
+        _require(_is_int(i) and i >= 0, param, i, "token ids are integers of at least 0")
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How one request's tokens are chosen, and when it stops.
+
+    The options act on the logits in this order: repetition, presence and frequency penalties, logit bias,
+    allowed and banned tokens, minimum length, temperature, top-k, top-p, min-p
+    (``outrider.core.distribution``). ``temperature=0`` is greedy: all probability on the largest logit.
+    """
+
+    max_tokens: int = 256
+    """Tokens to generate at most, at least 1."""
+    min_tokens: int = 0
+    """No end-of-text or stop token before this many tokens."""
+    temperature: float = 0.0
+    top_k: int = 0
+    """Keep the k most likely tokens (ties with the k-th are kept); 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of most likely tokens with at least this probability (ties are kept)."""
+    min_p: float = 0.0
+    """Keep tokens at least this many times as likely as the most likely one."""
+    repetition_penalty: float = 1.0
+    """Divide positive and multiply negative logits of tokens in prompt or output (CTRL, Keskar et al. 2019)."""
+    presence_penalty: float = 0.0
+    """Subtract once from the logit of every token in the output so far."""
+    frequency_penalty: float = 0.0
+    """Subtract for every occurrence in the output so far."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Token id to a number added to its logit."""
+    allowed_token_ids: Iterable[int] | None = None
+    """If given, only these tokens (and end-of-text, if listed) can appear."""
+    banned_token_ids: Iterable[int] = ()
+    seed: int | None = None
+    """Any integer; the same request with the same seed gives the same tokens. None: drawn, and reported."""
+    stop: str | Iterable[str] = ()
+    """Strings that end the output; the text is cut just before them."""
+    stop_token_ids: Iterable[int] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """Report log-probabilities of each token and this many alternatives (0 to 20), before any option acts."""
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__  # a frozen dataclass normalises its fields once, here
+        _require(_is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, "use at least 1")
+        _require(_is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, "use at least 0")
+        _require(
+            self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, f"use at most max_tokens={self.max_tokens}"
+        )
+        _require(
+            _is_finite(self.temperature) and self.temperature >= 0,
+            "temperature",
+            self.temperature,
+            "use 0 (greedy) or a positive finite number",
+        )
+        _require(_is_int(self.top_k) and self.top_k >= -1, "top_k", self.top_k, "use 0 (off) or at least 1")
+        put(self, "top_k", max(self.top_k, 0))
+        _require(_is_finite(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "use a number in (0, 1]")
+        _require(_is_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "use a number in [0, 1]")
+        _require(
+            _is_finite(self.repetition_penalty) and self.repetition_penalty > 0,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "use a positive number; 1 is off",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _require(_is_finite(value) and -100 <= value <= 100, name, value, "use a number between -100 and 100")
+        bias = dict(self.logit_bias)
+        for token, value in bias.items():
+            _require(_is_int(token) and token >= 0, "logit_bias", token, "keys are token ids")
+            _require(_is_finite(value), "logit_bias", value, "values are finite numbers")
+        put(self, "logit_bias", bias)
+        if self.allowed_token_ids is not None:
+            put(self, "allowed_token_ids", _as_ids("allowed_token_ids", self.allowed_token_ids))
+            _require(bool(self.allowed_token_ids), "allowed_token_ids", (), "allow at least one token, or leave it out")
+        put(self, "banned_token_ids", _as_ids("banned_token_ids", self.banned_token_ids))
+        put(self, "stop_token_ids", _as_ids("stop_token_ids", self.stop_token_ids))
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        for s in stop:
+            _require(isinstance(s, str) and s != "", "stop", s, "stop strings are not empty")
+        put(self, "stop", stop)
+        if self.seed is not None:
+            _require(_is_int(self.seed), "seed", self.seed, "use an integer")
+        if self.logprobs is not None:
+            _require(_is_int(self.logprobs) and 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "use 0 to 20")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationParams:
+    """How drafts are made and checked.
+
+    Shared by the engine (its defaults) and a request (its own choice). ``draft`` names a draft source:
+    ``none``, ``ngram``, ``lookup`` or ``model``.
+    """
+
+    draft: str = "none"
+    spec_length: int = 5
+    """K: draft tokens proposed per step at most."""
+    verifier: VerifierName = "matching"
+    draft_temperature: float | None = None
+    """Sampling temperature of a draft model; None follows the request."""
+    ngram_counts_as_q: bool = False
+    """Draw n-gram drafts from their counts (as q) instead of taking the most frequent continuation."""
+
+    def __post_init__(self) -> None:
+        if not _is_int(self.spec_length) or self.spec_length < 1:
+            raise ConfigError(f"spec_length={self.spec_length!r} is not valid: use at least 1, or draft='none'")
+        if self.verifier not in VERIFIERS:
+            raise ConfigError(f"verifier={self.verifier!r} is unknown: use one of {', '.join(VERIFIERS)}")
+        if self.draft_temperature is not None and not (
+            _is_finite(self.draft_temperature) and self.draft_temperature >= 0
+        ):
+            raise ConfigError(f"draft_temperature={self.draft_temperature!r} is not valid: use 0 or a positive number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a model is loaded and run."""
+
+    dtype: DTypeName = "auto"
+    """``auto`` is bfloat16 where the machine computes in it, else float32; ``int8`` quantises linear weights."""
+    device: str = "auto"
+    max_seq_len: int | None = None
+    """Positions per sequence; None is the model's own context length."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"dtype={self.dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+        if self.max_seq_len is not None and (not _is_int(self.max_seq_len) or self.max_seq_len < 2):
+            raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")

@@ -1,0 +1,58 @@
+"""A proposal and what became of it: ``Draft`` in, ``Verdict`` out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A tree of proposed tokens in topological order; a chain is a tree, and empty is plain decoding.
+
+    Tokens and parents are plain integers: verification walks them on the host, and the engine packs all
+    requests' drafts into one tensor anyway.
+
+        tokens  = (7, 8, 9)        root ── 7 ── 9      root is the last committed token, written -1
+        parents = (-1, -1, 0)          └── 8
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]  # parents[i] < i; -1 is a child of the last committed token
+    q: Tensor | None = None  # float32 [n, vocab], log-weights of the row each token was drawn from; None: one-hot
+    source: str = "none"  # which drafter proposed it, for statistics
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"draft of {len(self.tokens)} tokens has {len(self.parents)} parents")
+        for i, parent in enumerate(self.parents):
+            if not -1 <= parent < i:
+                raise ValueError(f"draft node {i} has parent {parent}; parents come before their children")
+        if self.q is not None and self.q.shape[0] != len(self.tokens):
+            raise ValueError(f"draft of {len(self.tokens)} tokens has {self.q.shape[0]} rows of q")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], *, q: Tensor | None = None, source: str = "none") -> Draft:
+        """A draft without branches: each token is the child of the one before."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q, source)
+
+    @property
+    def is_chain(self) -> bool:
+        return all(parent == i - 1 for i, parent in enumerate(self.parents))
+
+
+EMPTY = Draft((), ())
+"""No proposal: the step is plain decoding."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one step decided for one request."""
+
+    path: tuple[int, ...]  # accepted node indices, root to leaf
+    token: int  # the recovered token (a draft was refused) or the bonus token (the whole path was kept)

@@ -1,0 +1,57 @@
+"""Helpers on draft trees given by their parent links (see ``core.draft.Draft``).
+
+The running example, four nodes under the last committed token (-1):
+
+    parents = (-1, 0, 0, 1)        root ── 0 ── 1 ── 3
+                                           └── 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """Depth of each node, the root's children having depth 0: ``(-1, 0, 0, 1) -> [0, 1, 1, 2]``."""
+    out: list[int] = []
+    for parent in parents:
+        out.append(0 if parent < 0 else out[parent] + 1)
+    return out
+
+
+def children(parents: Sequence[int]) -> list[list[int]]:
+    """Children of the root, then of each node: ``(-1, 0, 0, 1) -> [[0], [1, 2], [3], [], []]``.
+
+    Entry ``1 + i`` belongs to node ``i``, as row ``1 + i`` of a scored step does.
+    """
+    out: list[list[int]] = [[] for _ in range(len(parents) + 1)]
+    for node, parent in enumerate(parents):
+        out[parent + 1].append(node)
+    return out
+
+
+def path_to(parents: Sequence[int], node: int) -> list[int]:
+    """Nodes from the root's child down to ``node``, itself included; ``-1`` gives the empty path."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
+
+
+def ancestor_mask(parents: Sequence[int]) -> Tensor:
+    """bool [n, n]: entry (i, j) is true where node ``j`` is ``i`` or one of its ancestors.
+
+        (-1, 0, 0, 1) ->  1 0 0 0
+                          1 1 0 0
+                          1 0 1 0
+                          1 1 0 1
+    """
+    mask = torch.eye(len(parents), dtype=torch.bool)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] |= mask[parent]
+    return mask
