@@ -45,10 +45,10 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
 def ancestor_mask(parents: Sequence[int]) -> Tensor:
     """bool [n, n]: entry (i, j) is true where node ``j`` is ``i`` or one of its ancestors.
 
-        (-1, 0, 0, 1) ->  1 0 0 0
-                          1 1 0 0
-                          1 0 1 0
-                          1 1 0 1
+    (-1, 0, 0, 1) ->  1 0 0 0
+                      1 1 0 0
+                      1 0 1 0
+                      1 1 0 1
     """
     mask = torch.eye(len(parents), dtype=torch.bool)
     for node, parent in enumerate(parents):

@@ -1,0 +1,175 @@
+"""From logits to the target distribution ``p``: every sampling option acts here and nowhere else.
+
+Rows are handled one by one, each in the same shape whatever else is in the call, so that a row's bits cannot
+depend on the other requests of a batch or the other nodes of a tree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from outrider.config import SamplingParams
+from outrider.core.adjust import changes_logits, penalise_, restrict_
+from outrider.core.draft import Draft
+from outrider.core.noise import Noise
+from outrider.core.tree import path_to
+from outrider.core.truncation import truncate_
+from outrider.errors import InvalidRequestError, NumericalError
+
+
+@dataclass(frozen=True)
+class Context:
+    """The tokens before a row's position; ``output`` includes the draft path that leads to the row."""
+
+    prompt: Sequence[int]
+    output: Sequence[int]
+
+
+def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
+    """Refuse token ids the model does not have. Called once, on admission.
+
+    Raises:
+        InvalidRequestError: an id in ``logit_bias``, ``allowed_token_ids``, ``banned_token_ids`` or
+            ``stop_token_ids`` is not below ``vocab_size``.
+    """
+    for name in ("logit_bias", "allowed_token_ids", "banned_token_ids", "stop_token_ids"):
+        for token in getattr(params, name) or ():
+            if token >= vocab_size:
+                raise InvalidRequestError(
+                    f"{name} names token {token}, but the model's vocabulary has {vocab_size} tokens: "
+                    f"use ids from 0 to {vocab_size - 1}",
+                    param=name,
+                )
+
+
+def log_weights(
+    logits: Tensor,
+    params: Sequence[SamplingParams],
+    contexts: Sequence[Context],
+    stop_ids: Sequence[int] = (),
+    vocab_size: int | None = None,
+) -> Tensor:
+    """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab].
+
+    The largest of each row is 0.0, excluded tokens are -inf, and greedy rows are one-hot at the first largest
+    logit. ``probs`` normalises. Options act in the order documented on ``SamplingParams``.
+
+    Args:
+        logits: any float type [rows, vocab]; -inf is an impossible token.
+        params: one per row.
+        contexts: one per row.
+        stop_ids: the model's end-of-text ids, which ``min_tokens`` excludes along with ``stop_token_ids``.
+        vocab_size: columns from here on are padding of the model's head and never drawn; None if there are none.
+
+    Raises:
+        NumericalError: a row holds NaN or +inf, or its options exclude every token.
+    """
+    out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
+    for i, (row_params, context) in enumerate(zip(params, contexts, strict=True)):
+        out[i] = _row(logits[i], row_params, context, stop_ids, vocab_size)
+    return out
+
+
+def probs(log_weights: Tensor) -> Tensor:
+    """Normalise log-weights: float [..., vocab] -> float64 [..., vocab]. NaN, +inf or all -inf gives a NaN row."""
+    return torch.softmax(log_weights.double(), dim=-1)
+
+
+class TargetRows:
+    """``p`` for one request in one step: row 0 at the last committed token, row ``1 + i`` after draft node ``i``.
+
+    Rows are worked out when asked for, as verification visits only those on one path.
+    """
+
+    def __init__(
+        self,
+        logits: Tensor,
+        params: SamplingParams,
+        context: Context,
+        draft: Draft,
+        stop_ids: Sequence[int] = (),
+        vocab_size: int | None = None,
+    ) -> None:
+        """``logits``: any float type [1 + len(draft), vocab]; ``context``: the request's, before any draft token."""
+        self._logits = logits
+        self._params = params
+        self._context = context
+        self._draft = draft
+        self._stop_ids = stop_ids
+        self._vocab_size = vocab_size
+        self._rows: dict[int, Tensor] = {}
+
+    def log_weights(self, row: int) -> Tensor:
+        """Log-weights after all sampling options: float32 [vocab], see ``log_weights``; do not modify."""
+        if row not in self._rows:
+            path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
+            context = Context(self._context.prompt, [*self._context.output, *path])
+            self._rows[row] = _row(self._logits[row], self._params, context, self._stop_ids, self._vocab_size)
+        return self._rows[row]
+
+    def probs(self, row: int) -> Tensor:
+        """Probabilities after all sampling options: float64 [vocab]."""
+        return probs(self.log_weights(row))
+
+    def draw(self, row: int, noise: Noise, position: int) -> int:
+        """The target's own token at ``position`` if the row's path is what came before it."""
+        if not self._params.greedy:
+            return noise.draw(self.log_weights(row), position)
+        if changes_logits(self._params, len(self._context.output)):
+            return int(self.log_weights(row).argmax())  # one-hot: noise cannot matter
+        token, best = self._greedy[row]
+        _check_best(best, self._params)
+        return token
+
+    def logprobs(self, row: int) -> Tensor:
+        """Log-probabilities before any sampling option, for reporting: float32 [vocab]."""
+        return torch.log_softmax(self._logits[row].float(), dim=-1)
+
+    @cached_property
+    def _greedy(self) -> list[tuple[int, float]]:
+        """First largest logit of every row and its value, in one call: what ``_row`` would find row by row."""
+        best, tokens = self._logits[:, : self._vocab_size].max(dim=-1)
+        return list(zip(tokens.tolist(), best.tolist(), strict=True))
+
+
+def _row(
+    logits: Tensor, params: SamplingParams, context: Context, stop_ids: Sequence[int], vocab_size: int | None
+) -> Tensor:
+    """One row of ``log_weights``: [vocab] -> float32 [vocab]."""
+    x = logits.to(torch.float32, copy=True)
+    if vocab_size is not None:
+        x[vocab_size:] = -math.inf
+    if changes_logits(params, len(context.output)):
+        _check_finite(float(x.max()))  # before an option can hide a NaN
+        penalise_(x, params, context.prompt, context.output)
+        restrict_(x, params, context.output, stop_ids)
+    if params.greedy:
+        best, token = x.max(dim=0)
+        _check_best(float(best), params)
+        return torch.full_like(x, -math.inf).index_fill_(0, token, 0.0)
+    best_value = float(x.max())
+    _check_best(best_value, params)
+    # Subtracting first makes the likeliest tokens exact and the largest weight exp(0): nothing can overflow.
+    # A temperature too small for float32 acts like the smallest that fits: 0 / 0 would be NaN.
+    x.sub_(best_value).div_(max(params.temperature, torch.finfo(torch.float32).tiny))
+    return truncate_(x, params)
+
+
+def _check_finite(best: float) -> None:
+    """``best`` is a row's maximum, which is NaN if any entry is."""
+    if math.isnan(best) or best == math.inf:
+        raise NumericalError(f"a row of logits holds {best}: the model's weights or its arithmetic are at fault")
+
+
+def _check_best(best: float, params: SamplingParams) -> None:
+    _check_finite(best)
+    if best == -math.inf:
+        options = [n for n in ("allowed_token_ids", "banned_token_ids", "min_tokens") if getattr(params, n)]
+        cause = f"relax {', '.join(options)}" if options else "the model gave every token a logit of -inf"
+        raise NumericalError(f"no token is possible: {cause}")

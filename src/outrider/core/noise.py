@@ -1,0 +1,167 @@
+"""Randomness that belongs to a place, not to a call: counter-based streams (Salmon et al. 2011, "Random123").
+
+Every number is a pure function of (seed, purpose, position, node, token id). Nothing is consumed and nothing
+advances, so results cannot depend on the order of calls, on other requests, or on whether a draft was made.
+
+A token is drawn by the Gumbel-max trick: ``argmax(log w + g)`` with independent standard Gumbel ``g`` picks
+token ``i`` with probability ``w_i / sum(w)``. The same ``g`` used for two distributions couples their draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections import OrderedDict
+from enum import Enum
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.errors import NumericalError
+
+Words = NDArray[np.uint32]
+
+_PAD = 1024  # row widths are rounded up to a multiple of this
+_KEPT_ROWS = 16  # rows of a request kept from drafting to verification and to the next step
+_COARSE = np.uint32(1 << 24)  # hashes below this have fewer bits than a float32 can hold
+
+# 2**-32, less one part in 2**24 so that the largest hash, which float32 rounds to 2**32, stays below 1. Exact.
+_UNIT = np.float32((1 - 2.0**-24) * 2.0**-32)
+
+
+class Purpose(Enum):
+    """What a number is for. Streams of different purposes are independent."""
+
+    MATCH = b"outrider-match"  # one row per absolute position, shared by draft and target: matching only
+    DRAFT = b"outrider-draft"  # a drafter's own draw, for verifiers that need it independent of their own
+    ACCEPT = b"outrider-accept"  # the accept test
+    RECOVER = b"outrider-recover"  # the recovered or bonus token
+
+
+class Noise:
+    """The randomness of one request.
+
+    ``gumbel`` returns ``g = -log(E)``, ``E = -log1p(-v)``, with ``v`` in (0, 1) built from a 32-bit hash, and
+    from 64 bits where the hash is small, so that ``v`` has a float32's full 24 bits right down to 2**-40 and is
+    never 0 or 1: ``g`` is finite, between -2.82 and 45.1. Small ``v`` are the large ``g``, those that win.
+
+    How far a draw is from exact, given ideal hash bits and log-weights whose largest is 0:
+
+    * Rounding moves ``v`` by at most ``2**-22 v + 2**-65``. Let ``b_i``, a function of the other tokens' noise,
+      be the value below which ``v_i`` makes token ``i`` win. Rounding ``v_i`` changes the outcome only if it
+      carries ``v_i`` across ``b_i``: probability at most ``E[2 (2**-22 b_i + 2**-65)]``. As ``E[b_i]`` is the
+      probability that ``i`` wins, the sum over tokens is ``2**-21 + vocab * 2**-64``, whatever the distribution.
+    * Logarithms (within 4 units in the last place) and the final sum move the best scores, which are below 32,
+      by less than ``2**-17`` each. The two best of a Gumbel race are closer than ``t`` with probability at most
+      ``t`` (``docs/algorithms/noise.md``), so this adds at most ``2**-16``.
+
+    Total variation distance: below 2e-5, a bound that ignores that roundings go both ways.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """``seed``: any integer; different integers of whatever size are different streams."""
+        self.seed = seed
+        digits = seed.to_bytes(seed.bit_length() // 8 + 1, "little", signed=True)
+        self._hashes = {p: hashlib.blake2b(digits, digest_size=32, person=p.value) for p in Purpose}
+        self._rows: OrderedDict[tuple[int, int, int], Tensor] = OrderedDict()
+
+    def gumbel(self, position: int, vocab_size: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> Tensor:
+        """Standard Gumbel noise, float32 [vocab_size] on the CPU; do not modify it.
+
+        Entry ``i`` depends on the token id ``i``, not on ``vocab_size``: a smaller vocabulary's row is a prefix.
+        """
+        if purpose is not Purpose.MATCH:
+            return self._row(position, vocab_size, purpose, node)
+        key = (position, node, vocab_size)
+        row = self._rows.pop(key, None)
+        if row is None:
+            row = self._row(position, vocab_size, purpose, node)
+            while len(self._rows) >= _KEPT_ROWS:
+                self._rows.popitem(last=False)
+        self._rows[key] = row
+        return row
+
+    def uniform(self, position: int, purpose: Purpose, node: int = 0) -> float:
+        """A number in [0, 1) with 53 random bits, independent of ``gumbel`` with the same arguments."""
+        return (int.from_bytes(self._digest(position, purpose, node)[24:], "little") >> 11) * 2.0**-53
+
+    def draw(self, log_weights: Tensor, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+        """Draw a token with probability proportional to ``exp(log_weights)``.
+
+        Args:
+            log_weights: float32 [vocab], not necessarily normalised; -inf is impossible.
+
+        Raises:
+            NumericalError: a weight is NaN or +inf, or all are -inf.
+        """
+        row = self.gumbel(position, log_weights.shape[0], purpose, node)
+        scores = log_weights.cpu().numpy() + row.numpy()
+        token = int(scores.argmax())  # NaN counts as the largest, so one look at the winner checks every entry
+        if not math.isfinite(scores[token]):
+            raise NumericalError(
+                f"cannot draw the token at position {position}: the best score is {scores[token]}; "
+                "weights must not be NaN or +inf, and at least one must be possible"
+            )
+        return token
+
+    def _digest(self, position: int, purpose: Purpose, node: int) -> bytes:
+        # Both numbers have a fixed width and follow the seed's digits, so no two keys share a byte string.
+        h = self._hashes[purpose].copy()
+        h.update(position.to_bytes(8, "little", signed=True) + node.to_bytes(8, "little", signed=True))
+        return h.digest()
+
+    def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Tensor:
+        """One row, always evaluated alone, single-threaded and at a padded width.
+
+        Vectorised logarithms may differ in the last bit from the scalar code that handles the rest of a row
+        whose width is no multiple of the vector's, or of a thread's share. Here no such rest exists, so that
+        the bits of an entry depend on nothing but its key. NumPy also happens to be faster than torch at this.
+        """
+        keys = np.frombuffer(self._digest(position, purpose, node), dtype="<u4", count=6)
+        table = _token_table(-(-vocab_size // _PAD) * _PAD)
+        h = _mix(table, keys[0], keys[1], keys[2])
+        v = h.astype(np.float32)
+        v *= _UNIT
+        small = np.flatnonzero(h < _COARSE)
+        low = _mix(table[small], keys[3], keys[4], keys[5])
+        v[small] = (h[small] * 2.0**32 + low + 0.5) * 2.0**-64
+        np.log1p(np.negative(v, out=v), out=v)
+        np.log(np.negative(v, out=v), out=v)
+        return torch.from_numpy(np.negative(v, out=v)[:vocab_size])
+
+
+def fresh_seed() -> int:
+    """A seed for a request that came without one: 63 random bits, so that it fits any client's integers."""
+    return secrets.randbits(63)
+
+
+def _mix(table: Words, k0: np.uint32, k1: np.uint32, k2: np.uint32) -> Words:
+    """Hash each entry under three keys: uint32 [n] -> uint32 [n], two multiply-xorshift rounds ("lowbias32").
+
+    Keys enter before, between and after the rounds: with one key alone the row of one key would be another
+    key's row in a different order, and rows of different positions would not be independent.
+    """
+    h = table ^ k0
+    h *= np.uint32(0x7FEB352D)
+    h ^= h >> np.uint32(15)
+    h += k1
+    h *= np.uint32(0x846CA68B)
+    h ^= h >> np.uint32(16)
+    h += k2
+    return h
+
+
+@lru_cache(maxsize=8)
+def _token_table(width: int) -> Words:
+    """A well mixed word per token id: uint32 [width], shared by all rows."""
+    h = np.arange(width, dtype=np.uint32)
+    for multiplier, shift in ((0x7FEB352D, 16), (0x846CA68B, 15), (0x9E3779B1, 16)):
+        h ^= h >> np.uint32(shift)
+        h *= np.uint32(multiplier)
+    h ^= h >> np.uint32(16)
+    h.flags.writeable = False
+    return h

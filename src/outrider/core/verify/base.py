@@ -1,0 +1,59 @@
+"""What verifiers and the drafting side have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from outrider.core.distribution import TargetRows
+from outrider.core.draft import Draft, Verdict
+from outrider.core.noise import Noise, Purpose
+
+
+class Verifier(Protocol):
+    """Decides which draft tokens are kept, and the token after them.
+
+    Args of a call:
+        draft: the proposal.
+        p: the target's rows for this draft.
+        noise: the request's.
+        position: the step's base, the absolute position of the first token to be decided. It grows by at least
+            one per step, so that a key (position, node) never repeats.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def exact(self) -> bool:
+        """False for lossy rules, which say so in results and statistics."""
+        ...
+
+    @property
+    def coupled(self) -> bool:
+        """Whether drafters should draw with the noise of the token's own position, as the target will."""
+        ...
+
+    def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How a draft source draws in one step of one request, so that it need not know the verifier."""
+
+    noise: Noise
+    base: int  # absolute position of the step's first token
+    coupled: bool  # the verifier's
+
+    def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
+        """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from float32 [vocab].
+
+        Coupled draws use the position's own noise, with which the target will draw: they agree more often than
+        independent draws. The others come from a stream of their own, as rejection needs a draft that is
+        independent of its accept test and of its recovered token.
+        """
+        if self.coupled:
+            return self.noise.draw(log_weights, self.base + depth)
+        return self.noise.draw(log_weights, self.base, Purpose.DRAFT, node)
