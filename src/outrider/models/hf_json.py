@@ -1,0 +1,38 @@
+"""Reading the small JSON files of a model folder. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import ModelFormatError
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in ``path``; ``ModelFormatError`` if the file is missing, unreadable or something else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFormatError(f"{path.parent} has no {path.name}: a model folder needs one") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path} cannot be read as JSON ({error}): download the model again") from None
+    if not isinstance(value, dict):
+        raise ModelFormatError(f"{path} holds a {type(value).__name__}, not a JSON object: download the model again")
+    return value
+
+
+def merge_ids(*values: object) -> tuple[int, ...]:
+    """Token ids given as an int, a list or None, joined in order without repeats.
+
+    Raises ``ModelFormatError`` for anything else.
+    """
+    ids: dict[int, None] = {}
+    for value in values:
+        for item in value if isinstance(value, list) else [value]:
+            if item is None:
+                continue
+            if not isinstance(item, int) or isinstance(item, bool) or item < 0:
+                raise ModelFormatError(f"token id {item!r} in config.json or generation_config.json is not an integer")
+            ids[item] = None
+    return tuple(ids)
