@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 
@@ -25,31 +24,33 @@ def changes_logits(params: SamplingParams, output_length: int) -> bool:
     )
 
 
-def penalise_(row: Tensor, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> None:
+def penalise_(row: NDArray[np.float32], params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> None:
     """Repetition, presence and frequency penalties, then logit bias, in place on float32 [vocab].
 
     Repetition divides positive and multiplies negative logits (Keskar et al. 2019, section 4.1).
     """
     if params.repetition_penalty != 1.0:
-        seen = torch.tensor([*prompt, *output], dtype=torch.int64, device=row.device)
+        seen = np.array([*prompt, *output], dtype=np.int64)
         scores = row[seen]  # duplicates are harmless: each is written with the same value
-        row[seen] = torch.where(scores > 0, scores / params.repetition_penalty, scores * params.repetition_penalty)
+        penalty = np.float32(params.repetition_penalty)
+        row[seen] = np.where(scores > 0, scores / penalty, scores * penalty)
     if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
         counts = Counter(output)
-        tokens = torch.tensor(list(counts), dtype=torch.int64, device=row.device)
-        times = torch.tensor(list(counts.values()), dtype=torch.float32, device=row.device)
+        tokens = np.fromiter(counts.keys(), dtype=np.int64)
+        times = np.fromiter(counts.values(), dtype=np.float32)
         row[tokens] -= params.presence_penalty + params.frequency_penalty * times
     for token, bias in params.logit_bias.items():
         row[token] += bias
 
 
-def restrict_(row: Tensor, params: SamplingParams, output: Sequence[int], stop_ids: Sequence[int]) -> None:
+def restrict_(row: NDArray[np.float32], params: SamplingParams, output: Sequence[int], stop_ids: Sequence[int]) -> None:
     """Allowed and banned tokens and the minimum length, in place on float32 [vocab]."""
     if params.allowed_token_ids is not None:
-        excluded = torch.ones_like(row, dtype=torch.bool)
-        excluded[list(params.allowed_token_ids)] = False
-        row.masked_fill_(excluded, -math.inf)
+        allowed = list(params.allowed_token_ids)
+        kept = row[allowed]
+        row.fill(-np.inf)
+        row[allowed] = kept
     banned = list(params.banned_token_ids)
     if len(output) < params.min_tokens:
         banned += [*stop_ids, *params.stop_token_ids]
-    row[banned] = -math.inf
+    row[banned] = -np.inf

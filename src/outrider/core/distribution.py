@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from outrider.core.noise import Noise
 from outrider.core.tree import path_to
 from outrider.core.truncation import truncate_
 from outrider.errors import InvalidRequestError, NumericalError
+
+_FLOAT32 = np.finfo(np.float32)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def log_weights(
     stop_ids: Sequence[int] = (),
     vocab_size: int | None = None,
 ) -> Tensor:
-    """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab].
+    """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab], on the CPU.
 
     The largest of each row is 0.0, excluded tokens are -inf, and greedy rows are one-hot at the first largest
     logit. ``probs`` normalises. Options act in the order documented on ``SamplingParams``.
@@ -70,9 +73,9 @@ def log_weights(
     Raises:
         NumericalError: a row holds NaN or +inf, or its options exclude every token.
     """
-    out = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-    for i, (row_params, context) in enumerate(zip(params, contexts, strict=True)):
-        out[i] = _row(logits[i], row_params, context, stop_ids, vocab_size)
+    out = torch.empty(logits.shape, dtype=torch.float32)
+    for i, (options, context) in enumerate(zip(params, contexts, strict=True)):
+        out[i] = _row(logits[i], options, context, stop_ids, vocab_size)
     return out
 
 
@@ -122,7 +125,7 @@ class TargetRows:
         if not self._params.greedy:
             return noise.draw(self.log_weights(row), position)
         if changes_logits(self._params, len(self._context.output)):
-            return int(self.log_weights(row).argmax())  # one-hot: noise cannot matter
+            return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
         token, best = self._greedy[row]
         _check_best(best, self._params)
         return token
@@ -134,37 +137,48 @@ class TargetRows:
     @cached_property
     def _greedy(self) -> list[tuple[int, float]]:
         """First largest logit of every row and its value, in one call: what ``_row`` would find row by row."""
-        best, tokens = self._logits[:, : self._vocab_size].max(dim=-1)
-        return list(zip(tokens.tolist(), best.tolist(), strict=True))
+        rows = self._logits[:, : self._vocab_size].float().cpu().numpy()
+        tokens = rows.argmax(axis=1)  # a NaN counts as the largest
+        return list(zip(tokens.tolist(), rows[range(len(rows)), tokens].tolist(), strict=True))
 
 
 def _row(
     logits: Tensor, params: SamplingParams, context: Context, stop_ids: Sequence[int], vocab_size: int | None
 ) -> Tensor:
-    """One row of ``log_weights``: [vocab] -> float32 [vocab]."""
-    x = logits.to(torch.float32, copy=True)
+    """One row of ``log_weights``: [vocab] -> float32 [vocab] on the CPU.
+
+    NumPy, because its one-thread results do not depend on torch's thread count, and its sort and logarithm are
+    several times faster on one row.
+    """
+    x = logits.to("cpu", torch.float32, copy=True).numpy()
     if vocab_size is not None:
-        x[vocab_size:] = -math.inf
-    if changes_logits(params, len(context.output)):
-        _check_finite(float(x.max()))  # before an option can hide a NaN
-        penalise_(x, params, context.prompt, context.output)
-        restrict_(x, params, context.output, stop_ids)
-    if params.greedy:
-        best, token = x.max(dim=0)
-        _check_best(float(best), params)
-        return torch.full_like(x, -math.inf).index_fill_(0, token, 0.0)
-    best_value = float(x.max())
-    _check_best(best_value, params)
-    # Subtracting first makes the likeliest tokens exact and the largest weight exp(0): nothing can overflow.
-    # A temperature too small for float32 acts like the smallest that fits: 0 / 0 would be NaN.
-    x.sub_(best_value).div_(max(params.temperature, torch.finfo(torch.float32).tiny))
-    return truncate_(x, params)
+        x[vocab_size:] = -np.inf
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the results are checked instead
+        if changes_logits(params, len(context.output)):
+            _check_finite(float(x.max()))  # before an option can hide a NaN
+            penalise_(x, params, context.prompt, context.output)
+            restrict_(x, params, context.output, stop_ids)
+        token = int(x.argmax())  # the first of equals; a NaN counts as the largest
+        best = float(x[token])
+        _check_best(best, params)
+        if params.greedy:
+            x.fill(-np.inf)
+            x[token] = 0.0
+        else:
+            # Subtracting first keeps the likeliest tokens precise and the largest weight at exp(0). A temperature
+            # outside float32 acts like the nearest one inside: 0 / 0 and inf / inf would be NaN.
+            x -= np.float32(best)
+            x /= np.float32(np.clip(params.temperature, _FLOAT32.tiny, _FLOAT32.max))
+            truncate_(x, params)
+    return torch.from_numpy(x)
 
 
 def _check_finite(best: float) -> None:
     """``best`` is a row's maximum, which is NaN if any entry is."""
     if math.isnan(best) or best == math.inf:
-        raise NumericalError(f"a row of logits holds {best}: the model's weights or its arithmetic are at fault")
+        raise NumericalError(
+            f"a row of logits holds {best}: the model's weights or the request's penalties or logit_bias are at fault"
+        )
 
 
 def _check_best(best: float, params: SamplingParams) -> None:

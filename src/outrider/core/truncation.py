@@ -9,49 +9,46 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 
-# How many of the largest values to look at first: a full sort of 49,152 values costs ten times a short ladder.
-_LADDER = (256, 4096)
+# Values to sort before resorting to the whole row: most nuclei are far smaller, and selecting is cheaper.
+_FEW = 1024
 
 
-def truncate_(row: Tensor, params: SamplingParams) -> Tensor:
-    """Set all tokens that top-k, then top-p, then min-p exclude to -inf, in place.
+def truncate_(row: NDArray[np.float32], params: SamplingParams) -> None:
+    """Set the tokens that top-k, then top-p, then min-p exclude to -inf, in place.
 
     Args:
         row: float32 [vocab], scaled log-weights whose largest is 0.
     """
-    if 0 < params.top_k < row.shape[0]:
-        _keep_from_(row, float(torch.topk(row, params.top_k, sorted=False).values.min()))
+    if 0 < params.top_k < len(row):
+        rank = len(row) - params.top_k
+        _keep_from_(row, np.partition(row, rank)[rank])
     if params.top_p < 1.0:
         _keep_from_(row, _top_p_threshold(row, params.top_p))
     if params.min_p > 0.0:
-        _keep_from_(row, math.log(params.min_p))  # the largest is log 1, and neither top-k nor top-p removes it
-    return row
+        # The largest is log 1 and always kept so far, so min_p is relative to it whatever went before.
+        _keep_from_(row, np.float32(math.log(params.min_p)))
 
 
-def _keep_from_(row: Tensor, threshold: float) -> None:
-    row.masked_fill_(row < threshold, -math.inf)
+def _keep_from_(row: NDArray[np.float32], threshold: np.float32) -> None:
+    np.putmask(row, row < threshold, -np.inf)
 
 
-def _top_p_threshold(row: Tensor, top_p: float) -> float:
+def _top_p_threshold(row: NDArray[np.float32], top_p: float) -> np.float32:
     """Smallest value in the smallest set of largest values that holds at least ``top_p`` of the row's mass.
 
-    Holtzman et al. 2020 (nucleus sampling). Weights are float32, their sums float64.
+    Nucleus sampling (Holtzman et al. 2020, section 3.1). Weights are float32, their sums float64.
 
     Args:
         row: float32 [vocab], largest 0; -inf where top-k has already excluded a token.
     """
-    # NumPy sums on one thread, so that the last bit does not depend on how many threads torch uses.
-    mass = top_p * float(row.exp().cpu().numpy().sum(dtype=np.float64))
-    vocab = row.shape[0]
-    for width in (*(w for w in _LADDER if w < vocab), vocab):
-        largest = torch.topk(row, width).values  # [width], descending
-        cumulative = largest.exp().double().cumsum(0)
-        last = int(torch.searchsorted(cumulative, mass))
+    mass = top_p * np.exp(row).sum(dtype=np.float64)
+    for width in (min(_FEW, len(row)), len(row)):
+        largest = np.sort(np.partition(row, len(row) - width)[len(row) - width :])[::-1]  # [width], descending
+        last = np.exp(largest).cumsum(dtype=np.float64).searchsorted(mass)
         if last < width:
-            return float(largest[last])
-    return -math.inf  # rounding left the whole row just short of a top_p near 1: keep everything
+            return np.float32(largest[last])
+    return np.float32(-np.inf)  # rounding left the whole row just short of a top_p near 1: keep everything
