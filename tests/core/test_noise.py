@@ -1,0 +1,127 @@
+"""Noise: what a key promises (the same bits wherever and whenever it is asked for)."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.core.noise import Noise, Purpose, fresh_seed
+from outrider.errors import NumericalError
+
+seeds = st.integers(-(2**80), 2**80)
+purposes = st.sampled_from(Purpose)
+
+KNOWN_ROW = [1.1150509, -0.3528295, 2.4139013, 0.022289]
+KNOWN_UNIFORM = 0.2474254268784506
+
+
+@given(seeds, st.integers(0, 2**40), purposes, st.integers(-1, 1000))
+def test_a_number_is_a_function_of_its_key(seed: int, position: int, purpose: Purpose, node: int) -> None:
+    used = Noise(seed)
+    for other in range(20):  # more rows than are kept
+        used.gumbel(other, 7)
+        used.uniform(other, purpose, node)
+    fresh = Noise(seed)
+    assert torch.equal(used.gumbel(position, 50, purpose, node), fresh.gumbel(position, 50, purpose, node))
+    assert used.uniform(position, purpose, node) == fresh.uniform(position, purpose, node)
+
+
+@pytest.mark.parametrize("vocab_size", [1, 5, 1000, 1024, 1025, 32_003, 49_152])
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_smaller_vocabulary_is_a_prefix_of_a_larger_one(vocab_size: int, purpose: Purpose) -> None:
+    noise = Noise(3)
+    row = noise.gumbel(11, vocab_size, purpose)
+    assert row.dtype == torch.float32
+    assert row.shape == (vocab_size,)
+    assert torch.equal(row, noise.gumbel(11, 151_936, purpose)[:vocab_size])
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    expected = Noise(5).gumbel(2, 151_936)
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(Noise(5).gumbel(2, 151_936), expected)
+    finally:
+        torch.set_num_threads(1)
+    shared, rows = Noise(5), []
+    threads = [threading.Thread(target=lambda: rows.append(shared.gumbel(2, 151_936))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(row, expected) for row in rows)
+
+
+@given(seeds, seeds, st.integers(0, 2**40), st.integers(0, 2**40), purposes, purposes, st.integers(-1, 9))
+def test_different_keys_give_different_rows(
+    seed: int, other_seed: int, position: int, other_position: int, purpose: Purpose, other: Purpose, node: int
+) -> None:
+    row = Noise(seed).gumbel(position, 8, purpose, node)
+    if seed != other_seed:
+        assert not torch.equal(row, Noise(other_seed).gumbel(position, 8, purpose, node))
+    if position != other_position:
+        assert not torch.equal(row, Noise(seed).gumbel(other_position, 8, purpose, node))
+    if purpose != other:
+        assert not torch.equal(row, Noise(seed).gumbel(position, 8, other, node))
+    assert not torch.equal(row, Noise(seed).gumbel(position, 8, purpose, node + 1))
+
+
+@pytest.mark.parametrize("pair", [(0, 2**64), (1, 1 + 2**64), (-1, 2**64 - 1), (-1, 255), (127, -129), (128, -128)])
+def test_seeds_are_not_reduced(pair: tuple[int, int]) -> None:
+    a, b = (Noise(seed).gumbel(0, 8) for seed in pair)
+    assert not torch.equal(a, b)
+
+
+def test_known_values_never_change() -> None:
+    """A seed must mean the same output in every release: change these numbers only with a major version."""
+    row = Noise(2023).gumbel(17, 4)
+    assert row.tolist() == pytest.approx(KNOWN_ROW, abs=1e-6)
+    assert Noise(2023).uniform(17, Purpose.ACCEPT, 2) == KNOWN_UNIFORM
+
+
+@given(st.integers(0, 300))
+def test_a_single_possible_token_is_drawn(token: int) -> None:
+    weights = torch.full((301,), -math.inf)
+    weights[token] = 0.0
+    assert Noise(token).draw(weights, 4) == token
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_weights_that_are_not_numbers_are_refused(bad: float) -> None:
+    weights = torch.zeros(40)
+    weights[33] = bad
+    with pytest.raises(NumericalError, match="position 6"):
+        Noise(0).draw(weights, 6)
+
+
+def test_no_possible_token_is_an_error() -> None:
+    with pytest.raises(NumericalError, match="at least one must be possible"):
+        Noise(0).draw(torch.full((9,), -math.inf), 0)
+
+
+def test_impossible_tokens_are_never_drawn() -> None:
+    weights = torch.tensor([-math.inf, 0.0, -math.inf, 0.0])
+    noise = Noise(8)
+    assert {noise.draw(weights, position) for position in range(200)} == {1, 3}
+
+
+def test_kept_rows_are_bounded_and_reused() -> None:
+    noise = Noise(1)
+    first = noise.gumbel(0, 10)
+    for position in range(1, 16):
+        noise.gumbel(position, 10)
+    assert noise.gumbel(0, 10) is first
+    for position in range(16, 40):
+        noise.gumbel(position, 10)
+    assert noise.gumbel(0, 10) is not first
+
+
+def test_fresh_seeds_differ_and_fit_63_bits() -> None:
+    drawn = [fresh_seed() for _ in range(100)]
+    assert len(set(drawn)) == 100
+    assert all(0 <= seed < 2**63 for seed in drawn)
