@@ -1,0 +1,232 @@
+"""The target distribution: every sampling option against a plain definition, and row by row independence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.config import SamplingParams
+from outrider.core.distribution import Context, check_token_ids, log_weights, probs
+from outrider.errors import InvalidRequestError, NumericalError
+
+NOTHING = Context((), ())
+
+
+def shape(
+    row: Sequence[float] | torch.Tensor,
+    context: Context = NOTHING,
+    stop_ids: Sequence[int] = (),
+    vocab_size: int | None = None,
+    **options: object,
+) -> list[float]:
+    """One row after ``options``, at temperature 1 unless said otherwise."""
+    params = SamplingParams(**({"temperature": 1.0} | options))  # type: ignore[arg-type]
+    logits = torch.as_tensor(row)[None]
+    return [float(x) for x in log_weights(logits, [params], [context], stop_ids, vocab_size)[0]]
+
+
+def kept(row: Sequence[float] | torch.Tensor, **options: object) -> set[int]:
+    return {i for i, x in enumerate(shape(row, **options)) if x > -math.inf}  # type: ignore[arg-type]
+
+
+def test_temperature_divides_distances_from_the_largest() -> None:
+    assert shape([1.0, 3.0, -1.0], temperature=0.5) == [-4.0, 0.0, -8.0]
+    assert shape([1e6, 1e6 + 1], temperature=1e-3) == pytest.approx([-1000.0, 0.0])
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40])
+def test_a_vanishing_temperature_keeps_the_largest_logits(temperature: float) -> None:
+    weights = shape([1.0, 2.0, 2.0], temperature=temperature)
+    assert [math.exp(w) for w in weights] == [0.0, 1.0, 1.0]
+
+
+def test_an_enormous_temperature_is_uniform_over_possible_tokens() -> None:
+    weights = shape([1.0, 2.0, -math.inf], temperature=1e300)
+    assert weights == pytest.approx([0.0, 0.0, -math.inf])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_greedy_is_one_hot_at_the_first_largest_logit(dtype: torch.dtype) -> None:
+    logits = torch.tensor([1.0, 5.0, 5.0, -math.inf], dtype=dtype)
+    assert shape(logits, temperature=0.0) == [-math.inf, 0.0, -math.inf, -math.inf]
+
+
+def test_top_k_keeps_ties_with_the_kth() -> None:
+    row = [3.0, 1.0, 2.0, 2.0, 0.0]
+    assert kept(row, top_k=1) == {0}
+    assert kept(row, top_k=2) == {0, 2, 3}
+    assert kept(row, top_k=3) == {0, 2, 3}
+    assert kept(row, top_k=5) == kept(row, top_k=99) == kept(row) == {0, 1, 2, 3, 4}
+
+
+def test_top_p_keeps_the_smallest_sufficient_set_and_its_ties() -> None:
+    row = torch.tensor([0.5, 0.2, 0.2, 0.1]).log()
+    assert kept(row, top_p=0.3) == {0}
+    assert kept(row, top_p=0.6) == {0, 1, 2}
+    assert kept(row, top_p=0.8) == {0, 1, 2}
+    assert kept(row, top_p=0.95) == {0, 1, 2, 3}
+    assert kept(row, top_p=1e-9) == {0}
+
+
+def test_top_p_acts_on_what_top_k_left() -> None:
+    row = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+    assert kept(row, top_p=0.5) == {0, 1}
+    assert kept(row, top_p=0.5, top_k=2) == {0}  # 0.4 / 0.7 is enough
+
+
+def test_top_p_near_one_keeps_everything_of_equal_weights() -> None:
+    assert len(kept(torch.zeros(5000), top_p=1 - 1e-16)) == 5000
+
+
+def test_min_p_is_relative_to_the_most_likely() -> None:
+    row = torch.tensor([0.6, 0.3, 0.1]).log()
+    assert kept(row, min_p=0.4) == {0, 1}
+    assert kept(row, min_p=0.6) == {0}
+    assert kept([2.0, 2.0, 1.9], min_p=1.0) == {0, 1}
+
+
+@given(st.integers(0, 2**32), st.integers(2, 3000), st.floats(0.01, 0.999), st.floats(0.1, 20))
+@settings(max_examples=60, deadline=None)
+def test_top_p_matches_its_definition(seed: int, vocab: int, top_p: float, temperature: float) -> None:
+    row = torch.randn(vocab, generator=torch.Generator().manual_seed(seed))
+    p = torch.softmax(row.double() / temperature, 0)
+    keep = kept(row, temperature=temperature, top_p=top_p)
+    inside = sum(float(p[i]) for i in keep)
+    least = min(float(p[i]) for i in keep)
+    assert inside >= top_p - 1e-5
+    assert inside - least <= top_p + 1e-5  # without its least likely token it would not be enough
+    assert all(float(p[i]) < least for i in range(vocab) if i not in keep)
+
+
+def test_penalties_follow_their_definitions() -> None:
+    context = Context(prompt=[0, 1, 1], output=[2, 3, 3])
+    row = [2.0, -2.0, 2.0, 4.0, 10.0]
+    assert shape(row, context, repetition_penalty=2.0) == [-9.0, -14.0, -9.0, -8.0, 0.0]
+    assert shape(row, context, presence_penalty=1.0) == [-8.0, -12.0, -9.0, -7.0, 0.0]
+    assert shape(row, context, frequency_penalty=1.0) == [-8.0, -12.0, -9.0, -8.0, 0.0]
+    assert shape(row, context, repetition_penalty=2.0, presence_penalty=1.0) == [-9.0, -14.0, -10.0, -9.0, 0.0]
+    assert shape(row, NOTHING, presence_penalty=1.0, repetition_penalty=3.0) == shape(row)
+
+
+def test_bias_allowed_and_banned() -> None:
+    row = [0.0, 1.0, 2.0]
+    assert shape(row, logit_bias={0: 4.0}) == [0.0, -3.0, -2.0]
+    assert kept(row, allowed_token_ids=[0, 1]) == {0, 1}
+    assert kept(row, banned_token_ids=[2]) == {0, 1}
+    assert kept(row, allowed_token_ids=[0, 1], banned_token_ids=[1]) == {0}
+    assert shape(row, temperature=0.0, logit_bias={1: 1.5}) == [-math.inf, 0.0, -math.inf]
+
+
+def test_min_tokens_bans_the_ends_until_it_is_reached() -> None:
+    options = {"min_tokens": 2, "stop_token_ids": [1]}
+    assert kept([0.0] * 4, context=Context([3], [3]), stop_ids=[0], **options) == {2, 3}
+    assert kept([0.0] * 4, context=Context([3], [3, 3]), stop_ids=[0], **options) == {0, 1, 2, 3}
+    assert kept([0.0] * 4, stop_ids=[0], ignore_eos=True) == {0, 1, 2, 3}
+
+
+def test_padding_of_the_vocabulary_is_never_drawn() -> None:
+    row = [0.0, 1.0, 9.0, 9.0]
+    assert shape(row, vocab_size=2) == [-1.0, 0.0, -math.inf, -math.inf]
+    assert shape(row, vocab_size=2, temperature=0.0) == [-math.inf, 0.0, -math.inf, -math.inf]
+    assert kept(row, vocab_size=2, top_k=3) == {0, 1}
+    assert kept(row, vocab_size=2, logit_bias={3: 50.0}, repetition_penalty=0.5, context=Context([2], [])) == {0, 1}
+
+
+def test_impossible_logits_stay_impossible() -> None:
+    row = [-math.inf, 0.0, -1.0]
+    assert kept(row, top_p=0.999, min_p=0.001, repetition_penalty=2.0, context=Context([0], [0])) == {1, 2}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.0}, {"banned_token_ids": [1]}, {"top_p": 0.5}], ids=str)
+def test_rows_that_are_not_numbers_are_refused(bad: float, options: dict[str, object]) -> None:
+    with pytest.raises(NumericalError, match="row of logits holds"):
+        shape([0.0, bad, 1.0], **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_options_that_exclude_every_token_are_named(temperature: float) -> None:
+    with pytest.raises(NumericalError, match="allowed_token_ids, banned_token_ids"):
+        shape([0.0, 1.0], temperature=temperature, allowed_token_ids=[1], banned_token_ids=[1])
+    with pytest.raises(NumericalError, match="min_tokens"):
+        shape([0.0, 1.0], temperature=temperature, min_tokens=1, stop_ids=[0, 1])
+    with pytest.raises(NumericalError, match="logit of -inf"):
+        shape([-math.inf, -math.inf], temperature=temperature)
+
+
+def test_check_token_ids_names_the_id_and_the_vocabulary() -> None:
+    for name, value in {
+        "logit_bias": {10: 1.0},
+        "allowed_token_ids": [3, 10],
+        "banned_token_ids": [10],
+        "stop_token_ids": [10],
+    }.items():
+        params = SamplingParams(**{name: value})  # type: ignore[arg-type]
+        check_token_ids(params, 11)
+        with pytest.raises(InvalidRequestError, match=r"names token 10.* 10 tokens") as error:
+            check_token_ids(params, 10)
+        assert error.value.param == name
+
+
+def test_probs_normalises_in_float64() -> None:
+    p = probs(torch.tensor([[0.0, math.log(3.0), -math.inf], [-5.0, -math.inf, -math.inf]]))
+    assert p.dtype == torch.float64
+    assert p[0].tolist() == pytest.approx([0.25, 0.75, 0.0], abs=1e-7)
+    assert p[1].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_the_inputs_are_not_modified() -> None:
+    logits = torch.randn(2, 50)
+    before = logits.clone()
+    log_weights(logits, [SamplingParams(temperature=0.5, top_k=3), SamplingParams()], [NOTHING] * 2, vocab_size=40)
+    assert torch.equal(logits, before)
+
+
+OPTIONS = st.fixed_dictionaries(
+    {"temperature": st.sampled_from([0.0, 0.3, 1.0, 2.0])},
+    optional={
+        "top_k": st.integers(1, 60),
+        "top_p": st.floats(0.05, 1.0),
+        "min_p": st.floats(0.0, 0.5),
+        "repetition_penalty": st.floats(0.5, 2.0),
+        "presence_penalty": st.floats(-1, 1),
+        "frequency_penalty": st.floats(-1, 1),
+        "logit_bias": st.dictionaries(st.integers(0, 49), st.floats(-5, 5), max_size=3),
+        "banned_token_ids": st.lists(st.integers(0, 48), max_size=3),
+        "min_tokens": st.integers(0, 4),
+    },
+)
+
+
+@given(st.lists(OPTIONS, min_size=1, max_size=6), st.integers(0, 2**32), st.sampled_from([51, 4999]), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_a_row_has_the_same_bits_in_any_company(
+    options: list[dict[str, object]], seed: int, vocab: int, random: object
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    n = len(options)
+    logits = torch.randn(n, vocab, generator=generator) * 3
+    params = [SamplingParams(**o) for o in options]  # type: ignore[arg-type]
+    contexts = [Context([1, 2, 3], list(range(i))) for i in range(n)]
+    together = log_weights(logits, params, contexts, [49], vocab - 1)
+    order = torch.randperm(n, generator=generator).tolist()[: max(1, n - 1)]
+    picked = log_weights(logits[order], [params[i] for i in order], [contexts[i] for i in order], [49], vocab - 1)
+    assert torch.equal(picked, together[order])
+    alone = log_weights(logits[n - 1 :].clone(), params[-1:], contexts[-1:], [49], vocab - 1)
+    assert torch.equal(alone[0], together[-1])
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    logits = torch.randn(2, 151_936, generator=torch.Generator().manual_seed(0))
+    params = [SamplingParams(temperature=3.0, top_p=0.9), SamplingParams(temperature=0.7, top_k=40, min_p=0.01)]
+    expected = log_weights(logits, params, [NOTHING] * 2)
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(log_weights(logits, params, [NOTHING] * 2), expected)
+    finally:
+        torch.set_num_threads(1)

@@ -1,0 +1,81 @@
+"""TargetRows: the row of each tree node, worked out with the context its path implies."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.config import SamplingParams
+from outrider.core.distribution import Context, TargetRows, log_weights
+from outrider.core.draft import EMPTY, Draft
+from outrider.core.noise import Noise
+from outrider.errors import NumericalError
+
+TREE = Draft(tokens=(3, 4, 4, 5), parents=(-1, 0, 0, 1))
+PATHS: list[list[int]] = [[], [3], [3, 4], [3, 4], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.8, repetition_penalty=1.5),
+        SamplingParams(temperature=0.8, frequency_penalty=0.7, presence_penalty=0.1, top_p=0.8),
+        SamplingParams(temperature=0.0, presence_penalty=2.0),
+        SamplingParams(temperature=1.0, min_tokens=4),
+    ],
+    ids=str,
+)
+def test_each_row_sees_the_draft_path_that_leads_to_it(params: SamplingParams) -> None:
+    logits = torch.randn(5, 9, generator=torch.Generator().manual_seed(0))
+    rows = TargetRows(logits, params, Context([1, 2], [4, 4]), TREE, stop_ids=[0])
+    for row, path in enumerate(PATHS):
+        expected = log_weights(logits[row : row + 1], [params], [Context([1, 2], [4, 4, *path])], stop_ids=[0])[0]
+        assert torch.equal(rows.log_weights(row), expected)
+    assert rows.log_weights(2) is rows.log_weights(2)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([torch.float32, torch.bfloat16]), st.integers(1, 12))
+@settings(max_examples=60, deadline=None)
+def test_the_greedy_fast_path_is_the_general_path(seed: int, dtype: torch.dtype, vocab_size: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(-3, 3, (5, 12), generator=generator).to(dtype)  # many ties
+    logits[torch.rand(5, 12, generator=generator) < 0.2] = -math.inf
+    logits[:, 0] = -2.0  # every row has a possible token
+    rows = TargetRows(logits, SamplingParams(), Context((), ()), TREE, vocab_size=vocab_size)
+    for row in range(5):
+        fast = rows.draw(row, Noise(seed), position=row)
+        assert fast == int(rows.log_weights(row).argmax())
+        assert fast == Noise(seed).draw(rows.log_weights(row), row)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(temperature=1.0)], ids=["greedy", "sampled"])
+def test_a_bad_row_is_an_error_only_when_it_is_needed(bad: float, params: SamplingParams) -> None:
+    logits = torch.zeros(5, 9)
+    logits[2, 7] = bad
+    rows = TargetRows(logits, params, Context((), ()), TREE)
+    rows.draw(1, Noise(0), 0)
+    with pytest.raises(NumericalError):
+        rows.draw(2, Noise(0), 0)
+
+
+def test_an_impossible_row_is_an_error_in_the_greedy_fast_path() -> None:
+    rows = TargetRows(torch.full((1, 4), -math.inf), SamplingParams(), Context((), ()), EMPTY)
+    with pytest.raises(NumericalError, match="no token is possible"):
+        rows.draw(0, Noise(0), 0)
+
+
+def test_greedy_with_options_draws_what_the_options_leave() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0]])
+    rows = TargetRows(logits, SamplingParams(banned_token_ids=[2]), Context((), ()), EMPTY)
+    assert rows.draw(0, Noise(0), 0) == 1
+
+
+def test_logprobs_are_those_before_any_option() -> None:
+    logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1))
+    rows = TargetRows(logits, SamplingParams(temperature=0.2, top_k=1, banned_token_ids=[3]), Context((), ()), EMPTY)
+    torch.testing.assert_close(rows.logprobs(0), torch.log_softmax(logits[0], -1))
