@@ -99,11 +99,12 @@ def to_hf_config(config: ModelConfig) -> dict[str, Any]:
         "rope_theta": config.rope_theta,
         "rope_scaling": dict(config.rope_scaling) or None,
         "tie_word_embeddings": config.tie_embeddings,
-        "sliding_window": config.sliding_window,
         "bos_token_id": config.bos_token_id,
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": "bfloat16",
     }
+    if config.family != "llama":  # said even when None: Mistral's default is a window
+        raw["sliding_window"] = config.sliding_window
     if config.family.startswith("qwen"):
         raw |= {"use_sliding_window": config.sliding_window is not None, "max_window_layers": 0}
     return raw

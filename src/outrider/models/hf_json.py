@@ -33,6 +33,8 @@ def merge_ids(*values: object) -> tuple[int, ...]:
             if item is None:
                 continue
             if not isinstance(item, int) or isinstance(item, bool) or item < 0:
-                raise ModelFormatError(f"token id {item!r} in config.json or generation_config.json is not an integer")
+                raise ModelFormatError(
+                    f"token id {item!r} is not an integer of at least 0: correct the model's configuration"
+                )
             ids[item] = None
     return tuple(ids)

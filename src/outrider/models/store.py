@@ -1,0 +1,96 @@
+"""The per-user cache folder: where it is, who may write to it now, and folders that appear whole or not at all.
+
+models/NAME/   built-in models, ready to load        gguf/NAME-HASH/   converted GGUF files
+downloads/     finished parts of unfinished pulls    locks/            one lock file per name
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from outrider.errors import CapacityError, ConfigError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def cache_root() -> Path:
+    """``OUTRIDER_CACHE`` if set, else the user's cache folder for Outrider."""
+    chosen = os.environ.get("OUTRIDER_CACHE")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("outrider")
+
+
+@contextmanager
+def locked(name: str, *, announce: bool = False) -> Iterator[None]:
+    """Hold the lock of ``name`` against other processes; waits for it, saying so on stderr if ``announce``."""
+    with _explained():
+        path = cache_root() / "locks" / f"{name}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if announce:
+                print(f"waiting for another process that prepares {name}", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file gives the lock back
+
+
+@contextmanager
+def building(target: Path) -> Iterator[Path]:
+    """A temporary sibling of ``target`` to fill; it takes the place of ``target`` when the block ends well.
+
+    Hold the lock of ``target`` meanwhile. Whatever an earlier, killed process left behind is removed.
+    Raises ``CapacityError`` when the disk fills up.
+    """
+    with _explained():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f".{target.name}.tmp*"):
+            shutil.rmtree(left)
+        fresh = target.parent / f".{target.name}.tmp"
+        fresh.mkdir()
+        try:
+            yield fresh
+            if target.exists():
+                target.rename(target.parent / f".{target.name}.tmp-old")
+            fresh.rename(target)
+        finally:
+            for left in target.parent.glob(f".{target.name}.tmp*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def require_space(needed: int, what: str) -> None:
+    """Raise ``CapacityError`` unless the cache folder's disk has ``needed`` bytes free."""
+    root = cache_root()
+    with _explained():
+        root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(root).free
+    if free < needed:
+        raise CapacityError(
+            f"{what} needs {needed / 1e9:.2f} GB in {root}, {free / 1e9:.2f} GB are free: "
+            "free some, or point OUTRIDER_CACHE at a larger disk"
+        )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn a full or forbidden disk into the error a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise CapacityError(f"the disk of {cache_root()} is full: free some, or set OUTRIDER_CACHE") from None
+        if error.errno in _FORBIDDEN:
+            where = error.filename or cache_root()
+            raise ConfigError(f"{where}: {error.strerror}; correct it, or set OUTRIDER_CACHE") from None
+        raise
