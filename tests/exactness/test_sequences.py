@@ -98,5 +98,5 @@ class ReusedNoise(Noise):
 
 
 def test_noise_reused_after_a_refusal_is_caught() -> None:
-    samples = sample(WARM, VERIFIERS["rejection"], toy.model(3), 4000, ReusedNoise)
+    samples = sample(WARM, VERIFIERS["rejection"], toy.model(3), 50_000 // LENGTH, ReusedNoise)
     assert toy.p_value(toy.exact(WARM, LENGTH), samples) < 1e-6

@@ -34,7 +34,7 @@ def table(seed: int, scale: float = 1.5) -> Table:
 
 
 TARGET = table(1)
-DRAFT = table(2)
+DRAFT = table(4)  # far enough from the target for mistakes to show
 
 
 def exact(params: SamplingParams, length: int) -> NDArray[np.float64]:
