@@ -22,6 +22,10 @@ class KVCache(Protocol):
 
     def free(self, slot: int) -> None: ...
 
+    def scrub(self, slot: int) -> None:
+        """Zero a slot whose rows may hold NaN, before it is freed."""
+        ...
+
     def length(self, slot: int) -> int: ...
 
     def extend(self, slot: int, count: int) -> None:

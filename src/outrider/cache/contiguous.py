@@ -1,0 +1,112 @@
+"""Keys and values in one stretch of memory per sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.errors import CapacityError
+
+KEY_BLOCK = 512
+"""Rows are reserved, and attended over, in whole blocks of this many (see ``models.attention``)."""
+
+
+class ContiguousCache:
+    """A fixed number of slots, each with room for ``max_seq_len`` rows.
+
+        k[layer]: [slots, rows, kv_heads, head_dim]      slot 0: [ valid rows | stale or zero rows ]
+
+    Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next run.
+    Memory starts as zeros, so a row never written is finite, and pages never touched cost nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        slots: int,
+        max_seq_len: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.max_seq_len = max_seq_len
+        rows = -(-max_seq_len // KEY_BLOCK) * KEY_BLOCK
+        shape = (slots, rows, kv_heads, head_dim)
+        try:
+            self._k = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+            self._v = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
+            raise CapacityError(
+                f"no memory for a cache of {slots} sequences of {max_seq_len} tokens: use a smaller max_seq_len"
+            ) from error
+        self._slots = slots
+        self._free = list(range(slots - 1, -1, -1))
+        self._lengths: dict[int, int] = {}
+
+    def allocate(self) -> int:
+        if not self._free:
+            raise CapacityError(f"all {self._slots} cache slots are taken: free one, or make the cache larger")
+        slot = self._free.pop()
+        self._lengths[slot] = 0
+        return slot
+
+    def free(self, slot: int) -> None:
+        del self._lengths[slot]
+        self._free.append(slot)
+
+    def scrub(self, slot: int) -> None:
+        """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
+        for rows in (*self._k, *self._v):
+            rows[slot].zero_()
+
+    def length(self, slot: int) -> int:
+        return self._lengths[slot]
+
+    def extend(self, slot: int, count: int) -> None:
+        length = self._lengths[slot] + count
+        if length > self.max_seq_len:
+            raise CapacityError(
+                f"sequence of {length} tokens does not fit max_seq_len={self.max_seq_len}: shorten it or raise the limit"
+            )
+        self._lengths[slot] = length
+
+    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+        end = start + k.shape[0]
+        self._k[layer][slot, start:end] = k
+        self._v[layer][slot, start:end] = v
+
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
+        return self._k[layer][slot, :rows], self._v[layer][slot, :rows]
+
+    def truncate_to(self, slot: int, length: int) -> None:
+        """Keep the first ``length`` rows: ``[a b c d] -> truncate_to(2) -> [a b]``."""
+        if not 0 <= length <= self._lengths[slot]:
+            raise ValueError(f"cannot truncate {self._lengths[slot]} rows to {length}")
+        self._lengths[slot] = length
+
+    def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
+        """Compact an accepted tree path and drop the rest.
+
+        ::
+
+            rows     a b | w x y z      base = 2, path = (0, 2)
+            after    a b   w y
+        """
+        if any(source != target for target, source in enumerate(path)):
+            sources = torch.tensor([base + node for node in path], device=self._k[0].device)
+            for rows in (*self._k, *self._v):
+                rows[slot, base : base + len(path)] = rows[slot].index_select(0, sources)
+        self.truncate_to(slot, base + len(path))
+
+    def free_tokens(self) -> int:
+        used = sum(self._lengths.values())
+        return self._slots * self.max_seq_len - used
+
+    def check(self) -> None:
+        free, used, total = len(self._free), len(self._lengths), self._slots
+        if free + used != total or set(self._free) & set(self._lengths):
+            raise AssertionError(f"cache slots are not conserved: {free} free + {used} used != {total} in total")

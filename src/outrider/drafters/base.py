@@ -1,0 +1,60 @@
+"""What a draft source is: requests in, drafts out. It can be wrong, late or broken and cost only speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.draft import Draft, Verdict
+from outrider.core.verify import Draws
+
+
+class RequestView(Protocol):
+    """What a draft source may see of a running request. Read only."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The prompt and every committed token; drafts continue from the last one."""
+        ...
+
+    @property
+    def prompt_length(self) -> int: ...
+
+    @property
+    def params(self) -> SamplingParams: ...
+
+    @property
+    def speculation(self) -> SpeculationParams: ...
+
+    def draws(self) -> Draws:
+        """How to draw this step's draft tokens so that they couple with the target's draws, if they may."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a draft. ``committed`` may be shorter than the verdict where the request stopped."""
+
+    request: RequestView
+    draft: Draft
+    verdict: Verdict
+    committed: tuple[int, ...]
+
+
+class Drafter(Protocol):
+    """A draft source, shared by all requests that name it; its state per request is keyed by ``request.id``."""
+
+    def start(self, request: RequestView) -> None: ...
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """One draft per request, of at most ``budgets[i]`` tokens; ``EMPTY`` where there is nothing to say."""
+        ...
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None: ...
+
+    def finish(self, request_id: str) -> None: ...

@@ -1,0 +1,93 @@
+"""Draft sources behind a fence: whatever they do costs speed, never output."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from outrider.core.draft import EMPTY, Draft
+from outrider.drafters.base import Drafter, Outcome
+from outrider.engine.request import Request
+
+logger = logging.getLogger(__name__)
+
+
+class Drafting:
+    """Calls each request's draft source and goes on without it if it fails.
+
+    A source that raises, or returns what the target cannot score, is switched off for the requests at hand; the
+    reason is logged once a request and kept in its statistics.
+    """
+
+    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
+        self._drafters = drafters
+        self._vocab_size = vocab_size
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return ("none", *self._drafters)
+
+    def start(self, request: Request) -> None:
+        self._guarded([request], lambda drafter: drafter.start(request))
+
+    def propose(self, requests: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
+        """A draft per request, empty where nothing may or can be drafted; each source is called once for all."""
+        drafts: dict[str, Draft] = {}
+        for source in self._drafters:
+            wanting = [
+                (r, budget)
+                for r, budget in zip(requests, budgets, strict=True)
+                if r.speculation.draft == source and r.stats.draft_error is None and budget > 0
+            ]
+            if wanting:
+                began = time.perf_counter()
+                self._propose(wanting, drafts)
+                spent = (time.perf_counter() - began) / len(wanting)
+                for request, _ in wanting:
+                    request.stats.draft_s += spent
+        return [drafts.get(request.id, EMPTY) for request in requests]
+
+    def observe(self, outcome: Outcome, request: Request) -> None:
+        self._guarded([request], lambda drafter: drafter.observe([outcome]))
+
+    def finish(self, request: Request) -> None:
+        """Release what the source holds for the request, also if it was switched off."""
+        drafter = self._drafters.get(request.speculation.draft)
+        if drafter is not None:
+            try:
+                drafter.finish(request.id)
+            except Exception:  # a source may fail in any way
+                logger.exception("draft source %r failed to release a request", request.speculation.draft)
+
+    def _propose(self, wanting: Sequence[tuple[Request, int]], drafts: dict[str, Draft]) -> None:
+        requests = [request for request, _ in wanting]
+        budgets = [budget for _, budget in wanting]
+
+        def call(drafter: Drafter) -> None:
+            proposed = drafter.propose(requests, budgets)
+            for request, budget, draft in zip(requests, budgets, proposed, strict=True):
+                self._check(draft, budget)
+                drafts[request.id] = draft
+
+        self._guarded(requests, call)
+
+    def _guarded(self, requests: Sequence[Request], call: Callable[[Drafter], None]) -> None:
+        """Call the requests' common source; on any failure, switch it off for them."""
+        drafter = self._drafters.get(requests[0].speculation.draft)
+        if drafter is None or requests[0].stats.draft_error is not None:
+            return
+        try:
+            call(drafter)
+        except Exception as error:  # noqa: BLE001  a source may fail in any way, and costs only speed
+            for request in requests:
+                request.stats.draft_error = f"{type(error).__name__}: {error}"
+            logger.warning("draft source %r switched off: %s", requests[0].speculation.draft, error)
+
+    def _check(self, draft: Draft, budget: int) -> None:
+        """Raise ValueError unless the target can score the draft."""
+        if len(draft) > budget:
+            raise ValueError(f"it proposed {len(draft)} tokens where {budget} were allowed")
+        for token in draft.tokens:
+            if not 0 <= token < self._vocab_size:
+                raise ValueError(f"it proposed token {token}, outside the vocabulary of {self._vocab_size}")

@@ -1,0 +1,142 @@
+"""A request on its way through the engine, and the events it sends back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.distribution import Context, TargetRows
+from outrider.core.draft import Draft, Verdict
+from outrider.core.noise import Noise, fresh_seed
+from outrider.core.verify import VERIFIERS, Draws, Verifier
+from outrider.engine.stats import RequestStats
+from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
+from outrider.errors import NumericalError
+
+Origin = Literal["target", "accepted", "recovered", "bonus"]
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """One token of one request, in order; a step may send several."""
+
+    request_id: str
+    token_id: int
+    text: str  # what this token adds to the text; may be empty, never half a character
+    origin: Origin  # target: nothing was drafted; accepted: by source; recovered, bonus: as in the literature
+    source: str  # the draft source involved; "none" without a draft
+    logprobs: Mapping[int, float] | None  # of this token and the alternatives asked for
+    finish_reason: FinishReason | None  # set on the last token
+
+
+@dataclass
+class Request:
+    """Everything the engine knows of one request. Also the ``RequestView`` that draft sources see."""
+
+    id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    speculation: SpeculationParams
+    stop_ids: frozenset[int]  # end-of-text ids (unless ignored) and the request's own
+    detokenizer: Detokenizer | None = None
+    noise: Noise = field(init=False)
+    tokens: list[int] = field(init=False)  # prompt, then committed output
+    cached: int = 0  # tokens whose keys and values are in the cache, at most len(tokens) - 1
+    slot: int | None = None
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    error: NumericalError | None = None
+    stats: RequestStats = field(default_factory=RequestStats)
+    started: float | None = None
+    first_token: float | None = None
+
+    def __post_init__(self) -> None:
+        self.seed: int = fresh_seed() if self.params.seed is None else self.params.seed
+        self.noise = Noise(self.seed)
+        self.tokens = list(self.prompt)
+        self.verifier: Verifier = VERIFIERS[self.speculation.verifier]
+        self.stats.prompt_tokens = len(self.prompt)
+        self._stop_strings = StopStrings(tuple(self.params.stop))
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def output(self) -> Sequence[int]:
+        return self.tokens[len(self.prompt) :]
+
+    @property
+    def context(self) -> Context:
+        return Context(self.prompt, self.output)
+
+    @property
+    def pending(self) -> int:
+        """Tokens not yet in the cache: the prompt at first, then the last committed token."""
+        return len(self.tokens) - self.cached
+
+    def draws(self) -> Draws:
+        return Draws(self.noise, len(self.tokens), self.verifier.coupled)
+
+    def commit(self, draft: Draft, verdict: Verdict, p: TargetRows, max_seq_len: int) -> list[StepOutput]:
+        """Commit a step's accepted path and its last token, one by one, up to where the request ends."""
+        now = time.perf_counter()
+        if self.first_token is None:
+            self.first_token = now
+            self.stats.prefill_s = now - (self.started or now)
+        refused = any(parent == (verdict.path[-1] if verdict.path else -1) for parent in draft.parents)
+        last: Origin = "target" if not draft else ("recovered" if refused else "bonus")
+        outputs: list[StepOutput] = []
+        row = 0  # the row of p that decided the token
+        for node in (*verdict.path, None):
+            token = verdict.token if node is None else draft.tokens[node]
+            logprobs = self._logprobs(p, row, token)
+            text = self._append(token, max_seq_len)
+            origin = last if node is None else "accepted"
+            outputs.append(StepOutput(self.id, token, text, origin, draft.source, logprobs, self.finish_reason))
+            if self.finish_reason is not None or node is None:
+                break
+            row = 1 + node
+        self.stats.count(draft, accepted=sum(output.origin == "accepted" for output in outputs))
+        self.stats.decode_s = time.perf_counter() - self.first_token
+        return outputs
+
+    def fail(self, error: NumericalError) -> None:
+        """End the request without a token; ``error`` says why."""
+        self.error = error
+
+    def _append(self, token: int, max_seq_len: int) -> str:
+        """Extend the output by one token, decide whether it is the last, and return the text it shows."""
+        self.tokens.append(token)
+        count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
+        armed = count >= self.params.min_tokens
+        piece = "" if self.detokenizer is None else self.detokenizer.push([token])
+        shown = self._stop_strings.push(piece, armed=armed)
+        if self._stop_strings.found is not None or (armed and token in self.stop_ids):
+            self.finish_reason = "stop"
+        elif count >= self.params.max_tokens or len(self.tokens) >= max_seq_len:
+            self.finish_reason = "length"
+        if self.finish_reason is not None and self._stop_strings.found is None:
+            shown += self._held_back(armed)
+        self.text += shown
+        return shown
+
+    def _held_back(self, armed: bool) -> str:
+        """The text still held back at the end, which may yet complete a stop string."""
+        piece = "" if self.detokenizer is None else self.detokenizer.flush()
+        shown = self._stop_strings.push(piece, armed=armed)
+        if self._stop_strings.found is not None:
+            self.finish_reason = "stop"
+            return shown
+        return shown + self._stop_strings.flush()
+
+    def _logprobs(self, p: TargetRows, row: int, token: int) -> Mapping[int, float] | None:
+        """Log-probabilities of the token and of the most likely ones, if asked for."""
+        if self.params.logprobs is None:
+            return None
+        values = p.logprobs(row)
+        top = values.topk(self.params.logprobs).indices.tolist()
+        return {i: float(values[i]) for i in (token, *top)}

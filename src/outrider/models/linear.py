@@ -1,0 +1,112 @@
+"""Linear layers whose weights are laid out once for the processor that will run them.
+
+Row ``i`` of the output depends on row ``i`` of the input alone, bit for bit, whatever the number of rows:
+oneDNN's packed kernels have that property in bf16 for any number of rows and in float32 from two rows up,
+torch's own float32 layers from four (``docs/exactness.md``; ``outrider doctor`` tests it on the machine at hand).
+Fewer rows are padded up to ``min_rows``, which on a CPU costs nothing: the run is bound by reading weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Linear(Protocol):
+    """``y = x Wᵀ + b`` for x: [n, in], with y: [n, out]."""
+
+    out_features: int
+    in_features: int
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+@cache
+def has_packed_kernels() -> bool:
+    """Whether this build of torch can pack weights for oneDNN."""
+    return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+
+
+@cache
+def has_bf16_instructions() -> bool:
+    """Whether the processor multiplies bfloat16 in hardware; without them float32 is the faster choice."""
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    capability = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    native = any(capability.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+    return native and supported is not None and bool(supported())
+
+
+def make_linear(weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> Linear:
+    """The fastest layer for ``weight``: [out, in] on its device and in its dtype."""
+    if int8:
+        return Int8Linear(weight, bias)
+    if weight.device.type == "cpu" and has_packed_kernels():
+        return PackedLinear(weight, bias)
+    return PlainLinear(weight, bias)
+
+
+def _at_least(x: Tensor, rows: int) -> Tensor:
+    missing = rows - x.shape[0]
+    return x if missing <= 0 else F.pad(x, (0, 0, 0, missing))
+
+
+class PackedLinear:
+    """oneDNN kernels over a weight reordered once (half the time of ``F.linear`` at one row)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.out_features, self.in_features = weight.shape
+        self.min_rows = 2
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+        self._bias = bias
+        self._run = torch.ops.mkldnn._linear_pointwise.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        n = x.shape[0]
+        if n < self.min_rows:
+            x = _at_least(x, self.min_rows)
+        y: Tensor = self._run(x, self._weight, self._bias, "none", [], "")
+        return y[:n]
+
+
+class PlainLinear:
+    """torch's own layer, for processors without oneDNN and for GPUs."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.out_features, self.in_features = weight.shape
+        self.min_rows = 4 if weight.device.type == "cpu" else 1
+        self._weight, self._bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(_at_least(x, self.min_rows), self._weight, self._bias)[: x.shape[0]]
+
+
+class Int8Linear:
+    """int8 weights with a scale per output, and int8 activations with a scale per row.
+
+    The usual dynamic quantisation takes one scale for all rows of a run, which makes a row depend on its
+    neighbours. Here each row is scaled to the full range by itself and handed over with the constant scale 1;
+    the products are summed in integers, so a row's result is exact and the same in any company.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.out_features, self.in_features = weight.shape
+        scales = (weight.float().abs().amax(dim=1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        with warnings.catch_warnings():  # torch announces that quantised tensors will move to torchao
+            warnings.simplefilter("ignore")
+            zeros = torch.zeros_like(scales, dtype=torch.int64)
+            quantised = torch.quantize_per_channel(weight.float(), scales.double(), zeros, 0, torch.qint8)
+            self._weight = torch.ops.quantized.linear_prepack(quantised, None)
+        self._bias = bias
+        self._run = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+        # Without VNNI the kernel adds pairs of products in 16 bits: 7-bit activations keep them from saturating.
+        self._levels = 127 if torch.cpu._is_vnni_supported() else 63
+
+    def __call__(self, x: Tensor) -> Tensor:
+        scale = (x.abs().amax(dim=1, keepdim=True).float() / self._levels).clamp_min(torch.finfo(torch.float32).tiny)
+        y = (self._run(x / scale, 1.0, self._levels + 1, self._weight) * scale).to(x.dtype)
+        return y if self._bias is None else y + self._bias

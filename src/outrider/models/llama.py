@@ -1,0 +1,135 @@
+"""The Llama family on packed tokens: Llama 2/3, SmolLM2, TinyLlama, Mistral, Qwen2, Qwen3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.cache.contiguous import ContiguousCache
+from outrider.cache.protocol import KVCache
+from outrider.models.attention import Plan, attend, plan
+from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
+from outrider.models.linear import Linear, make_linear
+from outrider.models.rope import pair_rows, rotate, rotations
+
+
+@dataclass(frozen=True)
+class _Layer:
+    attention_norm: Tensor  # [d]
+    qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
+    q_norm: Tensor | None  # [head_dim]
+    k_norm: Tensor | None
+    out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear  # d -> 2 * intermediate
+    down: Linear
+
+
+class LlamaModel:
+    """Weights packed at construction; ``forward`` is one run over the tokens of any number of sequences."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, Tensor],
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        int8: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """``tensors`` by their Hugging Face names, read one by one so that a mapping may load lazily."""
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+
+        def get(name: str) -> Tensor:
+            return tensors[name].to(device=self.device, dtype=dtype)
+
+        def linear(*names: str, heads: Mapping[int, int] | None = None) -> Linear:
+            """Fuse projections that share their input; ``heads`` marks those whose rows are rotary pairs."""
+            rows = [(i, name, (heads or {}).get(i)) for i, name in enumerate(names)]
+            weights = [pair_rows(get(f"{n}.weight"), h) if h else get(f"{n}.weight") for _, n, h in rows]
+            biases = []
+            if f"{names[0]}.bias" in tensors:
+                biases = [pair_rows(get(f"{n}.bias"), h) if h else get(f"{n}.bias") for _, n, h in rows]
+            return make_linear(torch.cat(weights), torch.cat(biases) if biases else None, int8=int8)
+
+        def layer(i: int) -> _Layer:
+            name = f"model.layers.{i}."
+            attention, mlp = name + "self_attn.", name + "mlp."
+            rotary = {0: config.num_heads, 1: config.num_kv_heads}
+            norms = (attention + "q_norm.weight", attention + "k_norm.weight") if config.qk_norm else ()
+            q_norm, k_norm = (pair_rows(get(n), 1) for n in norms) if norms else (None, None)
+            return _Layer(
+                attention_norm=get(name + "input_layernorm.weight"),
+                qkv=linear(attention + "q_proj", attention + "k_proj", attention + "v_proj", heads=rotary),
+                q_norm=q_norm,
+                k_norm=k_norm,
+                out=linear(attention + "o_proj"),
+                mlp_norm=get(name + "post_attention_layernorm.weight"),
+                gate_up=linear(mlp + "gate_proj", mlp + "up_proj"),
+                down=linear(mlp + "down_proj"),
+            )
+
+        with torch.inference_mode():
+            self._embedding = get("model.embed_tokens.weight")  # [vocab, d]
+            self._layers = [layer(i) for i in range(config.num_layers)]
+            self._norm = get("model.norm.weight")
+            head = self._embedding if config.tie_embeddings else get("lm_head.weight")
+            self._head = make_linear(head, None, int8=int8)
+            self._rotations = rotations(config, config.max_seq_len).to(self.device)
+
+    def new_cache(self, slots: int, max_seq_len: int) -> ContiguousCache:
+        c = self.config
+        return ContiguousCache(
+            layers=c.num_layers,
+            slots=slots,
+            max_seq_len=max_seq_len,
+            kv_heads=c.num_kv_heads,
+            head_dim=c.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """One run: T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for."""
+        c = self.config
+        who = plan(
+            batch.spans,
+            batch.positions,
+            group=c.num_heads // c.num_kv_heads,
+            window=c.sliding_window,
+            dtype=self.dtype,
+        )
+        rotation = self._rotations[batch.positions]
+        x = F.embedding(batch.token_ids, self._embedding)  # [T, d]
+        for i, layer in enumerate(self._layers):
+            x = x + self._attention(layer, i, self._normed(x, layer.attention_norm), rotation, cache, who)
+            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up)
+        if batch.logit_rows is not None:
+            x = x[batch.logit_rows]
+        hidden = self._normed(x, self._norm)
+        return ForwardOutput(logits=self._head(hidden), hidden=hidden)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+
+    def _attention(
+        self, layer: _Layer, index: int, x: Tensor, rotation: Tensor, cache: KVCache, who: Plan
+    ) -> Tensor:
+        c = self.config
+        heads = layer.qkv(x).view(x.shape[0], -1, c.head_dim)  # [T, heads + 2 kv_heads, head_dim]
+        qk, v = heads[:, : c.num_heads + c.num_kv_heads], heads[:, c.num_heads + c.num_kv_heads :]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            normed_q = self._normed(qk[:, : c.num_heads], layer.q_norm)
+            qk = torch.cat([normed_q, self._normed(qk[:, c.num_heads :], layer.k_norm)], dim=1)
+        qk = rotate(qk, rotation)
+        q, k = qk[:, : c.num_heads], qk[:, c.num_heads :]
+        for span, row in who.spans:
+            rows = slice(row, row + span.count)
+            cache.write(index, span.slot, span.start, k[rows], v[rows])
+        return layer.out(attend(q, cache, index, who))
