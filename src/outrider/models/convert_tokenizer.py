@@ -54,7 +54,7 @@ def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: in
     if len(ids) != len(names):
         raise ModelFormatError("the vocabulary names a token twice: download the model again")
     merges = _merges(names[_FIRST_WORD:], [score for _, score in tokens[_FIRST_WORD:]], ids)
-    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token=_UNKNOWN, fuse_unk=True, byte_fallback=True))
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -69,15 +69,18 @@ def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: in
 
 
 def _merges(words: Sequence[str], scores: Sequence[float], ids: dict[str, int]) -> list[tuple[str, str]]:
-    """Every pair of tokens that makes a word, best word first: what SentencePiece decides by score at each step."""
+    """Every pair of tokens that makes a word, best word first: what SentencePiece decides by score at each step.
+
+    Pairs of one word come longest left part first, as in transformers.
+    """
     pairs = [
-        (-score, ids[word[:cut]], ids[word[cut:]])
+        (score, cut, word)
         for word, score in zip(words, scores, strict=True)
         for cut in range(1, len(word))
         if word[:cut] in ids and word[cut:] in ids
     ]
-    by_id = list(ids)
-    return [(by_id[left], by_id[right]) for _, left, right in sorted(pairs)]
+    pairs.sort(key=lambda pair: (pair[0], pair[1], len(pair[2]) - pair[1]), reverse=True)
+    return [(word[:cut], word[cut:]) for _, cut, word in pairs]
 
 
 def _split_digits(file: Path) -> None:

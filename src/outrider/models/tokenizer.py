@@ -179,16 +179,12 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """The rendered conversation as ids, starting with exactly one BOS if this tokenizer starts texts with one.
+        """The rendered conversation as ids, as transformers' ``apply_chat_template`` gives them.
 
-        Templates of some models write BOS, others leave it to the tokenizer; models are trained with one either way.
+        Only the template's own special tokens frame it: a template that writes BOS does not get a second one.
         """
         text = self.render_chat(messages, add_generation_prompt=add_generation_prompt, variables=variables)
-        ids = self.encode(text, add_special_tokens=False)
-        bos = self.bos_token_id
-        if bos is not None and ids[:1] != [bos] and self.encode("")[:1] == [bos]:
-            ids.insert(0, bos)
-        return ids
+        return self.encode(text, add_special_tokens=False)
 
 
 _BYTES = _byte_alphabet()
