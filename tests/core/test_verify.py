@@ -75,6 +75,16 @@ def test_coupled_drafts_of_the_target_itself_always_match() -> None:
         assert MATCHING(draft, rows([p] * 4, draft), Noise(seed), 5).path == (0, 1, 2)
 
 
+def test_coupled_draws_agree_as_often_as_the_theory_says() -> None:
+    p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.5, 0.1, 0.2])
+    expected = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in range(4))
+    log_p, log_q = torch.tensor(p).log().float(), torch.tensor(q).log().float()
+    noise, n = Noise(1), 10_000
+    agreed = sum(noise.draw(log_p, i) == noise.draw(log_q, i) for i in range(n))
+    assert stats.binomtest(agreed, n, expected).pvalue > 1e-3
+    assert agreed / n > (p * q).sum() + 0.2  # independent draws
+
+
 def test_uncoupled_draws_have_a_stream_of_their_own() -> None:
     noise, weights = Noise(3), torch.zeros(1000)
     draws = Draws(noise, base=5, coupled=False)

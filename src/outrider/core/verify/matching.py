@@ -13,7 +13,7 @@ class Matching:
 
     A position's draw depends on the seed and on the tokens before it, so the output is that of plain decoding
     with the same seed, token for token. Drafts drawn with the same noise match most often: drafter-invariant
-    speculative decoding (Daliri et al. 2024, algorithm 2).
+    speculative decoding (Daliri et al. 2024).
     """
 
     name = "matching"
