@@ -13,7 +13,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.models.base import ModelConfig
-from outrider.models.hf_json import merge_ids, read_json_object
+from outrider.models.hf_json import merge_ids, read_json_object, shown
 
 FAMILIES: tuple[str, ...] = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_TYPES: tuple[str, ...] = ("default", "linear", "llama3")
@@ -24,7 +24,6 @@ _ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-_LLAMA3_KEYS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 _LARGEST = 2**31 - 1  # no dimension of a real model comes near; keeps products of two in 64 bits
 
 
@@ -36,7 +35,10 @@ def read_config(folder: Path) -> ModelConfig:
     raw = read_json_object(folder / "config.json")
     generation = folder / "generation_config.json"
     extra = read_json_object(generation).get("eos_token_id") if generation.exists() else None
-    return parse_config(raw, extra_eos=extra)
+    try:
+        return parse_config(raw, extra_eos=extra)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None
 
 
 def parse_config(raw: dict[str, Any], *, extra_eos: object = None) -> ModelConfig:
@@ -46,7 +48,7 @@ def parse_config(raw: dict[str, Any], *, extra_eos: object = None) -> ModelConfi
     """
     family = raw.get("model_type")
     if family not in FAMILIES:
-        raise ModelFormatError(f"model_type={family!r} is not supported: use one of {', '.join(FAMILIES)}")
+        raise ModelFormatError(f"model_type={shown(family)} is not supported: use one of {', '.join(FAMILIES)}")
     _refuse_unimplemented(raw, family)
     hidden = _size(raw, "hidden_size")
     heads = _size(raw, "num_attention_heads")
@@ -116,7 +118,7 @@ def _refuse_unimplemented(raw: Mapping[str, Any], family: str) -> None:
             "quantised checkpoints (quantization_config) are not supported: use the bfloat16 weights or a GGUF file"
         )
     if raw.get("hidden_act", "silu") != "silu":
-        raise ModelFormatError(f"hidden_act={raw['hidden_act']!r} is not supported: only silu is")
+        raise ModelFormatError(f"hidden_act={shown(raw['hidden_act'])} is not supported: only silu is")
     if raw.get("mlp_bias"):
         raise ModelFormatError("mlp_bias=true is not supported: only bias-free MLPs are")
     if raw.get("attention_bias") and family != "qwen2":
@@ -147,25 +149,28 @@ def _parse_rope(raw: dict[str, Any]) -> tuple[float, dict[str, Any]]:
     """Rotary base and scaling from ``rope_parameters`` (transformers 5) or ``rope_theta`` + ``rope_scaling``."""
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     if not isinstance(rope, dict):
-        raise ModelFormatError(f"rope_scaling={rope!r} is not an object: download the model again")
+        raise ModelFormatError(f"rope_scaling={shown(rope)} is not an object: download the model again")
     theta = _positive(raw | rope, "rope_theta", default=10000.0)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in ROPE_TYPES:
-        raise ModelFormatError(f"rope type {kind!r} is not supported: use one of {', '.join(ROPE_TYPES)}")
+        raise ModelFormatError(f"rope type {shown(kind)} is not supported: use one of {', '.join(ROPE_TYPES)}")
     partial = rope.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
     if partial not in (None, 1, 1.0):
-        raise ModelFormatError(f"partial_rotary_factor={partial!r} is not supported: only whole heads are rotated")
+        raise ModelFormatError(f"partial_rotary_factor={shown(partial)} is not supported: only whole heads are rotated")
     if kind == "default":
         return theta, {}
-    keys = _LLAMA3_KEYS if kind == "llama3" else ("factor",)
-    return theta, {"rope_type": kind} | {key: _positive(rope, key) for key in keys}
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": _positive(rope, "factor")}
+    if kind == "llama3":
+        scaling |= {key: _positive(rope, key) for key in ("low_freq_factor", "high_freq_factor")}
+        scaling["original_max_position_embeddings"] = _size(rope, "original_max_position_embeddings")
+    return theta, scaling
 
 
 def _size(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
     value = raw.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-        raise ModelFormatError(f"{key}={value!r} in config.json is not a positive integer: download the model again")
+        raise ModelFormatError(f"{key}={shown(value)} is not a positive integer: download the model again")
     return value
 
 
@@ -173,5 +178,5 @@ def _positive(raw: Mapping[str, Any], key: str, default: float | None = None) ->
     value = raw.get(key)
     value = default if value is None else value
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-        raise ModelFormatError(f"{key}={value!r} in config.json is not a positive number: download the model again")
+        raise ModelFormatError(f"{key}={shown(value)} is not a positive number: download the model again")
     return float(value)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
 from outrider.errors import ModelFormatError
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
+
+
+def shown(value: object) -> str:
+    """``repr`` on one line of bounded length, for values out of files that may hold anything."""
+    return _SHORT.repr(value)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def merge_ids(*values: object) -> tuple[int, ...]:
                 continue
             if not isinstance(item, int) or isinstance(item, bool) or item < 0:
                 raise ModelFormatError(
-                    f"token id {item!r} is not an integer of at least 0: correct the model's configuration"
+                    f"token id {shown(item)} is not an integer of at least 0: correct the model's configuration"
                 )
             ids[item] = None
     return tuple(ids)

@@ -11,7 +11,7 @@ from torch import Tensor
 from outrider.errors import ModelFormatError
 from outrider.models.base import ModelConfig
 from outrider.models.hf_config import read_config
-from outrider.models.hf_json import read_json_object
+from outrider.models.hf_json import read_json_object, shown
 from outrider.models.weights.layout import check_shapes
 from outrider.models.weights.safetensors import LazyTensors, TensorInfo, read_header
 
@@ -42,7 +42,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             raise ModelFormatError(f"{path} is missing: download the model again")
         for name, info in read_header(path).items():
             if name in files:
-                raise ModelFormatError(f"tensor {name} is in both {files[name].name} and {path.name}: keep one")
+                raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
             files[name], infos[name] = path, info
     check_shapes(config, {name: info.shape for name, info in infos.items()}, folder)
     return Checkpoint(config, LazyTensors(files, infos))
@@ -60,7 +60,7 @@ def _weight_files(folder: Path) -> list[Path]:
         raise ModelFormatError(f"{index} has no weight_map: download the model again")
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard:  # a shard lies in the folder, never outside it
-            raise ModelFormatError(f"{index} maps {name} to {shard!r}, which is not a file name")
+            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is not a file name")
     return [folder / shard for shard in sorted(set(weight_map.values()))]
 
 

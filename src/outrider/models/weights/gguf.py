@@ -15,6 +15,7 @@ from torch import Tensor
 from outrider.errors import ModelFormatError
 from outrider.models.base import ModelConfig
 from outrider.models.hf_config import parse_config
+from outrider.models.hf_json import shown
 from outrider.models.weights import Checkpoint
 from outrider.models.weights.gguf_header import GGUFHeader, GGUFTensor, read_gguf_header
 from outrider.models.weights.gguf_rope import read_rope
@@ -129,7 +130,9 @@ def _read_config(path: Path, header: GGUFHeader) -> ModelConfig:
     get = header.scalar
     arch = get("general.architecture")
     if arch not in ARCHITECTURES:
-        raise ModelFormatError(f"{path}: architecture {arch!r} is not supported: use one of {', '.join(ARCHITECTURES)}")
+        raise ModelFormatError(
+            f"{path}: architecture {shown(arch)} is not supported: use one of {', '.join(ARCHITECTURES)}"
+        )
     if get(f"{arch}.expert_count"):
         raise ModelFormatError(f"{path} is a mixture of experts, which is not supported: use a dense model")
     embedding = header.tensors.get("token_embd.weight")
@@ -155,10 +158,12 @@ def _read_config(path: Path, header: GGUFHeader) -> ModelConfig:
     try:
         config = parse_config(raw | read_rope(arch, header, path))
     except ModelFormatError as error:
-        raise ModelFormatError(f"{path}: {str(error).replace(' in config.json', '')}") from None
+        raise ModelFormatError(f"{path}: {error}") from None
     rotated = get(f"{arch}.rope.dimension_count", config.head_dim)
     if rotated != config.head_dim:
-        raise ModelFormatError(f"{path} rotates {rotated} of {config.head_dim} dimensions per head: not supported")
+        raise ModelFormatError(
+            f"{path} rotates {shown(rotated)} of {config.head_dim} dimensions per head: not supported"
+        )
     return config
 
 

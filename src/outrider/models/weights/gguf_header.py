@@ -19,6 +19,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from outrider.errors import ModelFormatError
+from outrider.models.hf_json import shown
 
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
@@ -77,14 +78,14 @@ class _Scanner:
         key_count = self.count("keys", least_bytes=13)
         metadata: dict[str, Any] = {}
         for _ in range(key_count):
-            key = self.string("key")
+            key = self.string("a key")
             if key in metadata:
-                raise self.damaged(f"key {key!r} appears twice")
-            metadata[key] = self.value(self.number("<I", key), key)
+                raise self.damaged(f"key {shown(key)} appears twice")
+            metadata[key] = self.value(self.number("<I", "a type"), shown(key))
         raw = [self.tensor_info() for _ in range(tensor_count)]
         alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
-            raise self.damaged(f"general.alignment={alignment!r} is not a power of two")
+            raise self.damaged(f"general.alignment={shown(alignment)} is not a power of two")
         start = -(-self.at // alignment) * alignment
         return GGUFHeader(metadata, self.place(raw, start, alignment))
 
@@ -131,16 +132,17 @@ class _Scanner:
         return np.frombuffer(self.take(count * dtype.itemsize, key), dtype)
 
     def tensor_info(self) -> tuple[str, GGMLQuantizationType, tuple[int, ...], int]:
-        name = self.string("tensor name")
-        dims = self.number("<I", name)
+        name = self.string("a tensor's name")
+        quoted = shown(name)
+        dims = self.number("<I", quoted)
         if not 1 <= dims <= 4:
-            raise self.damaged(f"tensor {name!r} has {dims} dimensions, not 1 to 4")
-        shape = tuple(self.number("<Q", name) for _ in range(dims))
-        kind, offset = self.number("<I", name), self.number("<Q", name)
+            raise self.damaged(f"tensor {quoted} has {dims} dimensions, not 1 to 4")
+        shape = tuple(self.number("<Q", quoted) for _ in range(dims))
+        kind, offset = self.number("<I", quoted), self.number("<Q", quoted)
         try:
             return name, GGMLQuantizationType(kind), shape[::-1], offset
         except ValueError:
-            raise ModelFormatError(f"{self.path}: tensor {name!r} has unknown type {kind}: update gguf") from None
+            raise ModelFormatError(f"{self.path}: tensor {quoted} has unknown type {kind}: update gguf") from None
 
     def place(
         self, raw: list[tuple[str, GGMLQuantizationType, tuple[int, ...], int]], start: int, alignment: int
@@ -149,16 +151,18 @@ class _Scanner:
         for name, kind, shape, offset in raw:
             block, block_bytes = GGML_QUANT_SIZES[kind]
             if name in tensors:
-                raise self.damaged(f"tensor {name!r} appears twice")
+                raise self.damaged(f"tensor {shown(name)} appears twice")
             if offset % alignment or shape[-1] % block or 0 in shape:
-                raise self.damaged(f"tensor {name!r} {kind.name} {list(shape)} at {offset} is not whole or not aligned")
+                raise self.damaged(
+                    f"tensor {shown(name)} {kind.name} {list(shape)} at {offset} is not whole or not aligned"
+                )
             stop = start + offset + math.prod(shape) // block * block_bytes
             if stop > len(self.data):
-                raise self.damaged(f"tensor {name!r} ends at byte {stop:,} of a file of {len(self.data):,}")
+                raise self.damaged(f"tensor {shown(name)} ends at byte {stop:,} of a file of {len(self.data):,}")
             tensors[name] = GGUFTensor(kind, shape, start + offset, stop)
         at, before = start, ""
         for name, tensor in sorted(tensors.items(), key=lambda item: item[1].start):
             if tensor.start < at:
-                raise self.damaged(f"tensors {before!r} and {name!r} overlap")
+                raise self.damaged(f"tensors {shown(before)} and {shown(name)} overlap")
             at, before = tensor.stop, name
         return tensors

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from outrider.errors import ModelFormatError
+from outrider.models.hf_json import shown
 from outrider.models.weights.gguf_header import GGUFHeader
 
 # What Llama 3.1, 3.2 and 3.3 use; GGUF files keep the resulting divisors only, so they are recognised, not read.
-_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0}
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 def read_rope(arch: str, header: GGUFHeader, path: Path) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def read_rope(arch: str, header: GGUFHeader, path: Path) -> dict[str, Any]:
     older = get(f"{arch}.rope.scale_linear")
     kind = get(f"{arch}.rope.scaling.type", "none" if older is None else "linear")
     if kind not in ("none", "linear"):
-        raise ModelFormatError(f"rope scaling {kind!r} is not supported: use linear, Llama 3 or none")
+        raise ModelFormatError(f"rope scaling {shown(kind)} is not supported: use linear, Llama 3 or none")
     factor = get(f"{arch}.rope.scaling.factor", older)
     scaling = {"rope_type": "linear", "factor": factor} if kind == "linear" and factor not in (0.0, 1.0, None) else None
     tensor = header.tensors.get("rope_freqs.weight")
@@ -48,7 +49,7 @@ def llama3_divisors(factor: float, theta: float, pairs: int) -> list[float]:
 def _recognise_llama3(divisors: np.ndarray[Any, Any], theta: object) -> dict[str, Any] | None:
     if not np.isfinite(divisors).all() or not isinstance(theta, float) or theta <= 0:
         raise ModelFormatError("rope_freqs.weight holds numbers that are no divisors: download it again")
-    factor = float(divisors.max(initial=1.0))
+    factor = round(float(divisors.max(initial=1.0)), 4)  # was rounded to float32
     if np.allclose(divisors, 1.0):
         return None
     if not np.allclose(divisors, llama3_divisors(factor, theta, len(divisors)), rtol=1e-4):

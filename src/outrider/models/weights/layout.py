@@ -8,6 +8,7 @@ from pathlib import Path
 
 from outrider.errors import ModelFormatError
 from outrider.models.base import ModelConfig
+from outrider.models.hf_json import shown
 
 _HARMLESS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")  # old files store what the configuration already says
 
@@ -57,5 +58,5 @@ def check_shapes(config: ModelConfig, found: Mapping[str, tuple[int, ...]], wher
     for name in found:
         if name not in expected and name != "lm_head.weight" and not _HARMLESS.search(name):
             raise ModelFormatError(
-                f"{where}: tensor {name} belongs to no {config.family} model: adapters must be merged first"
+                f"{where}: tensor {shown(name)} belongs to no {config.family} model: adapters must be merged first"
             )

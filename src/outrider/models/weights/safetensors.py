@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from outrider.errors import ModelFormatError
+from outrider.models.hf_json import shown
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _WEIGHT_DTYPES = ("BF16", "F16", "F32")
@@ -72,12 +73,12 @@ def _parse_info(path: Path, name: str, value: object) -> TensorInfo:
     fields = value if isinstance(value, dict) else {}
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not (_are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2 and isinstance(dtype, str)):
-        raise _damaged(path, f"tensor {name!r} has no valid dtype, shape and data_offsets")
+        raise _damaged(path, f"tensor {shown(name)} has no valid dtype, shape and data_offsets")
     if dtype not in _BYTES:
-        raise ModelFormatError(f"{path}: tensor {name!r} has dtype {dtype}, which is not supported: use {_accepted()}")
+        raise _unsupported(path, name, dtype)
     start, stop = offsets
     if math.prod(shape) * _BYTES[dtype] != stop - start:
-        raise _damaged(path, f"tensor {name!r} is {dtype} {shape} but spans {stop - start} bytes")
+        raise _damaged(path, f"tensor {shown(name)} is {dtype} {shown(shape)} but spans {stop - start} bytes")
     return TensorInfo(dtype, tuple(shape), start, stop)
 
 
@@ -89,14 +90,15 @@ def _check_spans(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int)
     at = 0
     for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
         if info.start != at:
-            raise _damaged(path, f"tensor {name!r} starts at byte {info.start}, the one before it ends at {at}")
+            raise _damaged(path, f"tensor {shown(name)} starts at byte {info.start}, the one before it ends at {at}")
         at = info.stop
     if at != data_bytes:
         raise _damaged(path, f"its header describes {at:,} bytes of data, the file holds {data_bytes:,}")
 
 
-def _accepted() -> str:
-    return ", ".join(_WEIGHT_DTYPES)
+def _unsupported(path: Path, name: str, dtype: str) -> ModelFormatError:
+    known = ", ".join(_WEIGHT_DTYPES)
+    return ModelFormatError(f"{path}: tensor {shown(name)} has dtype {shown(dtype)}: only {known} are supported")
 
 
 def _damaged(path: Path, why: str) -> ModelFormatError:
@@ -109,9 +111,7 @@ class LazyTensors(Mapping[str, Tensor]):
     def __init__(self, files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> None:
         for name, info in infos.items():
             if info.dtype not in _WEIGHT_DTYPES:
-                raise ModelFormatError(
-                    f"{files[name]}: tensor {name!r} has dtype {info.dtype}, which is not supported: use {_accepted()}"
-                )
+                raise _unsupported(files[name], name, info.dtype)
         self.infos = dict(infos)
         self._files = dict(files)
         self._handles: dict[Path, Any] = {}
@@ -123,7 +123,7 @@ class LazyTensors(Mapping[str, Tensor]):
                 self._handles[path] = safe_open(path, framework="pt", device="cpu")
             tensor: Tensor = self._handles[path].get_tensor(name)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise _damaged(path, f"tensor {name!r} cannot be read ({error})") from None
+            raise _damaged(path, f"tensor {shown(name)} cannot be read ({error})") from None
         return tensor
 
     def __iter__(self) -> Iterator[str]:
