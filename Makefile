@@ -1,0 +1,44 @@
+# Everything lives in one virtual environment, .venv, in this checkout.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow test-gpu check format bench clean
+
+demo: $(READY)  ## generate text from a real model, plain and with speculation
+	$(BIN)/python examples/demo.py
+
+test: $(READY)  ## the test-suite (no network, a few minutes)
+	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+
+test-slow: $(READY)  ## tests on real models, downloaded on first use
+	$(BIN)/pytest -m slow
+
+test-gpu: $(READY)
+	$(BIN)/pytest -m gpu
+
+check: $(READY)  ## what must be clean before a commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## time plain and speculative decoding on this machine
+	$(BIN)/python benchmarks/decode.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch goes first: it is the one large dependency, and this choice decides between CPU and CUDA builds.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"outrider needs Python 3.11 or newer, but {sys.executable} is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11")'
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@touch $(READY)

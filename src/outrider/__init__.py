@@ -1,0 +1,53 @@
+"""Outrider: several tokens per run of a language model, without changing what it would have said.
+
+    from outrider import LLM, SamplingParams
+
+Names are imported when they are first used, so that ``import outrider`` and ``outrider --help`` are instant.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# GNU OpenMP lets waiting threads spin for milliseconds. Where another process wants the core, the spinning thread
+# keeps the working one off it, and a 15 ms run can take a second. 3000 turns cover the gaps inside a run and
+# no more (docs/log.md, 2026-11-20). Read once, when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+
+if TYPE_CHECKING:
+    from outrider.config import ModelOptions, SamplingParams, SpeculationParams
+    from outrider.errors import OutriderError
+    from outrider.llm import LLM, Output
+
+_HOMES = {
+    "LLM": "outrider.llm",
+    "ModelOptions": "outrider.config",
+    "Output": "outrider.llm",
+    "OutriderError": "outrider.errors",
+    "SamplingParams": "outrider.config",
+    "SpeculationParams": "outrider.config",
+}
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "ModelOptions",
+    "Output",
+    "OutriderError",
+    "SamplingParams",
+    "SpeculationParams",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'outrider' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,88 @@
+"""``outrider chat``: a conversation on the terminal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outrider.cli import options as o
+from outrider.config import SamplingParams, SpeculationParams
+
+HELP = "/reset starts over, /stats shows the last answer's statistics, /exit (or Ctrl-D) leaves; Ctrl-C stops an answer"
+
+
+def chat(
+    model: o.Model = o.DEFAULT_MODEL,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    draft: o.Draft = None,
+    draft_model: o.DraftModel = None,
+    spec_length: o.SpecLength = o.SPECULATION.spec_length,
+    max_tokens: o.MaxTokens = o.SAMPLING.max_tokens,
+    temperature: o.Temperature = o.SAMPLING.temperature,
+    top_k: o.TopK = o.SAMPLING.top_k,
+    top_p: o.TopP = o.SAMPLING.top_p,
+    min_p: o.MinP = o.SAMPLING.min_p,
+    repetition_penalty: o.RepetitionPenalty = o.SAMPLING.repetition_penalty,
+    seed: o.Seed = None,
+    dtype: o.DType = o.MODEL.dtype,
+    draft_dtype: o.DraftDType = o.MODEL.dtype,
+    device: o.Device = o.MODEL.device,
+    threads: o.Threads = None,
+) -> None:
+    """Talk with a model. Tokens are coloured as by `outrider generate`."""
+    params = SamplingParams(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+    )
+    llm = o.load(
+        model,
+        draft=draft,
+        draft_model=draft_model,
+        speculation=SpeculationParams(spec_length=spec_length),
+        dtype=dtype,
+        draft_dtype=draft_dtype,
+        device=device,
+        max_seq_len=None,
+        threads=threads,
+    )
+    opening = [] if system is None else [{"role": "system", "content": system}]
+    llm.tokenizer.render_chat([*opening, {"role": "user", "content": ""}])  # no template: say so before the first line
+    typer.echo(f"{model} · {HELP}", err=True)
+    converse(llm, opening, params)
+
+
+def converse(llm: o.LLM, opening: list[dict[str, str]], params: SamplingParams) -> None:
+    """Read lines and answer them until the input ends."""
+    from outrider.cli.screen import Screen, summary
+
+    messages, screen, last = list(opening), Screen(), None
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            typer.echo()
+            return
+        if line in ("/exit", "/quit"):
+            return
+        if line == "/reset":
+            messages, last = list(opening), None
+        elif line == "/stats":
+            typer.echo(summary(last) if last is not None else "no answer yet", err=True)
+        elif line.startswith("/"):
+            typer.echo(HELP, err=True)
+        elif line:
+            messages.append({"role": "user", "content": line})
+            try:
+                for step in llm.stream(messages, params):
+                    screen.show(step)
+            except KeyboardInterrupt:
+                pass  # keep what was said so far
+            screen.end()
+            last = llm.last
+            messages.append({"role": "assistant", "content": last.text})

@@ -1,0 +1,118 @@
+"""``outrider generate``: one prompt, one answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from outrider.cli import options as o
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.errors import InvalidRequestError
+
+
+def generate(
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The text to continue.", show_default="read stdin")
+    ] = None,
+    model: o.Model = o.DEFAULT_MODEL,
+    chat: Annotated[bool, typer.Option("--chat", help="Send the prompt as a chat message.")] = False,
+    system: Annotated[str | None, typer.Option(help="System message; implies --chat.")] = None,
+    draft: o.Draft = None,
+    draft_model: o.DraftModel = None,
+    spec_length: o.SpecLength = o.SPECULATION.spec_length,
+    verifier: o.Verifier = o.SPECULATION.verifier,
+    draft_temperature: o.DraftTemperature = o.SPECULATION.draft_temperature,
+    max_tokens: o.MaxTokens = o.SAMPLING.max_tokens,
+    min_tokens: o.MinTokens = o.SAMPLING.min_tokens,
+    temperature: o.Temperature = o.SAMPLING.temperature,
+    top_k: o.TopK = o.SAMPLING.top_k,
+    top_p: o.TopP = o.SAMPLING.top_p,
+    min_p: o.MinP = o.SAMPLING.min_p,
+    repetition_penalty: o.RepetitionPenalty = o.SAMPLING.repetition_penalty,
+    presence_penalty: o.PresencePenalty = o.SAMPLING.presence_penalty,
+    frequency_penalty: o.FrequencyPenalty = o.SAMPLING.frequency_penalty,
+    logit_bias: o.LogitBias = None,
+    seed: o.Seed = None,
+    stop: o.Stop = None,
+    ignore_eos: o.IgnoreEos = False,
+    logprobs: o.Logprobs = None,
+    dtype: o.DType = o.MODEL.dtype,
+    draft_dtype: o.DraftDType = o.MODEL.dtype,
+    device: o.Device = o.MODEL.device,
+    max_seq_len: o.MaxSeqLen = None,
+    threads: o.Threads = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Continue a text, or answer a message with --chat.
+
+    On a terminal, tokens are coloured by where they came from: accepted drafts green, tokens the model put in
+    place of a refused draft yellow, tokens it added after a fully accepted draft cyan. NO_COLOR turns that off.
+
+    Example: outrider generate --chat -p "Name three rivers." --draft ngram
+    """
+    params = SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        logit_bias=o.parse_logit_bias(logit_bias),
+        seed=seed,
+        stop=stop or (),
+        ignore_eos=ignore_eos,
+        logprobs=logprobs,
+    )
+    speculation = SpeculationParams(
+        spec_length=spec_length,
+        verifier=verifier,  # type: ignore[arg-type]
+        draft_temperature=draft_temperature,
+    )
+    text = _prompt(prompt)
+    llm = o.load(
+        model,
+        draft=draft,
+        draft_model=draft_model,
+        speculation=speculation,
+        dtype=dtype,
+        draft_dtype=draft_dtype,
+        device=device,
+        max_seq_len=max_seq_len,
+        threads=threads,
+    )
+    messages = [{"role": "user", "content": text}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    request: Any = messages if chat or system is not None else text
+    if as_json:
+        output = llm.chat(messages, params) if request is messages else llm.generate(text, params)
+        typer.echo(json.dumps(o.as_json(output, model=model, draft=llm.speculation.draft), ensure_ascii=False))
+        return
+    from outrider.cli.screen import Screen, report
+
+    screen = Screen()
+    for step in llm.stream(request, params):
+        screen.show(step)
+    screen.end()
+    report(llm.last)
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None:
+        text = given
+    elif sys.stdin.isatty():
+        raise InvalidRequestError("no prompt: use --prompt TEXT, or pipe a text in", param="prompt")
+    else:
+        try:
+            text = sys.stdin.read().removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InvalidRequestError("stdin is not UTF-8 text: convert it", param="prompt") from None
+    if not text:
+        raise InvalidRequestError("the prompt is empty: give at least one character", param="prompt")
+    return text

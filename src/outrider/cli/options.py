@@ -1,0 +1,111 @@
+"""Options that several commands share, and what they mean to the library. Defaults come from ``outrider.config``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outrider.config import ModelOptions, SamplingParams, SpeculationParams
+from outrider.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from outrider.llm import LLM, Output
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+SAMPLING = SamplingParams()
+SPECULATION = SpeculationParams()
+MODEL = ModelOptions()
+
+_DRAFTS = "Draft source: none, ngram, lookup, or model (with --draft-model)."
+
+Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
+Draft = Annotated[str | None, typer.Option(help=_DRAFTS, show_default="none, or model with --draft-model")]
+DraftModel = Annotated[str | None, typer.Option(help="A smaller model of the same vocabulary, as draft.")]
+SpecLength = Annotated[int, typer.Option("--spec-length", "-k", help="Draft tokens per step at most (K).")]
+Verifier = Annotated[str, typer.Option(help="matching (same tokens as without drafts) or rejection.")]
+DraftTemperature = Annotated[
+    float | None, typer.Option(help="Sampling temperature of the draft model.", show_default="the request's")
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens to generate at most.")]
+MinTokens = Annotated[int, typer.Option(help="No end before this many tokens.")]
+Temperature = Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")]
+TopK = Annotated[int, typer.Option(help="Keep the k most likely tokens; 0 keeps all.")]
+TopP = Annotated[float, typer.Option(help="Keep the most likely tokens with this probability together.")]
+MinP = Annotated[float, typer.Option(help="Keep tokens this many times as likely as the most likely.")]
+RepetitionPenalty = Annotated[float, typer.Option(help="Above 1 discourages tokens of prompt and output.")]
+PresencePenalty = Annotated[float, typer.Option(help="Subtracted from logits of tokens in the output.")]
+FrequencyPenalty = Annotated[float, typer.Option(help="Subtracted for each occurrence in the output.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same tokens.", show_default="random")]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")]
+IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after end-of-text.")]
+LogitBias = Annotated[list[str] | None, typer.Option(help="ID:VALUE added to a token's logit; may be repeated.")]
+Logprobs = Annotated[int | None, typer.Option(help="Report log-probabilities and this many alternatives (--json).")]
+DType = Annotated[str, typer.Option(help="auto, bfloat16, float32 or int8 (weights).")]
+DraftDType = Annotated[str, typer.Option(help="The draft model's dtype.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+MaxSeqLen = Annotated[int | None, typer.Option(help="Context length.", show_default="the model's")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads.", show_default="one per core")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def parse_logit_bias(pairs: list[str] | None) -> dict[int, float]:
+    """``["42:-1.5"]`` to ``{42: -1.5}``; raises InvalidRequestError naming what cannot be read."""
+    bias: dict[int, float] = {}
+    for pair in pairs or ():
+        token, _, value = pair.partition(":")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise InvalidRequestError(
+                f"logit_bias={pair!r} is not valid: write ID:VALUE, as in 42:-1.5", param="logit_bias"
+            ) from None
+    return bias
+
+
+def load(
+    model: str,
+    *,
+    draft: str | None,
+    draft_model: str | None,
+    speculation: SpeculationParams,
+    dtype: str,
+    draft_dtype: str,
+    device: str,
+    max_seq_len: int | None,
+    threads: int | None,
+) -> LLM:
+    """Load the model as the options say, reporting downloads on stderr."""
+    options = ModelOptions(dtype=dtype, device=device, max_seq_len=max_seq_len)  # type: ignore[arg-type]
+    draft_options = ModelOptions(dtype=draft_dtype, device=device)  # type: ignore[arg-type]
+    from outrider.llm import LLM
+
+    if draft is None:
+        draft = "none" if draft_model is None else "model"
+    return LLM(
+        model,
+        draft=draft,
+        draft_model=draft_model,
+        speculation=speculation,
+        options=options,
+        draft_options=draft_options,
+        threads=threads,
+        progress=True,
+    )
+
+
+def as_json(output: Output, *, model: str, draft: str) -> dict[str, Any]:
+    """The object that ``--json`` prints."""
+    result: dict[str, Any] = {
+        "text": output.text,
+        "token_ids": output.token_ids,
+        "finish_reason": output.finish_reason,
+        "model": model,
+        "draft": draft,
+        "seed": output.seed,
+        "stats": output.stats.as_dict(),
+    }
+    if output.steps and output.steps[0].logprobs is not None:
+        result["logprobs"] = [dict(step.logprobs or {}) for step in output.steps]
+    return result

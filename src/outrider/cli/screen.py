@@ -1,0 +1,75 @@
+"""How tokens and statistics look on a terminal, and in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import IO
+
+from rich.console import Console
+from rich.text import Text
+
+from outrider.engine.request import Request, StepOutput
+
+STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "target": ""}
+"""Draft tokens that were kept; tokens the target put in place of a refused draft; tokens it added to a kept one."""
+
+
+class Screen:
+    """Writes text to stdout, coloured by where each token came from if that is a terminal."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        self._console = Console(file=file, highlight=False, soft_wrap=True, emoji=False, markup=False)
+
+    def show(self, output: StepOutput) -> None:
+        """Write what one token adds to the text."""
+        if not self._console.is_terminal:
+            self._console.file.write(output.text)
+            self._console.file.flush()
+        elif output.text:
+            self._console.print(Text(harmless(output.text), style=STYLES[output.origin]), end="")
+
+    def end(self) -> None:
+        self._console.print()
+
+
+def harmless(text: str) -> str:
+    """Text without control characters other than line breaks and tabs, so that a model cannot steer a terminal."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in text)
+
+
+def legend() -> Text:
+    """What the colours mean."""
+    parts: Iterable[tuple[str, str] | str] = (
+        ("accepted draft", STYLES["accepted"]),
+        " · ",
+        ("recovered", STYLES["recovered"]),
+        " · ",
+        ("bonus", STYLES["bonus"]),
+        " · plain",
+    )
+    return Text.assemble(*parts)
+
+
+def summary(request: Request) -> str:
+    """One line of statistics."""
+    stats, draft = request.stats, request.speculation
+    seconds = stats.prefill_s + stats.decode_s
+    line = f"{stats.completion_tokens} tokens in {seconds:.2f} s ({stats.tokens_per_s or 0:.0f} tokens/s)"
+    line += f" · {stats.target_runs} target runs, {stats.mean_acceptance_length or 0:.2f} tokens a run"
+    if draft.draft != "none":
+        rate = stats.draft_acceptance_rate
+        share = "nothing drafted" if rate is None else f"{rate:.0%} of {stats.num_draft_tokens} draft tokens accepted"
+        line += f" · {draft.draft}, K={draft.spec_length}: {share}"
+    if stats.draft_error:
+        line += f" · draft switched off ({stats.draft_error})"
+    if not request.params.greedy:
+        line += f" · seed {request.seed}"
+    return line
+
+
+def report(request: Request) -> None:
+    """Print the legend and the line of statistics to stderr."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    if request.speculation.draft != "none" and console.is_terminal and not console.no_color:
+        console.print(legend())
+    console.print(summary(request), style="dim")

@@ -1,0 +1,101 @@
+"""Does a row's result depend on its company here? The promise behind "the same output", tested on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from outrider.models.base import ForwardBatch, ModelConfig, Span
+from outrider.models.llama import LlamaModel
+
+_ROWS = 40  # a sequence long enough to be cut in many ways
+_START = 500  # so that it crosses a block of keys
+
+_CONFIG = ModelConfig(
+    family="llama",
+    vocab_size=512,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_layers=2,
+    num_heads=9,
+    num_kv_heads=3,
+    head_dim=64,
+    max_seq_len=1024,
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether rows were bit-identical in one dtype, and the smallest case that was not."""
+
+    dtype: str
+    chains: bool
+    trees: bool
+    largest_difference: float
+
+
+def probe(dtype: str, device: torch.device | str = "cpu") -> Finding:
+    """Score the same tokens in one run, in runs of 1 to 17 rows, and scattered among refused tree nodes.
+
+    ``dtype`` is bfloat16, float32 or int8. The model is random, with the dimensions of SmolLM2.
+    """
+    generator = torch.Generator().manual_seed(0)
+    kind = torch.float32 if dtype == "float32" else torch.bfloat16
+    model = LlamaModel(_CONFIG, _random_weights(generator), dtype=kind, int8=dtype == "int8", device=device)
+    tokens = torch.randint(_CONFIG.vocab_size, (_START + _ROWS,), generator=generator)
+    whole = _run(model, [_START, _ROWS], tokens)
+    chains = [_run(model, [_START, *([n] * (_ROWS // n))], tokens) for n in (1, 2, 3, 5, 8, 17)]
+    tree = _run_scattered(model, tokens)
+    differences = [float((c - whole[: len(c)]).abs().max()) for c in chains]
+    differences.append(float((tree - whole[: len(tree)]).abs().max()))
+    return Finding(dtype, not any(differences[:-1]), not differences[-1], max(differences))
+
+
+def _random_weights(generator: torch.Generator) -> dict[str, Tensor]:
+    c = _CONFIG
+    d, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    shapes = {"model.embed_tokens": (c.vocab_size, d), "lm_head": (c.vocab_size, d)}
+    norms = ["model.norm"]
+    for i in range(c.num_layers):
+        name = f"model.layers.{i}."
+        shapes |= {name + "self_attn.q_proj": (d, d), name + "self_attn.o_proj": (d, d)}
+        shapes |= {name + f"self_attn.{x}_proj": (kv, d) for x in "kv"}
+        shapes |= {name + f"mlp.{x}_proj": (c.intermediate_size, d) for x in ("gate", "up")}
+        shapes |= {name + "mlp.down_proj": (d, c.intermediate_size)}
+        norms += [name + "input_layernorm", name + "post_attention_layernorm"]
+    weights = {f"{k}.weight": torch.randn(s, generator=generator) / s[1] ** 0.5 for k, s in shapes.items()}
+    return weights | {f"{k}.weight": torch.ones(d) for k in norms}
+
+
+def _run(model: LlamaModel, counts: list[int], tokens: Tensor) -> Tensor:
+    """Logits of the rows after the first run, reading the tokens in runs of ``counts``."""
+    cache = model.new_cache(1, _CONFIG.max_seq_len)
+    slot, start, parts = cache.allocate(), 0, []
+    for count in counts:
+        cache.extend(slot, count)
+        positions = torch.arange(start, start + count, device=model.device)
+        batch = ForwardBatch(tokens[positions.cpu()].to(model.device), positions, (Span(slot, start, count),), None)
+        parts.append(model.forward(batch, cache).logits)
+        start += count
+    return torch.cat(parts[1:]).float().cpu()
+
+
+def _run_scattered(model: LlamaModel, tokens: Tensor) -> Tensor:
+    """Logits of eight rows that are every other node of a tree, the others being wrong guesses beside them."""
+    cache = model.new_cache(1, _CONFIG.max_seq_len)
+    slot, device = cache.allocate(), model.device
+    cache.extend(slot, _START)
+    model.forward(
+        ForwardBatch(tokens[:_START].to(device), torch.arange(_START, device=device), (Span(slot, 0, _START),), None),
+        cache,
+    )
+    n = 16  # nodes 1, 3, 5, ... continue the text; nodes 0, 2, 4, ... are their refused siblings
+    depth = torch.arange(n) // 2
+    mask = torch.eye(n, dtype=torch.bool) | ((torch.arange(n) % 2 == 1) & (torch.arange(n) < 2 * depth[:, None]))
+    ids = torch.where(torch.arange(n) % 2 == 1, tokens[_START + depth], 7)
+    cache.extend(slot, n)
+    span = Span(slot, _START, n, mask.to(device))
+    batch = ForwardBatch(ids.to(device), (_START + depth).to(device), (span,), None)
+    return model.forward(batch, cache).logits[1::2].float().cpu()
