@@ -88,6 +88,7 @@ def test_head_dim_defaults() -> None:
         ("llama", {"rope_scaling": {"rope_type": "linear", "factor": -1}}, "factor=-1"),
         ("llama", {"rope_scaling": "linear"}, "rope_scaling='linear'"),
         ("llama", {"rope_theta": float("nan")}, "rope_theta=nan"),
+        ("llama", {"rope_theta": 10**400}, "rope_theta=1000"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
         ("llama", {"mlp_bias": True}, "mlp_bias"),
         ("llama", {"attention_bias": True}, "attention_bias"),

@@ -42,7 +42,7 @@ class IncrementalDetokenizer:
 
     def push(self, ids: Sequence[int]) -> str:
         """Take the next ids; return the text that is now certain."""
-        kept = [i for i in ids if i not in self._skip]
+        kept = [i for i in ids if i not in self._skip and self._tokenizer.has_token(i)]
         if self._tokenizer.byte_level:
             return self._utf8.decode(b"".join(map(self._tokenizer.token_bytes, kept)))
         return "".join(map(self._push_one, kept))
@@ -56,8 +56,7 @@ class IncrementalDetokenizer:
             self._run.append(token_id)
             return ""
         text = self._end_run() + self._text_after([token_id])
-        if self._tokenizer.token_bytes(token_id):  # an id without a meaning leaves no trace, so it is no context
-            self._before = [token_id]
+        self._before = [token_id]
         return text
 
     def _end_run(self) -> str:

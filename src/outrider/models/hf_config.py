@@ -6,7 +6,6 @@ model that is computed as its authors computed it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -177,6 +176,6 @@ def _size(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
 def _positive(raw: Mapping[str, Any], key: str, default: float | None = None) -> float:
     value = raw.get(key)
     value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:  # NaN is neither
         raise ModelFormatError(f"{key}={shown(value)} is not a positive number: download the model again")
     return float(value)

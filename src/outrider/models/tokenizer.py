@@ -116,14 +116,17 @@ class Tokenizer:
             raise InvalidRequestError("token ids are integers of at least 0", param="token_ids") from None
         return text
 
+    def has_token(self, token_id: int) -> bool:
+        """Whether this id has a meaning; a padded embedding has rows beyond those that do."""
+        return self._backend.id_to_token(token_id) is not None
+
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes this token alone stands for, whole characters or not; empty for an id without a meaning."""
         token: str | None = self._backend.id_to_token(token_id)
         if token is None:
             return b""
         if self.byte_level:
-            alphabet = _BYTES
-            return bytes(alphabet[c] for c in token) if all(c in alphabet for c in token) else token.encode()
+            return bytes(_BYTES[c] for c in token) if all(c in _BYTES for c in token) else token.encode()
         byte = _BYTE_TOKEN.fullmatch(token) if self.byte_fallback else None
         return bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
 
