@@ -29,7 +29,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)  ## time plain and speculative decoding on this machine
-	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python -m benchmarks.rows
+	$(BIN)/python -m benchmarks.compare
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
