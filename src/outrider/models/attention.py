@@ -6,15 +6,17 @@ order of additions, other last bits. So every call made here has one shape per b
 * queries go in tiles of ``TILE`` rows, stacked along the batch dimension; the last tile is padded;
 * the query heads that share a key head are folded into the rows of their tile, which reads each key once;
 * keys come in whole blocks of ``KEY_BLOCK``, counted from position 0. The kernel itself works block by block and
-  a block that is wholly masked adds exact zeros, so a row gives the same bits at any padded length.
+  a block that is wholly masked adds exact zeros, so a row gives the same bits at any padded length;
+* keys come in the order of their positions, as the order of additions is that of the keys. A tree is therefore
+  taken apart into chains, and each reads the cache in its own order.
 
-What is left to trust (a row's place in its tile, an ancestor's place in the cache) is tested:
-``tests/models/test_invariance.py``, and by ``outrider doctor`` on the machine at hand.
+What is left to trust (a row's place in its tile) is tested: ``tests/models/test_invariance.py``, and by
+``outrider doctor`` on the machine at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,13 +32,14 @@ TILE = 4  # fewer and the kernel takes another path; more and plain decoding pay
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive rows of one span that attend over the same number of keys."""
+    """Rows that continue one another and attend over the same number of keys."""
 
     slot: int
-    first: int  # packed rows [first, first + count)
-    count: int
+    rows: slice | Tensor  # packed rows
     keys: int  # a multiple of KEY_BLOCK
     mask: Tensor  # float [tiles, 1, TILE * group, keys]: 0 where a row may look, -inf elsewhere
+    order: Tensor | None  # int64 [keys], cache rows by position; None: the cache is in order
+    reach: int  # cache rows to read
 
 
 @dataclass(frozen=True)
@@ -45,46 +48,77 @@ class Plan:
 
     spans: tuple[tuple[Span, int], ...]  # each span with its first packed row
     pieces: tuple[Piece, ...]
+    inverse: Tensor | None  # int64 [T], where the pieces' results belong; None: they are in packing order
 
 
-def plan(
-    spans: Sequence[Span], positions: Tensor, *, group: int, window: int | None, dtype: torch.dtype
-) -> Plan:
+def plan(spans: Sequence[Span], *, group: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Plan:
     """Cut spans into pieces and draw their masks. ``group`` is query heads per key head."""
     placed: list[tuple[Span, int]] = []
     pieces: list[Piece] = []
+    packed: list[int] = []  # rows in the order of the pieces
     row = 0
     for span in spans:
         placed.append((span, row))
-        done = 0
-        while done < span.count:
-            # Rows of a prompt need no more keys than their own position; a tree's rows all need the last one.
-            end = span.start + (span.count if span.mask is not None else done + 1)
-            keys = -(-end // KEY_BLOCK) * KEY_BLOCK
-            count = min(span.count, keys - span.start) - done
-            visible = _visible(span, done, count, keys, positions[row : row + span.count], window)
-            mask = _fold_mask(visible, group, dtype)
-            pieces.append(Piece(span.slot, row + done, count, keys, mask))
-            done += count
+        for fresh, path in _chains(span):
+            first = span.start + len(path) - len(fresh)  # position of the chain's first new row
+            done = 0
+            while done < len(fresh):
+                keys = _blocks(first + done + 1)  # a row needs no more keys than its own position
+                count = min(len(fresh), keys - first) - done
+                visible = _visible(first + done, count, keys, window, device)
+                mask = _fold_mask(visible, group, dtype)
+                rows = [row + i for i in fresh[done : done + count]]
+                if span.mask is None:
+                    pieces.append(Piece(span.slot, slice(rows[0], rows[-1] + 1), keys, mask, None, keys))
+                else:
+                    order = _order(span, path, keys, device)
+                    reach = max(keys, span.start + span.count)
+                    pieces.append(Piece(span.slot, torch.tensor(rows, device=device), keys, mask, order, reach))
+                packed += rows
+                done += count
         row += span.count
-    return Plan(tuple(placed), tuple(pieces))
+    trees = any(span.mask is not None for span in spans)
+    inverse = torch.tensor(packed, device=device).argsort() if trees else None
+    return Plan(tuple(placed), tuple(pieces), inverse)
 
 
-def _visible(span: Span, done: int, count: int, keys: int, positions: Tensor, window: int | None) -> Tensor:
-    """bool [count, keys]: which cache rows each of the span's rows ``done ..`` may look at."""
-    columns = torch.arange(keys, device=positions.device)
-    rows = torch.arange(done, done + count, device=positions.device)[:, None]
+def _chains(span: Span) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """The span's rows as chains: the rows each is answerable for, and its whole path from the span's first row.
+
+    ::
+
+        tree 0 ── 1 ── 3    ->    (0, 1, 3) of path (0, 1, 3)
+             └── 2                (2,)      of path (0, 2)
+    """
     if span.mask is None:
-        visible = columns <= span.start + rows
-    else:
-        visible = (columns < span.start).repeat(count, 1)
-        visible[:, span.start : span.start + span.count] = span.mask[done : done + count]
-    if window is not None:
-        at = columns.clone()  # the position each cache row holds: its index, but its depth inside a tree
-        held = min(span.count, keys - span.start)
-        at[span.start : span.start + held] = positions[:held]
-        visible &= at > positions[done : done + count, None] - window
-    return visible
+        yield range(span.count), range(span.count)
+        return
+    leaves = span.mask.sum(dim=0) == 1  # seen by no row but itself
+    seen: set[int] = set()
+    for leaf in leaves.nonzero().flatten().tolist():
+        path: list[int] = span.mask[leaf].nonzero().flatten().tolist()
+        yield [row for row in path if row not in seen], path
+        seen.update(path)
+
+
+def _order(span: Span, path: Sequence[int], keys: int, device: torch.device) -> Tensor:
+    """int64 [keys]: the cache row that holds each position of a chain; any row where there is none."""
+    order = torch.arange(keys, device=device)
+    held = min(len(path), keys - span.start)
+    order[span.start : span.start + held] = span.start + torch.tensor(path[:held], device=device)
+    return order
+
+
+def _blocks(rows: int) -> int:
+    return -(-rows // KEY_BLOCK) * KEY_BLOCK
+
+
+def _visible(first: int, count: int, keys: int, window: int | None, device: torch.device) -> Tensor:
+    """bool [count, keys]: which positions each of the rows at positions ``first ..`` may look at."""
+    columns = torch.arange(keys, device=device)
+    at = torch.arange(first, first + count, device=device)[:, None]
+    visible = columns <= at
+    return visible if window is None else visible & (columns > at - window)
 
 
 def _fold_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
@@ -98,8 +132,15 @@ def _fold_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
 
 def attend(q: Tensor, cache: KVCache, layer: int, plan: Plan) -> Tensor:
     """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim]."""
-    outs = [_attend(q[p.first : p.first + p.count], *cache.read(layer, p.slot, p.keys), p.mask) for p in plan.pieces]
-    return outs[0] if len(outs) == 1 else torch.cat(outs)
+    outs = [_attend(q[p.rows], *_keys(cache, layer, p), p.mask) for p in plan.pieces]
+    out = outs[0] if len(outs) == 1 else torch.cat(outs)
+    return out if plan.inverse is None else out[plan.inverse]
+
+
+def _keys(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
+    """Keys and values [keys, kv_heads, head_dim] in the order of their positions."""
+    k, v = cache.read(layer, piece.slot, piece.reach)
+    return (k, v) if piece.order is None else (k[piece.order], v[piece.order])
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:

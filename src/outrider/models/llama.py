@@ -101,10 +101,10 @@ class LlamaModel:
         c = self.config
         who = plan(
             batch.spans,
-            batch.positions,
             group=c.num_heads // c.num_kv_heads,
             window=c.sliding_window,
             dtype=self.dtype,
+            device=self.device,
         )
         rotation = self._rotations[batch.positions]
         x = F.embedding(batch.token_ids, self._embedding)  # [T, d]
@@ -120,9 +120,7 @@ class LlamaModel:
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
 
-    def _attention(
-        self, layer: _Layer, index: int, x: Tensor, rotation: Tensor, cache: KVCache, who: Plan
-    ) -> Tensor:
+    def _attention(self, layer: _Layer, index: int, x: Tensor, rotation: Tensor, cache: KVCache, who: Plan) -> Tensor:
         c = self.config
         heads = layer.qkv(x).view(x.shape[0], -1, c.head_dim)  # [T, heads + 2 kv_heads, head_dim]
         qk, v = heads[:, : c.num_heads + c.num_kv_heads], heads[:, c.num_heads + c.num_kv_heads :]
@@ -147,4 +145,4 @@ def _silu(x: Tensor) -> Tensor:
     rows = max(1, _SERIAL // x.shape[1])
     if x.shape[0] <= rows or x.dtype != torch.float32:
         return F.silu(x)
-    return torch.cat([F.silu(part) for part in x.split(rows)])
+    return torch.cat([F.silu(part) for part in torch.split(x, rows)])
