@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.models.builtin import BUILTINS, pull
+from outrider.models.hf_json import shown
 from outrider.models.hub import download
 from outrider.models.manifest import check_files, read_source, sha256_of, write_manifest
 from outrider.models.store import building, cache_root, locked
@@ -28,10 +30,10 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
     """
-    path = Path(ref).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(ref))
+    if ref and os.path.isdir(path):  # unlike Path's, false for any text that cannot be a path
         return _local_folder(path)
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix == ".gguf":
             return _converted(path.resolve(), progress=progress, verify=verify)
         if path.suffix in PICKLE_SUFFIXES:
@@ -48,7 +50,7 @@ def _unknown(ref: str) -> ModelNotFoundError:
     near = difflib.get_close_matches(ref.lower(), BUILTINS, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return ModelNotFoundError(
-        f"no model {ref!r}: {hint}Use a folder, a .gguf file, a hub id org/name, or one of {', '.join(BUILTINS)}"
+        f"no model {shown(ref)}: {hint}Use a folder, a .gguf file, a hub id org/name, or one of {', '.join(BUILTINS)}"
     )
 
 

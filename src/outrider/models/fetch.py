@@ -155,7 +155,7 @@ def _open_member(path: Path, ending: str) -> Iterator[IO[bytes]]:
             with wheel.open(_only(names, path, ending)) as member:
                 yield member
         return
-    with tarfile.open(path) as tar:
+    with tarfile.open(path, "r:gz") as tar:
         found = tar.extractfile(_only([name for name in tar.getnames() if name.endswith(ending)], path, ending))
         if found is None:
             raise DownloadError(f"{path.name} holds no file {ending}: try again")

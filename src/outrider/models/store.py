@@ -20,7 +20,7 @@ import platformdirs
 from outrider.errors import CapacityError, ConfigError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def cache_root() -> Path:
@@ -84,13 +84,13 @@ def require_space(needed: int, what: str) -> None:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn a full or forbidden disk into the error a user can act on."""
+    """Turn a full disk or an unusable folder into the error a user can act on."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise CapacityError(f"the disk of {cache_root()} is full: free some, or set OUTRIDER_CACHE") from None
-        if error.errno in _FORBIDDEN:
+        if error.errno in _UNUSABLE:
             where = error.filename or cache_root()
             raise ConfigError(f"{where}: {error.strerror}; correct it, or set OUTRIDER_CACHE") from None
         raise
