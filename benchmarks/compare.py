@@ -85,7 +85,9 @@ def measure(workers: list[Worker], prompts: list[list[int]], max_tokens: int, ro
                     record.tokens.append(answer["tokens"])
                 elif record.tokens[number] != answer["tokens"]:
                     print(f"\n{worker.name}: output changed between rounds on prompt {number}", file=sys.stderr)
-            print(f"\rround {turn + 1}/{rounds}, prompt {number + 1}/{len(prompts)}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\rround {turn + 1}/{rounds}, prompt {number + 1}/{len(prompts)}", end="", file=sys.stderr, flush=True
+            )
     print(file=sys.stderr)
     return records
 

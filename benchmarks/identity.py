@@ -78,7 +78,10 @@ def main() -> None:
               f"{time.perf_counter() - began:.0f} s", end="", flush=True)  # fmt: skip
     print()
     for (mode, source), (same, count, tokens, runs) in totals.items():
-        print(f"{mode:8} {source:7} {same} of {count} identical, {tokens} tokens in {runs} target runs (τ {tokens / runs:.2f})")
+        print(
+            f"{mode:8} {source:7} {same} of {count} identical, "
+            f"{tokens} tokens in {runs} target runs (τ {tokens / runs:.2f})"
+        )
     if args.out:
         lines = [*differences, {"totals": {f"{m}/{s}": t for (m, s), t in totals.items()}}]
         args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))

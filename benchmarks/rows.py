@@ -1,6 +1,6 @@
 """What one run of the target costs, by the number of rows it scores: T(n), the curve that speculation lives on.
 
-    python -m benchmarks.rows --model smollm2-135m-instruct --context 64 512 --rows 1 2 4 8 16 32
+python -m benchmarks.rows --model smollm2-135m-instruct --context 64 512 --rows 1 2 4 8 16 32
 """
 
 from __future__ import annotations

@@ -86,7 +86,10 @@ class SamplingParams:
         _require(_is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, "use at least 1")
         _require(_is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, "use at least 0")
         _require(
-            self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, f"use at most max_tokens={self.max_tokens}"
+            self.min_tokens <= self.max_tokens,
+            "min_tokens",
+            self.min_tokens,
+            f"use at most max_tokens={self.max_tokens}",
         )
         _require(
             _is_finite(self.temperature) and self.temperature >= 0,

@@ -24,6 +24,8 @@ from outrider.models.catalog import resolve
 from outrider.models.load import load_model
 from outrider.models.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
 
+SOURCES = ("none", "ngram", "lookup", "model")
+
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int]
 
@@ -99,8 +101,8 @@ class LLM:
         self._eos = eos
         self._ids = itertools.count()
 
-    @overload
-    def generate(
+    @overload  # a str is also a sequence of str: one text, one output
+    def generate(  # type: ignore[overload-overlap]
         self, prompts: str, params: SamplingParams | None = None, *, speculation: SpeculationParams | None = None
     ) -> Output: ...
     @overload
@@ -170,9 +172,7 @@ class LLM:
         finally:
             self.engine.abort(request.id)
 
-    def _request(
-        self, prompt: Prompt, params: SamplingParams | None, speculation: SpeculationParams | None
-    ) -> Request:
+    def _request(self, prompt: Prompt, params: SamplingParams | None, speculation: SpeculationParams | None) -> Request:
         params = params or SamplingParams()
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
@@ -182,9 +182,7 @@ class LLM:
             params=params,
             speculation=speculation or self.speculation,
             stop_ids=stop,
-            detokenizer=IncrementalDetokenizer(
-                self.tokenizer, ids, skip_special_tokens=params.skip_special_tokens
-            ),
+            detokenizer=IncrementalDetokenizer(self.tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
         )
         self.engine.check(request)
         return request
@@ -214,8 +212,12 @@ def _speculation(
         chosen = replace(chosen, draft=draft)
     if spec_length is not None:
         chosen = replace(chosen, spec_length=spec_length)
+    if chosen.draft not in SOURCES:
+        raise ConfigError(f"draft={chosen.draft!r} is unknown: use one of {', '.join(SOURCES)}")
     if chosen.draft == "model" and draft_model is None:
         raise ConfigError("draft='model' needs a draft model: name one with draft_model (--draft-model)")
     if draft_model is not None and chosen.draft != "model":
-        raise ConfigError(f"draft_model={draft_model!r} would not be used with draft={chosen.draft!r}: use draft='model'")
+        raise ConfigError(
+            f"draft_model={draft_model!r} would not be used with draft={chosen.draft!r}: use draft='model'"
+        )
     return chosen

@@ -70,7 +70,8 @@ class ContiguousCache:
         length = self._lengths[slot] + count
         if length > self.max_seq_len:
             raise CapacityError(
-                f"sequence of {length} tokens does not fit max_seq_len={self.max_seq_len}: shorten it or raise the limit"
+                f"a sequence of {length} tokens does not fit max_seq_len={self.max_seq_len}: "
+                "shorten it, or raise the limit"
             )
         self._lengths[slot] = length
 

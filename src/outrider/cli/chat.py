@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outrider.cli import options as o
 from outrider.config import SamplingParams, SpeculationParams
+
+if TYPE_CHECKING:
+    from outrider.llm import LLM
 
 HELP = "/reset starts over, /stats shows the last answer's statistics, /exit (or Ctrl-D) leaves; Ctrl-C stops an answer"
 
@@ -57,7 +60,7 @@ def chat(
     converse(llm, opening, params)
 
 
-def converse(llm: o.LLM, opening: list[dict[str, str]], params: SamplingParams) -> None:
+def converse(llm: LLM, opening: list[dict[str, str]], params: SamplingParams) -> None:
     """Read lines and answer them until the input ends."""
     from outrider.cli.screen import Screen, summary
 

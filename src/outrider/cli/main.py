@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from outrider import __version__
 from outrider.cli import chat, doctor, generate, models
 from outrider.errors import OutriderError
+
+# Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
+_UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
 
 app = typer.Typer(
     name="outrider",
@@ -47,17 +49,27 @@ def main() -> None:
         code = app(standalone_mode=False)
     except OutriderError as error:
         sys.exit(_complain(str(error), error.exit_code))
-    except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "outrider"
-        sys.exit(_complain(f"{error.format_message()} (see {where} --help)", 2))
-    except click.ClickException as error:
-        sys.exit(_complain(error.format_message(), error.exit_code))
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(_complain("interrupted", 130))
     except BrokenPipeError:  # the reader of our output has gone, as in `outrider ... | head`
         sys.stderr.close()
         sys.exit(141)
+    except Exception as error:
+        if not isinstance(error, _ClickError):
+            raise
+        hint = f"{_given(error)} (see --help)" if isinstance(error, _UsageError) else ""
+        sys.exit(_complain(f"{error.format_message()}{hint}", error.exit_code))  # type: ignore[attr-defined]
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _given(error: Exception) -> str:
+    """What was given for the option that a usage error is about: its own message does not always say."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for at, word in enumerate(sys.argv):
+        option, _, value = word.partition("=")
+        if option in names:
+            return f", not {value or ' '.join(sys.argv[at + 1 : at + 2])!r}"
+    return ""
 
 
 def _complain(message: str, code: int) -> int:

@@ -108,5 +108,6 @@ class Int8Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         scale = (x.abs().amax(dim=1, keepdim=True).float() / self._levels).clamp_min(torch.finfo(torch.float32).tiny)
-        y = (self._run(x / scale, 1.0, self._levels + 1, self._weight) * scale).to(x.dtype)
+        products: Tensor = self._run(x / scale, 1.0, self._levels + 1, self._weight)  # float32 [n, out]
+        y = (products * scale).to(x.dtype)
         return y if self._bias is None else y + self._bias

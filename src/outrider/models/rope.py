@@ -47,7 +47,8 @@ def pair_rows(weight: Tensor, heads: int) -> Tensor:
 
     Query and key rows are permuted alike, so every product of a query with a key is what it was.
     """
-    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
+    pairs: Tensor = weight.unflatten(0, (heads, 2, -1))
+    return pairs.transpose(1, 2).flatten(0, 2).contiguous()
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:

@@ -1,0 +1,152 @@
+"""The command line as a user meets it: in a process of its own, with its exit codes and its one-line errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.whole import model_folder, other_vocabulary
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("models") / "target")
+
+
+def run(*args: str, stdin: str = "", code: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "outrider.cli.main", *args]
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, env={**ENVIRONMENT, **env}, timeout=120, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_generate_prints_text_to_stdout_and_statistics_to_stderr(folder: Path) -> None:
+    done = run("generate", "-m", str(folder), "-p", "hello", "-n", "8", "--ignore-eos", "--draft", "ngram")
+    assert "8 tokens in" in done.stderr
+    assert "\x1b[" not in done.stdout + done.stderr
+
+
+def test_json_has_the_documented_fields(folder: Path) -> None:
+    common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "-t", "0.9", "--seed", "3", "--json")
+    plain = json.loads(run(*common, stdin="hello world\n").stdout)
+    drafted = json.loads(run(*common, "--draft-model", str(folder), stdin="hello world\n").stdout)
+    assert plain["token_ids"] == drafted["token_ids"]
+    assert plain["text"] == drafted["text"]
+    assert (plain["draft"], drafted["draft"]) == ("none", "model")
+    assert plain.keys() == {"text", "token_ids", "finish_reason", "model", "draft", "seed", "stats"}
+    assert plain["stats"].keys() >= {
+        "prompt_tokens", "completion_tokens", "target_runs", "num_draft_tokens", "num_accepted_draft_tokens",
+        "draft_acceptance_rate", "mean_acceptance_length", "acceptance_by_position", "prefill_s", "decode_s",
+        "tokens_per_s",
+    }  # fmt: skip
+    assert drafted["stats"]["num_accepted_draft_tokens"] > 0
+
+
+def on_a_terminal(command: list[str], **env: str) -> str:
+    """Everything a command writes when its output is a terminal."""
+    outer, inner = pty.openpty()
+    environment = {**ENVIRONMENT, "TERM": "xterm-256color", **env}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner, env=environment)
+    os.close(inner)
+    written = b""
+    try:
+        while chunk := os.read(outer, 65536):
+            written += chunk
+    except OSError:  # Linux reports the end of a terminal this way
+        pass
+    process.wait(timeout=60)
+    os.close(outer)
+    return written.decode(errors="replace")
+
+
+def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
+    command = [sys.executable, "-m", "outrider.cli.main", "generate", "-m", str(folder), "-p", "hello", "-n", "12",
+               "--ignore-eos", "--draft-model", str(folder)]  # fmt: skip
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    assert "NO_COLOR" not in environment
+    assert "\x1b[32m" in on_a_terminal(command)
+    assert "\x1b[32m" not in on_a_terminal(command, NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("-m", "no-such-model", "-p", "x"), "no-such-model"),
+        (("-p", ""), "the prompt is empty"),
+        (("-p", "x", "-n", "0"), "max_tokens=0"),
+        (("-p", "x", "-n", "-5"), "max_tokens=-5"),
+        (("-p", "x", "-t", "-1"), "temperature=-1.0"),
+        (("-p", "x", "-t", "nan"), "temperature=nan"),
+        (("-p", "x", "--top-p", "0"), "top_p=0.0"),
+        (("-p", "x", "--top-p", "1.5"), "top_p=1.5"),
+        (("-p", "x", "-k", "0"), "spec_length=0"),
+        (("-p", "x", "--draft", "telepathy"), "telepathy"),
+        (("-p", "x", "--draft", "model"), "draft_model"),
+        (("-p", "x", "--verifier", "hope"), "verifier='hope'"),
+        (("-p", "x", "--dtype", "float8"), "dtype='float8'"),
+        (("-p", "x", "--device", "abacus"), "abacus"),
+        (("-p", "x", "--threads", "0"), "threads=0"),
+        (("-p", "x", "--max-tokens", "many"), "many"),
+        (("-p", "x", "--no-such-flag"), "--no-such-flag"),
+        (("-p", "x", "--logit-bias", "a:b"), "logit_bias='a:b'"),
+        (("-p", "word " * 500), "128"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder: Path, args: tuple[str, ...], message: str) -> None:
+    model = () if "-m" in args else ("-m", str(folder))
+    done = run("generate", *model, *args, code=2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_draft_of_another_vocabulary_names_both(folder: Path, tmp_path: Path) -> None:
+    other = other_vocabulary(tmp_path / "other")
+    done = run("generate", "-m", str(folder), "-p", "x", "--draft-model", str(other), code=2)
+    assert "target target:" in done.stderr
+    assert "draft other:" in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["truncate", "lie", "pickle"])
+def test_damaged_weights_are_refused(tmp_path: Path, damage: str) -> None:
+    folder = model_folder(tmp_path / "model")
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    if damage == "truncate":
+        file.write_bytes(data[: len(data) // 2])
+    elif damage == "lie":
+        file.write_bytes((2**63).to_bytes(8, "little") + data[8:])
+    else:
+        file.rename(folder / "pytorch_model.bin")
+    done = run("generate", "-m", str(folder), "-p", "x", code=2)
+    assert done.stderr.startswith("outrider: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_of_every_command() -> None:
+    for command in ((), ("generate",), ("chat",), ("models",), ("doctor",)):
+        assert "Usage:" in run(*command, "--help").stdout
+
+
+def test_chat_answers_line_by_line(folder: Path) -> None:
+    done = run("chat", "-m", str(folder), "-n", "6", stdin="hello\n/stats\n/reset\n/what\n/exit\n")
+    assert "tokens in" in done.stderr
+    assert "/reset starts over" in done.stderr
+
+
+def test_doctor_reports_and_tests_this_machine() -> None:
+    facts = json.loads(run("doctor", "--json", "--threads", "1").stdout)
+    kept = {f["dtype"]: f["chains"] for f in facts["batch_invariance"]}
+    assert kept[facts["dtype"]]
+    assert facts["threads"] == 1

@@ -1,0 +1,24 @@
+"""What is public, and what importing it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import outrider
+
+
+def test_every_public_name_is_there() -> None:
+    for name in outrider.__all__:
+        assert getattr(outrider, name) is not None
+    assert sorted(outrider.__all__) == [*outrider.__all__[:-1], "__version__"]
+
+
+def test_help_does_not_import_torch() -> None:
+    code = "import sys, outrider.cli.main; assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_generating_does_not_import_transformers() -> None:
+    code = "import sys; from outrider import LLM; assert LLM and 'transformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

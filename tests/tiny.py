@@ -1,0 +1,83 @@
+"""Random models of a few kilobytes, and a way to feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.cache.protocol import KVCache
+from outrider.core.tree import ancestor_mask, depths
+from outrider.models.base import ForwardBatch, Model, ModelConfig, Span
+from outrider.models.llama import LlamaModel
+from outrider.models.weights.layout import expected_shapes
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.bfloat16}
+
+
+def config(**changes: Any) -> ModelConfig:
+    """Two layers of SmolLM2's proportions, unless told otherwise."""
+    dims: dict[str, Any] = {
+        "family": "llama",
+        "vocab_size": 64,
+        "hidden_size": 48,
+        "intermediate_size": 128,
+        "num_layers": 2,
+        "num_heads": 6,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "max_seq_len": 128,
+        "tie_embeddings": True,
+    }
+    return ModelConfig(**dims | changes)
+
+
+def tensors(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
+    """Random weights under their canonical names, scaled so that activations keep their size."""
+    generator = torch.Generator().manual_seed(seed)
+    out: dict[str, Tensor] = {}
+    for name, shape in expected_shapes(config).items():
+        w = torch.randn(shape, generator=generator)
+        if "norm" in name:
+            out[name] = 1 + 0.1 * w
+        else:
+            out[name] = w if "embed" in name else w / shape[-1] ** 0.5
+    return out
+
+
+def llama(kind: str = "bf16", *, seed: int = 0, **changes: Any) -> LlamaModel:
+    """``kind`` is bf16, fp32 or int8."""
+    c = config(**changes)
+    return LlamaModel(c, tensors(c, seed), dtype=DTYPES[kind], int8=kind == "int8")
+
+
+def ids(n: int, vocab_size: int = 64, seed: int = 1) -> list[int]:
+    return torch.randint(0, vocab_size, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def feed(
+    model: Model, cache: KVCache, *work: tuple[int, Sequence[int]], parents: Sequence[int] | None = None
+) -> list[Tensor]:
+    """Append tokens to each slot, all in one run: the logits [tokens, vocab] of each.
+
+    With ``parents`` the tokens of every slot are a tree below its last row.
+    """
+    spans: list[Span] = []
+    packed: list[int] = []
+    positions: list[int] = []
+    for slot, tokens in work:
+        start = cache.length(slot)
+        cache.extend(slot, len(tokens))
+        spans.append(Span(slot, start, len(tokens), None if parents is None else ancestor_mask(parents)))
+        packed += tokens
+        positions += (start + d for d in (range(len(tokens)) if parents is None else depths(parents)))
+    batch = ForwardBatch(torch.tensor(packed), torch.tensor(positions), tuple(spans), None)
+    return list(torch.split(model.forward(batch, cache).logits, [len(tokens) for _, tokens in work]))
+
+
+def identical(a: Tensor, b: Tensor) -> bool:
+    """Equal bit for bit and never NaN, so that -0.0 and 0.0 differ."""
+    kind = torch.int16 if a.dtype == torch.bfloat16 else torch.int32
+    return a.dtype == b.dtype and not bool(a.isnan().any()) and torch.equal(a.view(kind), b.view(kind))
