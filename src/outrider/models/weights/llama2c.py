@@ -52,7 +52,7 @@ def open_llama2c(path: Path) -> Checkpoint:
             "rms_norm_eps": 1e-5,
             "tie_word_embeddings": vocab > 0,  # a negative size says that a separate LM head ends the file
             "bos_token_id": 1,
-            "eos_token_id": 2,
+            "eos_token_id": [2, 1],  # these models end a text by beginning the next
         }
     )
     if layers > size:

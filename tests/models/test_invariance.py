@@ -1,0 +1,183 @@
+"""A row's logits are the same bit for bit however the row is scored.
+
+This is what makes "the same output" more than a statement about probabilities: speculation scores rows in other
+company than plain decoding does. It holds for bfloat16, float32 and int8 alike. Where it fails on some machine,
+``certify`` and ``doctor`` will say so; here it is a defect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.core.tree import path_to
+from outrider.models.linear import PlainLinear, make_linear
+from outrider.models.llama import LlamaModel
+from tests import tiny
+
+VOCAB = 256
+LENGTH = 1100  # crosses 512 and 1024
+DIMS: dict[str, dict[str, Any]] = {
+    "smollm2": {"hidden_size": 576, "intermediate_size": 1536, "num_heads": 9, "num_kv_heads": 3, "head_dim": 64},
+    "g8": {"hidden_size": 512, "intermediate_size": 1408, "num_heads": 16, "num_kv_heads": 2, "head_dim": 128},
+    "odd": {"hidden_size": 72, "intermediate_size": 200, "num_heads": 6, "num_kv_heads": 3, "head_dim": 12},
+    "one key head": {"hidden_size": 128, "intermediate_size": 344, "num_heads": 4, "num_kv_heads": 1, "head_dim": 32},
+    "window": {
+        "family": "mistral",
+        "hidden_size": 72,
+        "intermediate_size": 200,
+        "num_heads": 6,
+        "num_kv_heads": 3,
+        "head_dim": 12,
+        "sliding_window": 40,
+    },
+}
+TOKENS = tiny.ids(LENGTH, VOCAB)
+
+
+@cache
+def model(dims: str, kind: str) -> LlamaModel:
+    return tiny.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
+
+
+@cache
+def reference(dims: str, kind: str, threads: int) -> Tensor:
+    """Logits [LENGTH, vocab]: the first rows and those around multiples of 512 alone, the others in small runs."""
+    assert torch.get_num_threads() == threads
+    alone = {*range(40), *range(505, 520), *range(1020, 1028)}
+    sizes: list[int] = []
+    while sum(sizes) < LENGTH:
+        at = sum(sizes)
+        sizes.append(1 if at in alone else next((n for n in range(1, 64) if at + n in alone), min(64, LENGTH - at)))
+    return in_chunks(model(dims, kind), TOKENS, sizes)
+
+
+def in_chunks(model: LlamaModel, tokens: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """Logits of the tokens when they are fed in runs of these sizes, over and over."""
+    kv = model.new_cache(1, model.config.max_seq_len)
+    slot = kv.allocate()
+    parts: list[Tensor] = []
+    at = 0
+    for size in itertools.cycle(sizes):
+        if at >= len(tokens):
+            return torch.cat(parts)
+        parts += tiny.feed(model, kv, (slot, tokens[at : at + size]))
+        at += size
+    raise AssertionError
+
+
+@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n} threads", autouse=True)
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=tiny.DTYPES)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=DIMS)
+def dims(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 7, 9, 17, 33, 64])
+def test_in_runs_of_any_size(dims: str, kind: str, threads: int, size: int) -> None:
+    n = 66
+    assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind, threads)[:n])
+
+
+@pytest.mark.parametrize("sizes", [[LENGTH], [512], [511], [333, 64, 1]], ids=str)
+def test_prompts_cut_anywhere(dims: str, kind: str, threads: int, sizes: list[int]) -> None:
+    assert tiny.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind, threads))
+
+
+def test_in_any_company(dims: str, kind: str, threads: int) -> None:
+    """Sequences of different lengths, in every order and in different slots of a larger cache."""
+    target, wanted = model(dims, kind), reference(dims, kind, threads)
+    kv = target.new_cache(4, LENGTH)
+    slots = [kv.allocate() for _ in range(4)]
+    held = {slots[0]: 3, slots[1]: 37, slots[2]: 509}
+    tiny.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()), (slots[3], TOKENS[100:400]))
+    for count, order in zip((1, 2, 4, 5, 6, 8), itertools.permutations(held), strict=True):
+        found = tiny.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
+        for slot, logits in zip(order, found, strict=True):
+            assert tiny.identical(logits, wanted[held[slot] : held[slot] + count])
+            kv.truncate_to(slot, held[slot])
+
+
+@pytest.mark.parametrize("start", [30, 505, 1018])
+def test_as_a_path_of_a_tree(dims: str, kind: str, threads: int, start: int) -> None:
+    """Before and after its siblings are dropped; trees that cross a block of 512 rows included."""
+    target, rng = model(dims, kind), random.Random(start)
+    kv = target.new_cache(1, LENGTH)
+    slot = kv.allocate()
+    tiny.feed(target, kv, (slot, TOKENS[:start]))
+    for n in (3, 6, 13, 24):
+        parents = [rng.randint(max(-1, i - 5), i - 1) for i in range(n)]
+        path = path_to(parents, n - 1)
+        tokens = [rng.randrange(VOCAB) for _ in range(n)]
+
+        chain = tiny.feed(target, kv, (slot, [tokens[i] for i in path]))[0]
+        after = tiny.feed(target, kv, (slot, TOKENS[:3]))[0]
+        kv.truncate_to(slot, start)
+
+        tree = tiny.feed(target, kv, (slot, tokens), parents=parents)[0]
+        assert tiny.identical(tree[path], chain)
+        kv.keep_path(slot, start, path)
+        assert tiny.identical(tiny.feed(target, kv, (slot, TOKENS[:3]))[0], after)
+        kv.truncate_to(slot, start)
+
+
+def test_over_stale_rows(dims: str, kind: str, threads: int) -> None:
+    """A slot that another sequence filled, and rows of refused drafts, leave no trace."""
+    target, wanted = model(dims, kind), reference(dims, kind, threads)
+    kv = target.new_cache(1, LENGTH)
+    slot = kv.allocate()
+    tiny.feed(target, kv, (slot, TOKENS[200:900]))
+    kv.free(slot)
+    slot = kv.allocate()
+    at = 0
+    for kept, refused in ((5, 8), (1, 3), (30, 2), (4, 7), (480, 5), (3, 20), (1, 1)):
+        draft = [(t + 1) % VOCAB for t in TOKENS[at + kept : at + kept + refused]]
+        found = tiny.feed(target, kv, (slot, [*TOKENS[at : at + kept], *draft]))[0]
+        assert tiny.identical(found[:kept], wanted[at : at + kept])
+        at += kept
+        kv.truncate_to(slot, at)
+
+
+@pytest.mark.parametrize("in_features", [100, 576, 1536, 2048, 5632])
+@pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])
+def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
+    """Every row of 1 to 64, at the widths of real models: at one row oneDNN's bf16 differs for 1536, for one."""
+    generator = torch.Generator().manual_seed(in_features)
+    dtype = tiny.DTYPES[kind]
+    weight = torch.randn(192, in_features, generator=generator).to(dtype)
+    bias = torch.randn(192, generator=generator).to(dtype) if biased else None
+    layer = make_linear(weight, bias, int8=kind == "int8")
+    x = torch.randn(64, in_features, generator=generator).to(dtype)
+    whole = layer(x)
+    for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63):
+        for at in {0, 64 - n, (64 - n) // 2}:
+            assert tiny.identical(layer(x[at : at + n]), whole[at : at + n])
+
+
+@pytest.mark.parametrize("in_features", [100, 576, 1536])
+def test_plain_linear_layers(in_features: int) -> None:
+    """The layer for processors without oneDNN keeps the promise too."""
+    generator = torch.Generator().manual_seed(in_features)
+    layer = PlainLinear(torch.randn(192, in_features, generator=generator), None)
+    x = torch.randn(33, in_features, generator=generator)
+    whole = layer(x)
+    for n in (1, 2, 3, 4, 5, 9, 17, 32):
+        assert tiny.identical(layer(x[-n:]), whole[-n:])
