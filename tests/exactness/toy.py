@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,11 +15,12 @@ from scipy import stats
 from torch import Tensor
 
 from outrider.config import SamplingParams
-from outrider.core.distribution import Context, TargetRows, log_weights, probs
+from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
 from outrider.core.verify import Draws, Verifier
+from outrider.models.toy import sequence_probs
 
 VOCAB = 4
 PROMPT = (0,)
@@ -39,15 +39,7 @@ DRAFT = table(4)  # far enough from the target for mistakes to show
 
 def exact(params: SamplingParams, length: int) -> NDArray[np.float64]:
     """Probability of each sequence of ``length`` tokens after ``PROMPT``, in lexicographic order."""
-    sequences = []
-    for tokens in itertools.product(range(VOCAB), repeat=length):
-        p = 1.0
-        for i, token in enumerate(tokens):
-            last = (*PROMPT, *tokens)[i]
-            row = log_weights(TARGET[last][None], [params], [Context(PROMPT, tokens[:i])])[0]
-            p *= float(probs(row)[token])
-        sequences.append(p)
-    return np.array(sequences)
+    return sequence_probs(TARGET, params, PROMPT, length).numpy()
 
 
 def generate(params: SamplingParams, verify: Verifier, source: Source, noise: Noise, length: int) -> tuple[int, ...]:

@@ -26,9 +26,8 @@ VOCAB = 256
 LENGTH = 1100  # crosses 512 and 1024
 DIMS: dict[str, dict[str, Any]] = {
     "smollm2": {"hidden_size": 576, "intermediate_size": 1536, "num_heads": 9, "num_kv_heads": 3, "head_dim": 64},
-    "g8": {"hidden_size": 512, "intermediate_size": 1408, "num_heads": 16, "num_kv_heads": 2, "head_dim": 128},
+    "g8": {"hidden_size": 256, "intermediate_size": 704, "num_heads": 8, "num_kv_heads": 1, "head_dim": 128},
     "odd": {"hidden_size": 72, "intermediate_size": 200, "num_heads": 6, "num_kv_heads": 3, "head_dim": 12},
-    "one key head": {"hidden_size": 128, "intermediate_size": 344, "num_heads": 4, "num_kv_heads": 1, "head_dim": 32},
     "window": {
         "family": "mistral",
         "hidden_size": 72,
@@ -73,17 +72,25 @@ def in_chunks(model: LlamaModel, tokens: Sequence[int], sizes: Sequence[int]) ->
     raise AssertionError
 
 
-@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"{n} threads", autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+@pytest.fixture(
+    params=[("bf16", 1), ("bf16", 2), ("fp32", 1), ("fp32", 2), ("fp32", 3), ("int8", 1), ("int8", 2)], ids=str
+)
+def setting(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
+    """A kind of model, and the threads it runs on; three, as shares then end anywhere in a row."""
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
+    torch.set_num_threads(request.param[1])
     yield request.param
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=tiny.DTYPES)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture
+def kind(setting: tuple[str, int]) -> str:
+    return setting[0]
+
+
+@pytest.fixture
+def threads(setting: tuple[str, int]) -> int:
+    return setting[1]
 
 
 @pytest.fixture(params=DIMS)
@@ -91,13 +98,13 @@ def dims(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 7, 9, 17, 33, 64])
-def test_in_runs_of_any_size(dims: str, kind: str, threads: int, size: int) -> None:
+def test_in_runs_of_any_size(dims: str, kind: str, threads: int) -> None:
     n = 66
-    assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind, threads)[:n])
+    for size in (2, 3, 5, 7, 9, 17, 33, 64):
+        assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind, threads)[:n])
 
 
-@pytest.mark.parametrize("sizes", [[LENGTH], [512], [511], [333, 64, 1]], ids=str)
+@pytest.mark.parametrize("sizes", [[LENGTH], [511], [333, 64, 1]], ids=str)
 def test_prompts_cut_anywhere(dims: str, kind: str, threads: int, sizes: list[int]) -> None:
     assert tiny.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind, threads))
 
@@ -172,12 +179,12 @@ def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
             assert tiny.identical(layer(x[at : at + n]), whole[at : at + n])
 
 
-@pytest.mark.parametrize("in_features", [100, 576, 1536])
-def test_plain_linear_layers(in_features: int) -> None:
-    """The layer for processors without oneDNN keeps the promise too."""
+@pytest.mark.parametrize("in_features", [100, 576])
+def test_plain_linear_layers(in_features: int, setting: tuple[str, int]) -> None:
+    """The layer for builds of torch without oneDNN keeps the promise too; it is float32's that is difficult."""
     generator = torch.Generator().manual_seed(in_features)
     layer = PlainLinear(torch.randn(192, in_features, generator=generator), None)
     x = torch.randn(33, in_features, generator=generator)
     whole = layer(x)
-    for n in (1, 2, 3, 4, 5, 9, 17, 32):
+    for n in range(1, 33):
         assert tiny.identical(layer(x[-n:]), whole[-n:])

@@ -2,7 +2,7 @@
 
 Row ``i`` of the output depends on row ``i`` of the input alone, bit for bit, whatever the number of rows:
 oneDNN's packed kernels have that property in bf16 for any number of rows and in float32 from two rows up,
-torch's own float32 layers from four (``docs/exactness.md``; ``outrider doctor`` tests it on the machine at hand).
+torch's own float32 layers from twelve (``docs/exactness.md``; ``outrider doctor`` tests it on the machine at hand).
 Fewer rows are padded up to ``min_rows``, which on a CPU costs nothing: the run is bound by reading weights.
 """
 
@@ -78,7 +78,7 @@ class PlainLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
-        self.min_rows = 4 if weight.device.type == "cpu" else 1
+        self.min_rows = 12 if weight.device.type == "cpu" else 1
         self._weight, self._bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ from outrider.models.attention import Plan, attend, plan
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
 from outrider.models.linear import Linear, make_linear
 from outrider.models.rope import pair_rows, rotate, rotations
-
-_SERIAL = 32768  # elements that torch runs on one thread (at::internal::GRAIN_SIZE)
+from outrider.models.serial import serial_rows
 
 
 @dataclass(frozen=True)
@@ -136,13 +135,8 @@ class LlamaModel:
 
 
 def _silu(x: Tensor) -> Tensor:
-    """SiLU of x: [T, intermediate], with no row divided among threads.
-
-    torch shares out more elements than ``_SERIAL`` evenly, row ends or not, and handles what a share has over
-    whole vectors with a scalar exponential, which differs from the vector one in float32's last bit. In bfloat16
-    both round alike, for all 65,536 inputs.
-    """
-    rows = max(1, _SERIAL // x.shape[1])
-    if x.shape[0] <= rows or x.dtype != torch.float32:
+    """SiLU of x: [T, intermediate]. In bfloat16 vector and scalar code round alike, for all 65,536 inputs."""
+    rows = serial_rows(x.shape[1])
+    if x.shape[0] <= rows or x.dtype != torch.float32 or x.is_cuda:
         return F.silu(x)
     return torch.cat([F.silu(part) for part in torch.split(x, rows)])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from outrider.errors import ModelFormatError
 from outrider.models.base import ModelConfig
+from outrider.models.serial import serial_rows
 
 
 def rotations(config: ModelConfig, positions: int) -> Tensor:
@@ -53,5 +54,13 @@ def pair_rows(weight: Tensor, heads: int) -> Tensor:
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotate x: [n, heads, head_dim] by ``rotation``: complex64 [n, 1, head_dim / 2]; computed in float32."""
+    rows = serial_rows(x.shape[1] * rotation.shape[-1])
+    if x.shape[0] <= rows or x.is_cuda:
+        return _rotate(x, rotation)
+    parts = zip(torch.split(x, rows), torch.split(rotation, rows), strict=True)
+    return torch.cat([_rotate(part, by) for part, by in parts])
+
+
+def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * rotation).flatten(-2).to(x.dtype)

@@ -1,0 +1,107 @@
+"""``TableModel``: a model small enough to know exactly, to test engines, caches and draft sources with.
+
+model = TableModel(table)                  # logits of the next token after each run of last tokens
+engine = Engine(model, drafters={...}, eos_token_ids=(), vocab_size=4)
+sequence_probs(table, params, prompt, 3)   # what its samples must follow
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.cache.contiguous import ContiguousCache
+from outrider.cache.protocol import KVCache
+from outrider.config import SamplingParams
+from outrider.core.distribution import Context, log_weights, probs
+from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig, Span
+
+
+class TableModel:
+    """The next token depends on the last ``order`` tokens, by a table.
+
+    It is handed nothing but new tokens, as any model is, and finds the ones before in the cache: each row holds a
+    token id as its key and a position as its value. A row sees what its span's mask lets it see, and looks up the
+    token at each position it depends on. So a row too many, too few, out of place or left over is another token:
+
+    ::
+
+        cache       5@0 7@1 2@2 | 9@3 4@3 1@4      a prompt, two siblings, a child of the second
+        row of 1    sees 5 7 2 4 1: the row after (2, 4, 1) if the order is 3
+
+    Where nothing lies at a position it reads token 0, and where several rows do the sum of their ids.
+    """
+
+    def __init__(self, table: Tensor, *, max_seq_len: int = 256, eos_token_ids: Sequence[int] = ()) -> None:
+        """``table``: float [vocab, ..., vocab], one axis for each token back, the last for the next token."""
+        self.table = table
+        self.order = table.dim() - 1
+        self.config = ModelConfig(
+            family="table",
+            vocab_size=table.shape[-1],
+            hidden_size=self.order,
+            intermediate_size=1,
+            num_layers=1,
+            num_heads=1,
+            num_kv_heads=1,
+            head_dim=1,
+            max_seq_len=max_seq_len,
+            eos_token_ids=tuple(eos_token_ids),
+        )
+
+    @classmethod
+    def random(
+        cls, vocab_size: int, order: int = 2, *, seed: int = 0, scale: float = 1.5, max_seq_len: int = 256
+    ) -> TableModel:
+        """Normal logits of standard deviation ``scale``."""
+        generator = torch.Generator().manual_seed(seed)
+        return cls(torch.randn([vocab_size] * (order + 1), generator=generator) * scale, max_seq_len=max_seq_len)
+
+    def new_cache(self, slots: int, max_seq_len: int) -> KVCache:
+        return ContiguousCache(
+            layers=1, slots=slots, max_seq_len=max_seq_len, kv_heads=1, head_dim=1, dtype=torch.float32
+        )
+
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        contexts = []
+        row = 0
+        for span in batch.spans:
+            rows = slice(row, row + span.count)
+            ids, positions = batch.token_ids[rows], batch.positions[rows]
+            cache.write(0, span.slot, span.start, ids.view(-1, 1, 1).float(), positions.view(-1, 1, 1).float())
+            contexts.append(self._contexts(span, positions, cache))
+            row += span.count
+        context = torch.cat(contexts)
+        if batch.logit_rows is not None:
+            context = context[batch.logit_rows]
+        return ForwardOutput(logits=self.table[tuple(context.T)], hidden=context.float())
+
+    def _contexts(self, span: Span, positions: Tensor, cache: KVCache) -> Tensor:
+        """int64 [count, order]: the tokens each new row depends on, its own last."""
+        end = span.start + span.count
+        k, v = cache.read(0, span.slot, end)
+        visible = torch.ones(span.count, end, dtype=torch.bool).tril(span.start)
+        if span.mask is not None:
+            visible[:, span.start :] = span.mask
+        back = torch.arange(self.order - 1, -1, -1)
+        wanted = positions[:, None, None] - back[:, None]  # [count, order, 1]
+        found = (v.view(-1) == wanted) & visible[:, None]  # [count, order, end]
+        return (found * k.view(-1)).sum(-1).long() % self.table.shape[-1]
+
+
+def sequence_probs(table: Tensor, params: SamplingParams, prompt: Sequence[int], length: int) -> Tensor:
+    """Probability of each continuation of ``length`` tokens, by enumeration: float64 [vocab ** length].
+
+    In lexicographic order, so that the continuation (a, b, c) is entry ``(a * vocab + b) * vocab + c``.
+    """
+    vocab, order = table.shape[-1], table.dim() - 1
+    result = torch.ones(1, dtype=torch.float64)
+    for n in range(length):
+        contexts = [Context(tuple(prompt), output) for output in itertools.product(range(vocab), repeat=n)]
+        last = [([0] * order + [*c.prompt, *c.output])[-order:] for c in contexts]
+        rows = log_weights(table[tuple(torch.tensor(last).T)], [params] * len(contexts), contexts)
+        result = (result[:, None] * probs(rows)).flatten()
+    return result

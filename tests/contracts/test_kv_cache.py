@@ -1,0 +1,246 @@
+"""What every key-value cache must do, checked against a model of it in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from torch import Tensor
+
+from outrider.cache.contiguous import ContiguousCache
+from outrider.cache.protocol import KVCache
+from outrider.core.tree import path_to
+from outrider.errors import CapacityError
+from tests import tiny
+
+LAYERS, SLOTS, LENGTH = 2, 3, 600  # two blocks of rows per slot, the last one not full
+MakeCache = Callable[[], KVCache]
+
+
+def contiguous() -> KVCache:
+    return ContiguousCache(layers=LAYERS, slots=SLOTS, max_seq_len=LENGTH, kv_heads=2, head_dim=3, dtype=torch.float32)
+
+
+CACHES: dict[str, MakeCache] = {"contiguous": contiguous}
+
+
+@pytest.fixture(params=CACHES)
+def make(request: pytest.FixtureRequest) -> MakeCache:
+    return CACHES[request.param]
+
+
+def rows(tags: list[int], layer: int) -> tuple[Tensor, Tensor]:
+    """Keys and values [n, 2, 3] that no other tag or layer has."""
+    k = torch.tensor(tags, dtype=torch.float32)[:, None, None] * 100 + torch.arange(6.0).view(2, 3) + layer * 10
+    return k, -k
+
+
+def append(cache: KVCache, slot: int, tags: list[int]) -> None:
+    start = cache.length(slot)
+    cache.extend(slot, len(tags))
+    for layer in range(LAYERS):
+        cache.write(layer, slot, start, *rows(tags, layer))
+
+
+def holds(cache: KVCache, slot: int, tags: list[int], read: int | None = None) -> bool:
+    """Whether the slot holds exactly ``tags``, in every layer, and finite filler after them."""
+    if cache.length(slot) != len(tags):
+        return False
+    for layer in range(LAYERS):
+        for found, wanted in zip(
+            cache.read(layer, slot, len(tags) if read is None else read), rows(tags, layer), strict=True
+        ):
+            if not torch.equal(found[: len(tags)], wanted) or not found.isfinite().all():
+                return False
+    return True
+
+
+class AgainstAModel(RuleBasedStateMachine):
+    """Random use of a cache; ``held`` says what each slot should hold."""
+
+    make: MakeCache
+    slots = Bundle("slots")
+
+    @initialize()
+    def begin(self) -> None:
+        self.cache = self.make()
+        self.held: dict[int, list[int]] = {}
+        self.next = 1
+
+    def tags(self, n: int) -> list[int]:
+        self.next += n
+        return list(range(self.next - n, self.next))
+
+    @rule(target=slots)
+    @precondition(lambda self: len(self.held) < SLOTS)
+    def allocate(self) -> int:
+        slot = self.cache.allocate()
+        assert slot not in self.held
+        self.held[slot] = []
+        return slot
+
+    @rule()
+    @precondition(lambda self: len(self.held) == SLOTS)
+    def allocate_too_many(self) -> None:
+        with pytest.raises(CapacityError, match=str(SLOTS)):
+            self.cache.allocate()
+
+    @rule(slot=slots, n=st.one_of(st.integers(1, 9), st.integers(1, 700)))
+    def append(self, slot: int, n: int) -> None:
+        if len(self.held[slot]) + n > LENGTH:
+            with pytest.raises(CapacityError, match=f"{len(self.held[slot]) + n} tokens.*{LENGTH}"):
+                self.cache.extend(slot, n)
+            return
+        tags = self.tags(n)
+        append(self.cache, slot, tags)
+        self.held[slot] += tags
+
+    @rule(slot=slots, data=st.data())
+    def truncate(self, slot: int, data: st.DataObject) -> None:
+        length = data.draw(st.integers(0, len(self.held[slot])))
+        self.cache.truncate_to(slot, length)
+        del self.held[slot][length:]
+
+    @rule(slot=slots, over=st.sampled_from([-1, None]))
+    def truncate_wrongly(self, slot: int, over: int | None) -> None:
+        length = len(self.held[slot]) + 1 if over is None else over
+        with pytest.raises(ValueError, match=f"{len(self.held[slot])} rows to {length}"):
+            self.cache.truncate_to(slot, length)
+
+    @rule(slot=slots, data=st.data())
+    def keep_path(self, slot: int, data: st.DataObject) -> None:
+        """Score a random tree, keep a random path of it."""
+        base = len(self.held[slot])
+        n = data.draw(st.integers(0, min(8, LENGTH - base)))
+        parents = [data.draw(st.integers(-1, i - 1)) for i in range(n)]
+        path = path_to(parents, data.draw(st.integers(-1, n - 1)))
+        tags = self.tags(n)
+        append(self.cache, slot, tags)
+        self.cache.keep_path(slot, base, path)
+        self.held[slot] += [tags[node] for node in path]
+
+    @rule(slot=consumes(slots), scrub=st.booleans())
+    def free(self, slot: int, scrub: bool) -> None:
+        if scrub:
+            self.cache.scrub(slot)
+        self.cache.free(slot)
+        del self.held[slot]
+
+    @invariant()
+    def holds_what_it_should(self) -> None:
+        self.cache.check()
+        for slot, tags in self.held.items():
+            assert holds(self.cache, slot, tags)
+        assert self.cache.free_tokens() == SLOTS * LENGTH - sum(map(len, self.held.values()))
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_random_use(name: str) -> None:
+    class Machine(AgainstAModel):
+        make = staticmethod(CACHES[name])
+
+    limits = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
+    run_state_machine_as_test(Machine, settings=limits)
+
+
+def test_filler_is_finite_from_the_start(make: MakeCache) -> None:
+    """A run reads whole blocks: rows never written must not be NaN, which would survive a mask."""
+    cache = make()
+    slot = cache.allocate()
+    append(cache, slot, [1, 2])
+    assert holds(cache, slot, [1, 2], read=512)
+
+
+def test_scrub_leaves_nothing_behind(make: MakeCache) -> None:
+    cache = make()
+    slots = [cache.allocate() for _ in range(SLOTS)]
+    for slot in slots:
+        append(cache, slot, [7] * 5)
+    cache.extend(slots[1], 1)
+    cache.write(0, slots[1], 5, torch.full((1, 2, 3), torch.nan), torch.full((1, 2, 3), torch.inf))
+    cache.truncate_to(slots[1], 2)
+    cache.scrub(slots[1])
+    cache.free(slots[1])
+    again = cache.allocate()
+    append(cache, again, [9])
+    assert holds(cache, again, [9], read=LENGTH)
+    assert holds(cache, slots[0], [7] * 5)
+    assert holds(cache, slots[2], [7] * 5)
+
+
+def test_keep_path_of_the_example(make: MakeCache) -> None:
+    cache = make()
+    slot = cache.allocate()
+    append(cache, slot, [1, 2, 23, 24, 25])  # a b | w x y z
+    cache.keep_path(slot, 2, (0, 2))
+    assert holds(cache, slot, [1, 2, 23, 25])
+
+
+def test_a_slot_freed_twice_is_an_error(make: MakeCache) -> None:
+    cache = make()
+    slot = cache.allocate()
+    cache.free(slot)
+    with pytest.raises(Exception, match=str(slot)):
+        cache.free(slot)
+    cache.check()
+
+
+def test_check_names_all_three_numbers() -> None:
+    cache = ContiguousCache(layers=1, slots=3, max_seq_len=8, kv_heads=1, head_dim=1, dtype=torch.float32)
+    cache.allocate()
+    cache._free.pop()
+    with pytest.raises(AssertionError, match=r"1 free \+ 1 used != 3"):
+        cache.check()
+
+
+def test_no_memory_says_what_to_change() -> None:
+    with pytest.raises(CapacityError, match="max_seq_len"):
+        ContiguousCache(layers=1, slots=1, max_seq_len=2**40, kv_heads=64, head_dim=256, dtype=torch.float32)
+
+
+def test_rollback_after_a_refusal(make: MakeCache) -> None:
+    """Ten tokens, five drafted, the third refused: the next run reads the ten and the first two drafts."""
+    cache = make()
+    slot = cache.allocate()
+    prefix, drafts = list(range(10)), [50, 51, 52, 53, 54]
+    append(cache, slot, prefix)
+    append(cache, slot, drafts)
+    cache.keep_path(slot, 10, (0, 1))
+    assert holds(cache, slot, [*prefix, 50, 51])
+    append(cache, slot, [60])
+    assert holds(cache, slot, [*prefix, 50, 51, 60], read=512)
+
+
+@pytest.mark.parametrize("kind", tiny.DTYPES)
+def test_rollback_after_a_refusal_on_a_model(kind: str) -> None:
+    model = tiny.llama(kind)
+    prefix, drafts, after = tiny.ids(10), tiny.ids(5, seed=2), tiny.ids(3, seed=3)
+
+    plain = model.new_cache(1, 128)
+    slot = plain.allocate()
+    tiny.feed(model, plain, (slot, [*prefix, *drafts[:2]]))
+    expected = tiny.feed(model, plain, (slot, after))[0]
+
+    cache = model.new_cache(1, 128)
+    assert slot == cache.allocate()
+    tiny.feed(model, cache, (slot, prefix))
+    tiny.feed(model, cache, (slot, drafts))
+    cache.keep_path(slot, 10, (0, 1))
+    found = tiny.feed(model, cache, (slot, after))[0]
+    assert tiny.identical(found, expected)
+    for layer in range(model.config.num_layers):
+        for ours, theirs in zip(cache.read(layer, slot, 15), plain.read(layer, slot, 15), strict=True):
+            assert torch.equal(ours, theirs)
