@@ -1,0 +1,111 @@
+"""Bookkeeping of fixed-size cache blocks: who uses them, what they hold, which may be taken. No tensors here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from outrider.errors import CapacityError
+
+Digest = bytes
+
+
+def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> list[Digest]:
+    """One digest per full block, each covering all tokens up to its end, so that equal digests mean equal prefixes.
+
+    ``salt`` keeps tenants apart: blocks of different salts never match, nor can one tell that the other's exist.
+    """
+    digests: list[Digest] = []
+    previous = hashlib.blake2b(salt.encode(), digest_size=16).digest()
+    for end in range(block_size, len(tokens) + 1, block_size):
+        block = b"".join(token.to_bytes(4, "little") for token in tokens[end - block_size : end])
+        previous = hashlib.blake2b(previous + block, digest_size=16).digest()
+        digests.append(previous)
+    return digests
+
+
+class BlockPool:
+    """Every block is free, used (by one or more sequences), or cached: unused, but findable by what it holds.
+
+    ::
+
+        take()                free -> used            cached (least recently used) -> used, its contents forgotten
+        release(block)        used -> cached if sealed, else free        (when the last user lets go)
+        find(digest)          used or cached -> used, one more user
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._free = list(range(total - 1, -1, -1))
+        self._users = [0] * total
+        self._cached: OrderedDict[int, None] = OrderedDict()  # unused sealed blocks, least recently used first
+        self._by_digest: dict[Digest, int] = {}
+        self._digest_of: dict[int, Digest] = {}
+
+    @property
+    def available(self) -> int:
+        """Blocks that can be taken now."""
+        return len(self._free) + len(self._cached)
+
+    def take(self) -> int:
+        """A block with one user and no promise about its contents. Raises CapacityError if all are used."""
+        if self._free:
+            block = self._free.pop()
+        elif self._cached:
+            block, _ = self._cached.popitem(last=False)
+            del self._by_digest[self._digest_of.pop(block)]
+        else:
+            raise CapacityError(f"all {self.total} cache blocks are in use")
+        self._users[block] = 1
+        return block
+
+    def share(self, block: int) -> None:
+        """One more user of a used block."""
+        self._users[block] += 1
+
+    def release(self, block: int) -> None:
+        """One user less."""
+        self._users[block] -= 1
+        if self._users[block] == 0:
+            if block in self._digest_of:
+                self._cached[block] = None
+            else:
+                self._free.append(block)
+
+    def find(self, digest: Digest) -> int | None:
+        """The block that holds this content, with one more user; None if there is none."""
+        block = self._by_digest.get(digest)
+        if block is not None:
+            self._cached.pop(block, None)
+            self._users[block] += 1
+        return block
+
+    def seal(self, block: int, digest: Digest) -> None:
+        """Declare what a full block holds. The first block with some content is the one that is found."""
+        if block not in self._digest_of and digest not in self._by_digest:
+            self._by_digest[digest] = block
+            self._digest_of[block] = digest
+
+    def is_exclusive(self, block: int) -> bool:
+        """Whether its only user may write into it."""
+        return self._users[block] == 1 and block not in self._digest_of
+
+    def check(self) -> None:
+        """Raise AssertionError unless free + used + cached == total and the indexes agree."""
+        used = sum(users > 0 for users in self._users)
+        free, cached = len(self._free), len(self._cached)
+        if free + used + cached != self.total:
+            raise AssertionError(
+                f"cache blocks are not conserved: {free} free + {used} used + {cached} cached != {self.total} in total"
+            )
+        if any(self._users[block] for block in (*self._free, *self._cached)):
+            raise AssertionError("a block is both in use and on offer")
+        if {self._by_digest[d] for d in self._digest_of.values()} != set(self._digest_of):
+            raise AssertionError("sealed blocks and their digests disagree")
+
+    def check_users(self, held: Mapping[int, int]) -> None:
+        """Raise AssertionError unless the users counted here are those that the tables name."""
+        for block, users in enumerate(self._users):
+            if users != held.get(block, 0):
+                raise AssertionError(f"block {block} has {users} users, but {held.get(block, 0)} tables name it")

@@ -1,0 +1,197 @@
+"""Keys and values in blocks, taken as a sequence grows and shared between sequences with the same prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.cache.blocks import BlockPool, chain_digests
+from outrider.errors import CapacityError
+
+
+class PagedCache:
+    """One pool of blocks for all sequences; a sequence is a table of block numbers.
+
+        table of slot 0     [ 7 | 2 | 9 ]     rows 0-15 lie in block 7, rows 16-31 in block 2, row 32 on in block 9
+        k[layer]            [blocks * block_size, kv_heads, head_dim]
+
+    Blocks of verified tokens are sealed with a digest of their whole prefix and found again by later sequences; a
+    sealed or shared block is never written to, but copied first.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        blocks: int,
+        block_size: int,
+        max_seq_len: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        prefix_reuse: bool = True,
+    ) -> None:
+        self.max_seq_len, self.block_size = max_seq_len, block_size
+        shape = (blocks * block_size, kv_heads, head_dim)
+        try:
+            self._k = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+            self._v = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
+            raise CapacityError(
+                f"no memory for {blocks} cache blocks of {block_size} tokens: ask for fewer tokens of cache"
+            ) from error
+        self._pool = BlockPool(blocks)
+        self._prefix_reuse = prefix_reuse
+        self._tables: dict[int, list[int]] = {}
+        self._lengths: dict[int, int] = {}
+        self._sealed: dict[int, int] = {}  # blocks of each slot that were found or sealed
+        self._rows: dict[int, Tensor] = {}  # int64, cache row of each position; dropped when the table changes
+        self._next = 0
+
+    def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
+        """A new slot, holding the longest cached prefix of ``tokens`` (never the last token: its logits are due)."""
+        slot, self._next = self._next, self._next + 1
+        table: list[int] = []
+        if self._prefix_reuse:
+            for digest in chain_digests(tokens[:-1], self.block_size, salt):
+                block = self._pool.find(digest)
+                if block is None:
+                    break
+                table.append(block)
+        self._tables[slot] = table
+        self._sealed[slot] = len(table)
+        self._lengths[slot] = len(table) * self.block_size
+        return slot
+
+    def fork(self, slot: int) -> int:
+        """A new slot with the same rows, sharing all blocks until one of the two writes."""
+        twin, self._next = self._next, self._next + 1
+        for block in self._tables[slot]:
+            self._pool.share(block)
+        self._tables[twin] = list(self._tables[slot])
+        self._sealed[twin], self._lengths[twin] = self._sealed[slot], self._lengths[slot]
+        return twin
+
+    def free(self, slot: int) -> None:
+        for block in reversed(self._tables.pop(slot)):  # a prefix outlives what follows it
+            self._pool.release(block)
+        del self._lengths[slot], self._sealed[slot]
+        self._rows.pop(slot, None)
+
+    def scrub(self, slot: int) -> None:
+        rows = torch.tensor(
+            [block * self.block_size + i for block in self._tables[slot] for i in range(self.block_size)
+             if self._pool.is_exclusive(block)], dtype=torch.int64, device=self._k[0].device,
+        )  # fmt: skip
+        for pool in (*self._k, *self._v):
+            pool[rows] = 0
+
+    def length(self, slot: int) -> int:
+        return self._lengths[slot]
+
+    def missing(self, slot: int, count: int) -> int:
+        """Blocks that ``extend(slot, count)`` would take."""
+        start, table = self._lengths[slot], self._tables[slot]
+        copied = start % self.block_size > 0 and not self._pool.is_exclusive(table[start // self.block_size])
+        return max(0, self._blocks(start + count) - len(table)) + int(copied and count > 0)
+
+    def extend(self, slot: int, count: int) -> None:
+        start = self._lengths[slot]
+        if start + count > self.max_seq_len:
+            raise CapacityError(
+                f"a sequence of {start + count} tokens does not fit max_seq_len={self.max_seq_len}: "
+                "shorten it, or raise the limit"
+            )
+        missing = self.missing(slot, count)
+        if missing > self._pool.available:
+            raise CapacityError(f"{missing} more cache blocks are needed, but only {self._pool.available} are left")
+        if missing:
+            self._rows.pop(slot, None)
+            self._own_last(slot)
+            table = self._tables[slot]
+            while len(table) < self._blocks(start + count):
+                table.append(self._pool.take())
+        self._lengths[slot] = start + count
+
+    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        """Offer the slot's full blocks of verified ``tokens`` (its first rows) for reuse."""
+        full = min(len(tokens), self._lengths[slot]) // self.block_size
+        if self._prefix_reuse and full > self._sealed[slot]:
+            digests = chain_digests(tokens[: full * self.block_size], self.block_size, salt)
+            for block, digest in zip(self._tables[slot], digests, strict=False):
+                self._pool.seal(block, digest)
+            self._sealed[slot] = full
+
+    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+        rows = self._row_index(slot)[start : start + k.shape[0]]
+        self._k[layer].index_copy_(0, rows, k)
+        self._v[layer].index_copy_(0, rows, v)
+
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
+        index = self._row_index(slot)
+        if index.shape[0] < rows:  # filler beyond the table: row 0 of the pool, finite and masked
+            index = torch.nn.functional.pad(index, (0, rows - index.shape[0]))
+            self._rows[slot] = index
+        return self._k[layer].index_select(0, index[:rows]), self._v[layer].index_select(0, index[:rows])
+
+    def truncate_to(self, slot: int, length: int) -> None:
+        """Keep the first ``length`` rows and free the blocks from ceil(length / block_size) on."""
+        if not 0 <= length <= self._lengths[slot]:
+            raise ValueError(f"cannot truncate {self._lengths[slot]} rows to {length}")
+        table, keep = self._tables[slot], self._blocks(length)
+        if keep < len(table):
+            self._rows.pop(slot, None)
+            while len(table) > keep:
+                self._pool.release(table.pop())
+            self._sealed[slot] = min(self._sealed[slot], keep)
+        self._lengths[slot] = length
+
+    def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
+        """Compact an accepted tree path (see ``ContiguousCache.keep_path``) and free what lies behind it."""
+        if any(source != target for target, source in enumerate(path)):
+            index = self._row_index(slot)
+            sources = index[[base + node for node in path]]
+            targets = index[base : base + len(path)]
+            for pool in (*self._k, *self._v):
+                pool[targets] = pool.index_select(0, sources)
+        self.truncate_to(slot, base + len(path))
+
+    def free_tokens(self) -> int:
+        return self._pool.available * self.block_size
+
+    def check(self) -> None:
+        self._pool.check()
+        held: dict[int, int] = {}
+        for slot, table in self._tables.items():
+            if len(table) != self._blocks(self._lengths[slot]):
+                raise AssertionError(f"slot {slot} holds {len(table)} blocks for {self._lengths[slot]} rows")
+            for block in table:
+                held[block] = held.get(block, 0) + 1
+        self._pool.check_users(held)
+
+    def _blocks(self, rows: int) -> int:
+        return -(-rows // self.block_size)
+
+    def _own_last(self, slot: int) -> None:
+        """Copy the partly filled last block if others see it: copy on write."""
+        at, within = divmod(self._lengths[slot], self.block_size)
+        table = self._tables[slot]
+        if within and not self._pool.is_exclusive(table[at]):
+            old, new = table[at], self._pool.take()
+            for pool in (*self._k, *self._v):
+                pool[new * self.block_size :][:within] = pool[old * self.block_size :][:within]
+            self._pool.release(old)
+            table[at] = new
+            self._sealed[slot] = min(self._sealed[slot], at)
+
+    def _row_index(self, slot: int) -> Tensor:
+        """int64 [at least blocks of the slot * block_size]: the row of the pool that holds each position."""
+        index = self._rows.get(slot)
+        if index is None:
+            table = torch.tensor(self._tables[slot], dtype=torch.int64, device=self._k[0].device)
+            within = torch.arange(self.block_size, device=table.device)
+            index = self._rows[slot] = (table[:, None] * self.block_size + within).flatten()
+        return index
