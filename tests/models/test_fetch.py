@@ -34,6 +34,14 @@ def test_fetched_once(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["llm-tiny-1.0.whl"]
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.publish(PIP, b"model")
+    (tmp_path / ".llm-tiny-1.0.whl.abc").mkdir()
+    fetch_archive(PIP, tmp_path, registry)
+    assert os.listdir(tmp_path) == ["llm-tiny-1.0.whl"]
+
+
 def test_an_interrupted_fetch_leaves_nothing(tmp_path: Path) -> None:
     def interrupted(command: object, folder: Path) -> None:
         (folder / "half.whl").write_bytes(b"ha")

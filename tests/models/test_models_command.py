@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import scan_cache_dir
 from typer.testing import CliRunner
 
 from outrider.cli.models import app
@@ -52,6 +53,17 @@ def test_list_shows_built_in_and_converted_models(tmp_path: Path) -> None:
     assert "Apache-2.0" in table
     assert "MIT" in table
     assert "135 M" in table
+
+
+def test_list_shows_hub_models_with_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, file in (("good", "model.safetensors"), ("pickled", "pytorch_model.bin")):
+        snapshot = tmp_path / "hub" / f"models--org--{name}" / "snapshots" / "abc"
+        write_folder(snapshot)
+        (snapshot / "model.safetensors").rename(snapshot / file)
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", lambda: scan_cache_dir(tmp_path / "hub"))
+    entry = run_json("list")[-1]
+    assert (entry["name"], entry["kind"], entry["licence"]) == ("org/good", "hub", None)
+    assert entry["folder"].endswith("abc")
 
 
 def test_pull_tells_where(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 TEXTS = [
     "", " ", "Hello, world!", "  indented\n\n\n1. one\n 2 two", "a\tb\r\nc", "na\u00efve \u65e5\u672c\u8a9e \U0001f600",
-    "\U0001f3f3\ufe0f\u200d\U0001f308 \u0928\u092e\u0938\u094d\u0924\u0947 \u1230\u120b\u121d", "<|im_start|>user</s><s>",
+    "\U0001f3f3\ufe0f\u200d\U0001f308 \u0928\u092e\u0938\u094d\u0924\u0947 \u1230\u120b\u121d",
+    "<|im_start|>user</s><s>",
     "x" * 300, "\u2581\u2581a <0x41> \x00\x7f \ufffd", "def f(x):\n    return x ** 2  # 3.14159\n",
 ]  # fmt: skip
 

@@ -121,6 +121,7 @@ def test_written_files_are_read_by_the_library() -> None:
     read = load(file.getvalue())
     assert all(torch.equal(read[n], t.to(torch.bfloat16)) for n, t in tensors.items())
     assert sizes == [30, 14, 8]
+    assert (len(file.getvalue()) - sum(sizes)) % 64 == 0
 
 
 def _file(header: object, data: bytes = b"", *, length: int | None = None) -> bytes:

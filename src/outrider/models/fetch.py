@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -76,13 +77,18 @@ def run_command(command: Sequence[str], folder: Path) -> None:
 def fetch_archive(archive: Archive, downloads: Path, run: Runner = run_command) -> Path:
     """The archive in ``downloads``, fetched if it is not there. It appears whole or not at all.
 
+    One process at a time may fetch an archive: hold the lock of the model it belongs to.
+
     Raises ``DownloadError`` if the tool is missing or fails.
     """
     target = downloads / archive.file_name
     if target.exists():
         return target
     downloads.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=downloads, prefix=".") as name:
+    mark = f".{archive.file_name}."
+    for left in downloads.glob(f"{mark}*"):  # of a killed process; the caller holds the model's lock
+        shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(dir=downloads, prefix=mark) as name:
         into = Path(name)
         run(archive.command(into), into)
         found = sorted(into.iterdir())

@@ -22,6 +22,7 @@ from outrider.models.hf_json import shown
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _WEIGHT_DTYPES = ("BF16", "F16", "F32")
+_ALIGNMENT = 64  # of the data section: mapped weights then lie on cache lines
 _MAX_HEADER = 100_000_000  # the limit of the safetensors library itself
 
 
@@ -150,7 +151,7 @@ def write_bfloat16(
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, stop]}
         at = stop
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # data starts 8-byte aligned, as the library's own writer does
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     file.write(struct.pack("<Q", len(text)) + text)
     for (name, tensor), (expected, shape) in zip(tensors, shapes.items(), strict=True):
         if name != expected or tuple(tensor.shape) != shape:
