@@ -1,0 +1,32 @@
+"""Requests as draft sources see them, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.draft import EMPTY, Draft, Verdict
+from outrider.drafters.base import Drafter, Outcome
+from outrider.engine.request import Request
+
+
+def request(
+    tokens: Sequence[int], *, id: str = "r", speculation: dict[str, Any] | None = None, **params: Any
+) -> Request:
+    """A request whose prompt is ``tokens``."""
+    options = {"seed": 0, "max_tokens": 1000} | params
+    return Request(id, tuple(tokens), SamplingParams(**options), SpeculationParams(**speculation or {}), frozenset())
+
+
+def grow(drafter: Drafter, view: Request, tokens: Sequence[int], draft: Draft = EMPTY) -> None:
+    """Commit tokens and tell the source, as the engine does."""
+    view.tokens += tokens
+    drafter.observe([Outcome(view, draft, Verdict((), tokens[-1]), tuple(tokens))])
+
+
+def propose(drafter: Drafter, view: Request, budget: int) -> Draft:
+    (draft,) = drafter.propose([view], [budget])
+    assert len(draft) <= budget
+    assert draft.is_chain
+    return draft
