@@ -51,6 +51,12 @@ class Drafting:
     def observe(self, outcome: Outcome, request: Request) -> None:
         self._guarded([request], lambda drafter: drafter.observe([outcome]))
 
+    def switch_off(self, request: Request, error: Exception) -> None:
+        """Draft no more for this request."""
+        if request.stats.draft_error is None:
+            request.stats.draft_error = f"{type(error).__name__}: {error}"
+            logger.warning("draft source %r switched off: %s", request.speculation.draft, error)
+
     def finish(self, request: Request) -> None:
         """Release what the source holds for the request, also if it was switched off."""
         drafter = self._drafters.get(request.speculation.draft)
@@ -67,7 +73,7 @@ class Drafting:
         def call(drafter: Drafter) -> None:
             proposed = drafter.propose(requests, budgets)
             for request, budget, draft in zip(requests, budgets, proposed, strict=True):
-                self._check(draft, budget)
+                self._check(draft, budget, request)
                 drafts[request.id] = draft
 
         self._guarded(requests, call)
@@ -81,13 +87,16 @@ class Drafting:
             call(drafter)
         except Exception as error:  # noqa: BLE001  a source may fail in any way, and costs only speed
             for request in requests:
-                request.stats.draft_error = f"{type(error).__name__}: {error}"
-            logger.warning("draft source %r switched off: %s", requests[0].speculation.draft, error)
+                self.switch_off(request, error)
 
-    def _check(self, draft: Draft, budget: int) -> None:
-        """Raise ValueError unless the target can score the draft."""
+    def _check(self, draft: Draft, budget: int, request: Request) -> None:
+        """Raise ValueError unless the target can score the draft and the request's verifier can judge it."""
         if len(draft) > budget:
             raise ValueError(f"it proposed {len(draft)} tokens where {budget} were allowed")
         for token in draft.tokens:
-            if not 0 <= token < self._vocab_size:
-                raise ValueError(f"it proposed token {token}, outside the vocabulary of {self._vocab_size}")
+            if not isinstance(token, int) or not 0 <= token < self._vocab_size:
+                raise ValueError(f"it proposed token {token!r}, outside the vocabulary of {self._vocab_size}")
+        if draft.q is not None and not (draft.q.dim() == 2 and draft.q.is_floating_point()):
+            raise ValueError(f"its q is {draft.q.dtype} {list(draft.q.shape)}, not a float for each node and token")
+        if request.speculation.verifier == "rejection" and not draft.is_chain:
+            raise ValueError("its drafts branch, and verifier='rejection' takes chains: use verifier='matching'")

@@ -38,7 +38,7 @@ class Engine:
         self.cache = model.new_cache(slots, self.max_seq_len)
         self._model = model
         self._drafting = Drafting(drafters, self.vocab_size)
-        self._eos = tuple(eos_token_ids)
+        self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
         self._slots = slots
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
@@ -89,7 +89,8 @@ class Engine:
     def step(self) -> list[StepOutput]:
         """One step of every running request. Returns the committed tokens, in order for each request.
 
-        A request whose model output is not a number ends with ``request.error`` set; the others go on.
+        A request whose model output is not a number is read once more without drafts, and ends with
+        ``request.error`` set if that does not help; the others go on.
         """
         requests = self._schedule()
         drafts = self._draft(requests)
@@ -128,13 +129,14 @@ class Engine:
     def _verify(
         self, requests: Sequence[Request], drafts: Sequence[Draft], rows: Sequence[TargetRows]
     ) -> list[Verdict | None]:
-        """What each request keeps; None for one whose distribution cannot be drawn from."""
+        """What each request keeps; None for one whose distribution cannot be drawn from (yet)."""
         verdicts: list[Verdict | None] = []
         for request, draft, p in zip(requests, drafts, rows, strict=True):
             try:
                 verdicts.append(request.verifier(draft, p, request.noise, len(request.tokens)))
             except NumericalError as error:
-                request.fail(error)
+                if not self._start_over(request, error):
+                    request.fail(error)
                 verdicts.append(None)
         return verdicts
 
@@ -149,7 +151,8 @@ class Engine:
         outputs: list[StepOutput] = []
         for request, draft, p, verdict in zip(requests, drafts, rows, verdicts, strict=True):
             if verdict is None:
-                self._retire(request)
+                if request.error is not None:
+                    self._retire(request)
                 continue
             base = len(request.tokens)
             outputs += request.commit(draft, verdict, p, self.max_seq_len)
@@ -162,6 +165,23 @@ class Engine:
                 committed = tuple(request.tokens[base:])
                 self._drafting.observe(Outcome(request, draft, verdict, committed), request)
         return outputs
+
+    def _start_over(self, request: Request, error: NumericalError) -> bool:
+        """Empty a request's cache, to read it again without drafts; False if that has been tried.
+
+        A refused draft, of this request or of one that had the slot before, may have left NaN in the cache, which
+        spreads even from rows that are masked. If the error comes again it is the request's own.
+        """
+        if request.started_over:
+            return False
+        request.started_over = True
+        if request.speculation.draft != "none":
+            self._drafting.switch_off(request, error)
+        assert request.slot is not None
+        self.cache.scrub(request.slot)
+        self.cache.truncate_to(request.slot, 0)
+        request.cached = 0
+        return True
 
     def _budget(self, request: Request) -> int:
         """Draft tokens worth proposing: each must leave room for the token that follows the accepted path."""

@@ -49,6 +49,7 @@ class Request:
     text: str = ""
     finish_reason: FinishReason | None = None
     error: NumericalError | None = None
+    started_over: bool = False  # read again from the start, after an error that a draft may have caused
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
     first_token: float | None = None
@@ -138,5 +139,5 @@ class Request:
         if self.params.logprobs is None:
             return None
         values = p.logprobs(row)
-        top = values.topk(self.params.logprobs).indices.tolist()
+        top = values.topk(min(self.params.logprobs, len(values))).indices.tolist()
         return {i: float(values[i]) for i in (token, *top)}
