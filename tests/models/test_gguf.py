@@ -176,6 +176,16 @@ def test_lying_headers(content: bytes, says: str, tmp_path: Path) -> None:
     assert time.monotonic() - started < 1
 
 
+def test_numbers_that_are_none(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", kind=Q8_0)
+    content = bytearray((tmp_path / "m.gguf").read_bytes())
+    start = read_gguf_header(tmp_path / "m.gguf").tensors["output.weight"].start
+    content[start : start + 2] = b"\x00\x7c"  # the scale of the first block, a float16: infinity
+    (tmp_path / "m.gguf").write_bytes(content)
+    with pytest.raises(ModelFormatError, match=r"lm_head\.weight holds NaN or infinity"):
+        open_gguf(tmp_path / "m.gguf").tensors["lm_head.weight"]
+
+
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("good") / "m.gguf"

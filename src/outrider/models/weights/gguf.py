@@ -86,6 +86,8 @@ class _DequantisedTensors(Mapping[str, Tensor]):
                 f"{self._path}: tensor {name} has type {info.type.name}, which gguf cannot dequantise: "
                 "use another quantisation"
             ) from None
+        if not torch.isfinite(weight).all():
+            raise ModelFormatError(f"{self._path} is damaged: tensor {name} holds NaN or infinity; download it again")
         if self._permuted and name.endswith("q_proj.weight"):
             return unpermute(weight, self._permuted.num_heads)
         if self._permuted and name.endswith("k_proj.weight"):
@@ -106,7 +108,8 @@ def _dequantise(data: np.ndarray[Any, Any], info: GGUFTensor) -> Tensor:
     step = max(1, _ROWS_AT_A_TIME // columns)
     for at in range(0, len(rows), step):
         piece = rows[at : at + step].copy()
-        values = dequantize(piece.view(_STORED.get(info.type.name, np.uint8)), info.type)
+        with np.errstate(all="ignore"):  # damaged numbers are found once, by whoever asked for the tensor
+            values = dequantize(piece.view(_STORED.get(info.type.name, np.uint8)), info.type)
         out[at : at + step] = torch.from_numpy(values)
     return out.view(info.shape)
 
