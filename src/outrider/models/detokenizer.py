@@ -21,7 +21,7 @@ class IncrementalDetokenizer:
                         <0xNN> tokens is one text           with the word before it (its spacing depends on that)
 
     A run waits for its end because one bad byte turns all of it into U+FFFD. ``tokenizers.decoders.DecodeStream``
-    is not used: it holds back text that rightly ends in U+FFFD, and fails on some id sequences.
+    is not used: it has no ``flush``, so an output that ends inside a character would lose its last text.
 
     Args:
         prompt_tail_ids: the last ids before the output (all of the prompt, or the last dozen).
