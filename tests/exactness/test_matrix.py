@@ -1,0 +1,186 @@
+"""Every draft source with every verifier and every sampling option, through the real engine.
+
+A new source is one line of ``SOURCES``; a new verifier is found by itself; a new option is one line of ``OPTIONS``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.distribution import Context, TargetRows
+from outrider.core.draft import EMPTY, Draft, Verdict
+from outrider.core.noise import Noise, Purpose
+from outrider.core.verify import VERIFIERS
+from outrider.drafters.base import Drafter, RequestView
+from outrider.drafters.lookup import LookupDrafter
+from outrider.drafters.model import ModelDrafter
+from outrider.drafters.ngram import NgramDrafter
+from outrider.engine.engine import Engine
+from outrider.engine.request import Request
+from outrider.models.toy import TableModel, sequence_probs
+from tests.rig import Scripted, run
+
+from .toy import p_value
+
+VOCAB, SLOTS = 4, 50
+TARGET = TableModel.random(VOCAB, order=2, seed=1)
+DRAFT = TableModel.random(VOCAB, order=2, seed=4)  # far enough from the target for mistakes to show
+PROMPT = (0, 1, 2, 0, 1, 3, 0, 1)  # repeats, so that every source has something to say
+
+
+def random_tree(view: RequestView, budget: int) -> Draft:
+    """Any tree of any tokens, duplicates among siblings included."""
+    rng = random.Random(f"{view.id} {len(view.tokens)}")
+    n = rng.randint(0, budget)
+    return Draft(tuple(rng.randrange(VOCAB) for _ in range(n)), tuple(rng.randint(-1, i - 1) for i in range(n)))
+
+
+def model() -> Drafter:
+    return ModelDrafter(DRAFT, vocab_size=VOCAB, slots=SLOTS, max_seq_len=64)
+
+
+@dataclass(frozen=True)
+class Source:
+    make: Callable[[], Drafter]
+    options: dict[str, Any] = field(default_factory=dict)
+    branches: bool = False  # proposes trees, which only some verifiers take
+
+
+SOURCES: dict[str, Source] = {
+    "none": Source(lambda: Scripted(lambda view, budget: EMPTY)),
+    "ngram": Source(lambda: NgramDrafter(VOCAB)),
+    "ngram, counts as q": Source(lambda: NgramDrafter(VOCAB), {"ngram_counts_as_q": True}),
+    "lookup": Source(LookupDrafter),
+    "model": Source(model),
+    "model, cold": Source(model, {"draft_temperature": 0.4}),
+    "model, greedy": Source(model, {"draft_temperature": 0.0}),
+    "random tree": Source(lambda: Scripted(random_tree), branches=True),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bare": {},
+    "T=0.7": {"temperature": 0.7},
+    "top-k": {"temperature": 1.3, "top_k": 2},
+    "top-p": {"top_p": 0.8},
+    "min-p": {"min_p": 0.2},
+    "repetition": {"repetition_penalty": 1.5},
+    "presence, frequency": {"presence_penalty": 0.6, "frequency_penalty": 0.4},
+    "bias": {"logit_bias": {2: 1.5, 0: -0.5}},
+    "banned": {"banned_token_ids": [3]},
+    "allowed": {"allowed_token_ids": [0, 1, 3]},
+    "min tokens": {"min_tokens": 2, "stop_token_ids": [1], "ignore_eos": True},
+    "all": {"temperature": 1.4, "top_k": 3, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 2},
+}
+TAKES_TREES = {"matching"}
+CELLS = [(v, s) for v in VERIFIERS for s in SOURCES if v in TAKES_TREES or not SOURCES[s].branches]
+
+
+def requests(
+    verifier: str, source: str, params: SamplingParams, seeds: range, spec_length: int = 3, stop: bool = True
+) -> list[Request]:
+    options: dict[str, Any] = {"draft": "source", "verifier": verifier, "spec_length": spec_length} | SOURCES[
+        source
+    ].options
+    stop_ids = frozenset(params.stop_token_ids) if stop else frozenset()
+    return [
+        Request(str(seed), PROMPT, replace(params, seed=seed), SpeculationParams(**options), stop_ids) for seed in seeds
+    ]
+
+
+def serve(source: str, asked: list[Request]) -> list[tuple[int, ...]]:
+    engine = Engine(
+        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, slots=SLOTS
+    )
+    run(engine, *asked)
+    assert {r.stats.draft_error for r in asked} == {None}
+    assert all(r.error is None for r in asked)
+    if source != "none":
+        assert 0 < sum(r.stats.num_accepted_draft_tokens for r in asked) < sum(r.stats.num_draft_tokens for r in asked)
+    return [tuple(r.output) for r in asked]
+
+
+def plain(params: SamplingParams, seed: int) -> tuple[int, ...]:
+    """What the target says by itself, without engine, cache or drafts."""
+    output: list[int] = []
+    noise = Noise(seed)
+    while len(output) < params.max_tokens and not (output and output[-1] in params.stop_token_ids):
+        text = (*PROMPT, *output)
+        logits = TARGET.table[text[-2], text[-1]][None]
+        output.append(TargetRows(logits, params, Context(PROMPT, output), EMPTY).draw(0, noise, len(text)))
+    return tuple(output)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(("verifier", "source"), CELLS)
+def test_greedy_output_is_the_target_s(verifier: str, source: str, options: str) -> None:
+    params = SamplingParams(**OPTIONS[options] | {"temperature": 0.0, "max_tokens": 14})
+    asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(k, k + 1), k)]
+    engine = Engine(
+        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, slots=SLOTS
+    )
+    run(engine, *asked)
+    assert {tuple(r.output) for r in asked} == {plain(params, 0)}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if VERIFIERS[v].coupled])
+def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options: str) -> None:
+    params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[options])
+    for spec_length in (1, 2, 5, 8):
+        seeds = range(10 * spec_length, 10 * spec_length + 5)
+        found = serve(source, requests(verifier, source, params, seeds, spec_length))
+        assert found == [plain(params, seed) for seed in seeds]
+
+
+def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: object = None) -> float:
+    params = SamplingParams(**{"temperature": 1.0} | OPTIONS[options] | {"max_tokens": length})
+    asked = requests(verifier, source, params, range(n), stop=False)
+    for r in asked:
+        r.verifier = wrong or r.verifier  # type: ignore[assignment]
+    return p_value(sequence_probs(TARGET.table, params, PROMPT, length).numpy(), serve(source, asked))
+
+
+@pytest.mark.parametrize(("verifier", "source"), CELLS)
+def test_samples_follow_the_target_for_every_source(verifier: str, source: str) -> None:
+    assert p_of(verifier, source, "bare", n=1500, length=4) > 1e-3
+
+
+@pytest.mark.parametrize("options", [name for name in OPTIONS if name != "bare"])
+@pytest.mark.parametrize("verifier", [v for v in VERIFIERS if not VERIFIERS[v].coupled])
+def test_samples_follow_the_target_under_every_option(verifier: str, options: str) -> None:
+    assert p_of(verifier, "model", options, n=1000, length=3) > 1e-3
+
+
+class TooKind:
+    """Accepts with probability p(token), then q's error goes uncorrected: the recovered token comes from p."""
+
+    name, exact, coupled = "too kind", False, False
+
+    def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
+        path: list[int] = []
+        for node, token in enumerate(draft.tokens):
+            if noise.uniform(position, Purpose.ACCEPT, node) >= float(p.probs(node)[token]) + 0.2:
+                break
+            path.append(node)
+        row = len(path)
+        return Verdict(tuple(path), noise.draw(p.log_weights(row), position, Purpose.RECOVER, row))
+
+
+@pytest.mark.parametrize("source", [s for s in SOURCES if s != "none" and not SOURCES[s].branches])
+def test_a_wrong_verifier_is_caught(source: str) -> None:
+    assert p_of("rejection", source, "bare", n=1500, length=4, wrong=TooKind()) < 1e-6
+
+
+def test_the_enumeration_is_a_distribution() -> None:
+    for options in OPTIONS.values():
+        probs = sequence_probs(TARGET.table, SamplingParams(**{"temperature": 1.0} | options), PROMPT, 3)
+        assert probs.shape == (VOCAB**3,)
+        assert float(probs.sum()) == pytest.approx(1.0)
+    greedy = sequence_probs(TARGET.table, SamplingParams(), PROMPT, 2)
+    assert torch.equal(greedy.sort().values[-2:], torch.tensor([0.0, 1.0], dtype=torch.float64))

@@ -1,0 +1,106 @@
+"""Engines on small models, run to the end with every invariant checked after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.draft import Draft
+from outrider.drafters.base import Drafter, Outcome, RequestView
+from outrider.drafters.lookup import LookupDrafter
+from outrider.drafters.model import ModelDrafter
+from outrider.drafters.ngram import NgramDrafter
+from outrider.engine.engine import Engine
+from outrider.engine.request import Request, StepOutput
+from outrider.models.base import Model
+
+
+class Scripted:
+    """A draft source that says what a function says."""
+
+    def __init__(self, script: Callable[[RequestView, int], Draft]) -> None:
+        self._script = script
+        self.running: set[str] = set()
+        self.outcomes: list[Outcome] = []
+
+    def start(self, request: RequestView) -> None:
+        self.running.add(request.id)
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        return [self._script(r, budget) for r, budget in zip(requests, budgets, strict=True)]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes += outcomes
+
+    def finish(self, request_id: str) -> None:
+        self.running.remove(request_id)
+
+
+class Letters:
+    """Shows token 0 as a, token 1 as b, ..."""
+
+    def push(self, ids: Sequence[int]) -> str:
+        return "".join(chr(97 + i) for i in ids)
+
+    def flush(self) -> str:
+        return ""
+
+
+def engine(
+    model: Model,
+    *,
+    draft: Model | None = None,
+    slots: int = 1,
+    eos: Sequence[int] = (),
+    vocab_size: int | None = None,
+    more: Mapping[str, Drafter] | None = None,
+) -> Engine:
+    """With every draft source, ``draft`` or the target itself as draft model, and ``more``."""
+    vocab = model.config.vocab_size if vocab_size is None else vocab_size
+    small = draft or model
+    drafters: dict[str, Drafter] = {
+        "ngram": NgramDrafter(vocab),
+        "lookup": LookupDrafter(),
+        "model": ModelDrafter(small, vocab_size=vocab, slots=slots, max_seq_len=small.config.max_seq_len),
+    }
+    return Engine(model, drafters=drafters | dict(more or {}), eos_token_ids=eos, vocab_size=vocab, slots=slots)
+
+
+def request(
+    prompt: Sequence[int],
+    params: SamplingParams | None = None,
+    *,
+    id: str = "r",
+    stop_ids: Sequence[int] = (),
+    letters: bool = False,
+    **speculation: Any,
+) -> Request:
+    """A request that ends at ``stop_ids`` and its own."""
+    options = params or SamplingParams(max_tokens=12)
+    stops = frozenset(stop_ids) | frozenset(options.stop_token_ids)
+    return Request(id, tuple(prompt), options, SpeculationParams(**speculation), stops, Letters() if letters else None)
+
+
+def run(engine: Engine, *requests: Request) -> dict[str, list[StepOutput]]:
+    """Serve the requests to their end: each one's tokens in order."""
+    for r in requests:
+        engine.add(r)
+    outputs: dict[str, list[StepOutput]] = {r.id: [] for r in requests}
+    while engine.busy:
+        for output in engine.step():
+            outputs[output.request_id].append(output)
+        engine.cache.check()
+    for r in requests:
+        assert [output.token_id for output in outputs[r.id]] == list(r.output)
+        assert "".join(output.text for output in outputs[r.id]) == r.text
+        assert r.slot is None
+        assert (r.finish_reason is None) == (r.error is not None)
+    return outputs
+
+
+def generate(engine: Engine, prompt: Sequence[int], params: SamplingParams | None = None, **options: Any) -> list[int]:
+    """One request's output."""
+    r = request(prompt, params, **options)
+    run(engine, r)
+    return list(r.output)
