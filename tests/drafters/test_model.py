@@ -126,16 +126,17 @@ def test_beyond_its_context_it_has_nothing_to_say() -> None:
 
 
 def test_coupled_draws_use_the_noise_of_their_position() -> None:
-    view = request([1, 2, 3], temperature=1.0, seed=8)
-    source = drafter()
-    source.start(view)
-    draft = propose(source, view, 4)
-    assert draft.q is None
-    tokens = list(view.tokens)
-    for token in draft.tokens:
-        weights = torch.log_softmax(row(tokens), -1)
-        assert token == int((weights + view.noise.gumbel(len(tokens), VOCAB)).argmax())
-        tokens.append(token)
+    for seed in range(20):
+        view = request([1, 2, 3], temperature=3.0, seed=seed)
+        source = drafter()
+        source.start(view)
+        draft = propose(source, view, 4)
+        assert draft.q is None
+        tokens = list(view.tokens)
+        for token in draft.tokens:
+            weights = torch.log_softmax(row(tokens) / 3.0, -1)
+            assert token == int((weights + view.noise.gumbel(len(tokens), VOCAB)).argmax())
+            tokens.append(token)
 
 
 @pytest.mark.parametrize("temperature", [None, 0.0, 0.5, 2.0])
@@ -185,6 +186,14 @@ def test_the_request_s_own_options_shape_the_draft() -> None:
     source = drafter()
     source.start(view)
     assert set(propose(source, view, 6).tokens) <= {3, 4}
+
+
+def test_penalties_see_the_draft_s_own_tokens() -> None:
+    """As they will when the target scores them: the same model under the same options drafts what is said."""
+    view = request([1], presence_penalty=100.0)
+    source = drafter()
+    source.start(view)
+    assert sorted(propose(source, view, VOCAB).tokens) == list(range(VOCAB))
 
 
 def test_on_a_real_architecture() -> None:
