@@ -40,8 +40,8 @@ class ModelConfig:
 class Span:
     """The tokens one sequence brings to a run.
 
-        cache slot:   [ kept rows 0 .. start-1 | new rows start .. start+count-1 ]
-        positions:      0 .. start-1             start + depth of each new row
+    cache slot:   [ kept rows 0 .. start-1 | new rows start .. start+count-1 ]
+    positions:      0 .. start-1             start + depth of each new row
     """
 
     slot: int
