@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from hypothesis.stateful import (
 from torch import Tensor
 
 from outrider.cache.contiguous import ContiguousCache
+from outrider.cache.paged import PagedCache
 from outrider.cache.protocol import KVCache
 from outrider.core.tree import path_to
 from outrider.errors import CapacityError
@@ -30,16 +33,44 @@ LAYERS, SLOTS, LENGTH = 2, 3, 600  # two blocks of rows per slot, the last one n
 MakeCache = Callable[[], KVCache]
 
 
+@dataclass(frozen=True)
+class Kind:
+    make: MakeCache
+    free: Callable[[Iterable[int]], int]
+    """Tokens still free when sequences of these lengths are held."""
+    numbered: bool  # has a fixed number of slots
+
+
 def contiguous() -> KVCache:
     return ContiguousCache(layers=LAYERS, slots=SLOTS, max_seq_len=LENGTH, kv_heads=2, head_dim=3, dtype=torch.float32)
 
 
-CACHES: dict[str, MakeCache] = {"contiguous": contiguous}
+def paged(block: int) -> KVCache:
+    return PagedCache(
+        layers=LAYERS,
+        blocks=SLOTS * -(-LENGTH // block),
+        block_size=block,
+        max_seq_len=LENGTH,
+        kv_heads=2,
+        head_dim=3,
+        dtype=torch.float32,
+    )
+
+
+def paged_free(lengths: Iterable[int], block: int) -> int:
+    return (SLOTS * -(-LENGTH // block) - sum(-(-n // block) for n in lengths)) * block
+
+
+CACHES: dict[str, Kind] = {
+    "contiguous": Kind(contiguous, lambda lengths: SLOTS * LENGTH - sum(lengths), numbered=True),
+    "paged, 16": Kind(partial(paged, 16), partial(paged_free, block=16), numbered=False),
+    "paged, 1": Kind(partial(paged, 1), partial(paged_free, block=1), numbered=False),
+}
 
 
 @pytest.fixture(params=CACHES)
 def make(request: pytest.FixtureRequest) -> MakeCache:
-    return CACHES[request.param]
+    return CACHES[request.param].make
 
 
 def rows(tags: list[int], layer: int) -> tuple[Tensor, Tensor]:
@@ -71,12 +102,12 @@ def holds(cache: KVCache, slot: int, tags: list[int], read: int | None = None) -
 class AgainstAModel(RuleBasedStateMachine):
     """Random use of a cache; ``held`` says what each slot should hold."""
 
-    make: MakeCache
+    kind: Kind
     slots = Bundle("slots")
 
     @initialize()
     def begin(self) -> None:
-        self.cache = self.make()
+        self.cache = self.kind.make()
         self.held: dict[int, list[int]] = {}
         self.next = 1
 
@@ -93,7 +124,7 @@ class AgainstAModel(RuleBasedStateMachine):
         return slot
 
     @rule()
-    @precondition(lambda self: len(self.held) == SLOTS)
+    @precondition(lambda self: self.kind.numbered and len(self.held) == SLOTS)
     def allocate_too_many(self) -> None:
         with pytest.raises(CapacityError, match=str(SLOTS)):
             self.cache.allocate()
@@ -144,13 +175,13 @@ class AgainstAModel(RuleBasedStateMachine):
         self.cache.check()
         for slot, tags in self.held.items():
             assert holds(self.cache, slot, tags)
-        assert self.cache.free_tokens() == SLOTS * LENGTH - sum(map(len, self.held.values()))
+        assert self.cache.free_tokens() == self.kind.free(map(len, self.held.values()))
 
 
 @pytest.mark.parametrize("name", CACHES)
 def test_random_use(name: str) -> None:
     class Machine(AgainstAModel):
-        make = staticmethod(CACHES[name])
+        kind = CACHES[name]
 
     limits = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
     run_state_machine_as_test(Machine, settings=limits)
@@ -162,6 +193,17 @@ def test_filler_is_finite_from_the_start(make: MakeCache) -> None:
     slot = cache.allocate()
     append(cache, slot, [1, 2])
     assert holds(cache, slot, [1, 2], read=512)
+
+
+def test_filler_is_nobody_else_s(make: MakeCache) -> None:
+    """Rows past the end may be anything finite: never those of a sequence whose model has broken down."""
+    cache = make()
+    sick, well = cache.allocate(), cache.allocate()
+    append(cache, sick, [1])
+    for layer in range(LAYERS):
+        cache.write(layer, sick, 0, torch.full((1, 2, 3), torch.nan), torch.full((1, 2, 3), torch.nan))
+    append(cache, well, [2, 3])
+    assert holds(cache, well, [2, 3], read=512)
 
 
 def test_scrub_leaves_nothing_behind(make: MakeCache) -> None:

@@ -132,8 +132,8 @@ class PagedCache:
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
         index = self._row_index(slot)
-        if index.shape[0] < rows:  # filler beyond the table: row 0 of the pool, finite and masked
-            index = torch.nn.functional.pad(index, (0, rows - index.shape[0]))
+        if index.shape[0] < rows:  # filler beyond the table, masked: the slot's own first row, finite if any is
+            index = torch.cat([index, index[:1].expand(rows - index.shape[0])])
             self._rows[slot] = index
         return self._k[layer].index_select(0, index[:rows]), self._v[layer].index_select(0, index[:rows])
 
