@@ -32,15 +32,17 @@ DEFAULT = ["outrider:none", "transformers", "outrider:lookup:10", "outrider:ngra
 class Worker:
     """A contender's process."""
 
-    def __init__(self, name: str, folder: Path, dtype: str, threads: int, python: str) -> None:
+    def __init__(self, name: str, folder: Path, dtype: str, threads: int, python: str, draft: str = "") -> None:
         self.name = name
-        command = [python, "-m", "benchmarks.worker", name, str(folder), dtype, str(threads)]
+        command = [python, "-m", "benchmarks.worker", name, str(folder), "--dtype", dtype, "--threads", str(threads)]
+        command += ["--draft-model", draft] if draft else []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.started = self._read()
 
-    def ask(self, ids: list[int], max_tokens: int) -> dict[str, Any]:
+    def ask(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
+        """Hand over prompts at once and wait for all of them."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"ids": ids, "max_tokens": max_tokens}) + "\n")
+        self._process.stdin.write(json.dumps({"prompts": prompts, "max_tokens": max_tokens}) + "\n")
         self._process.stdin.flush()
         return self._read()
 
@@ -70,20 +72,21 @@ class Record:
 def measure(workers: list[Worker], prompts: list[list[int]], max_tokens: int, rounds: int) -> dict[str, Record]:
     records = {worker.name: Record() for worker in workers}
     for worker in workers:
-        worker.ask(prompts[0], 8)  # warm up
+        worker.ask([prompts[0]], 8)  # warm up
     for turn in range(rounds):
         for record in records.values():
             record.seconds.append([])
         for number, prompt in enumerate(prompts):
             shift = (turn + number) % len(workers)
             for worker in workers[shift:] + workers[:shift]:
-                answer = worker.ask(prompt, max_tokens)
+                answer = worker.ask([prompt], max_tokens)
                 record = records[worker.name]
                 record.seconds[turn].append(answer["s"])
                 record.peak_mb = answer["peak_mb"]
+                tokens = answer["tokens"][0]
                 if turn == 0:
-                    record.tokens.append(answer["tokens"])
-                elif record.tokens[number] != answer["tokens"]:
+                    record.tokens.append(tokens)
+                elif record.tokens[number] != tokens:
                     print(f"\n{worker.name}: output changed between rounds on prompt {number}", file=sys.stderr)
             print(
                 f"\rround {turn + 1}/{rounds}, prompt {number + 1}/{len(prompts)}", end="", file=sys.stderr, flush=True

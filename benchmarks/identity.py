@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import questions
-from outrider import LLM, ModelOptions, SamplingParams, SpeculationParams
+from outrider import LLM, SamplingParams, SpeculationParams
 
 MODES = {
     "greedy": SamplingParams(),
@@ -47,11 +47,7 @@ def main() -> None:
     args = parser.parse_args()
 
     picked = questions.read(args.questions, count=args.count) if args.questions else questions.BUILT_IN[: args.count]
-    llm = LLM(
-        args.model,
-        draft_model=args.draft_model,
-        draft_options=ModelOptions(dtype=args.draft_dtype),
-    )
+    llm = LLM(args.model, draft_model=args.draft_model, draft_dtype=args.draft_dtype)
     totals = {(mode, source): [0, 0, 0, 0] for mode in MODES for source in args.sources}
     differences: list[dict[str, object]] = []
     began = time.perf_counter()

@@ -12,6 +12,7 @@ import time
 
 import torch
 
+from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.models.base import ForwardBatch, Span
 from outrider.models.catalog import resolve
@@ -32,7 +33,7 @@ def main() -> None:
     folder = resolve(args.model, progress=True)
     for dtype in args.dtype:
         model = load_model(folder, ModelOptions(dtype=dtype))
-        cache = model.new_cache(1, max(args.context) + max(args.rows))
+        cache = model.new_cache(CacheSpec(max_seq_len=max(args.context) + max(args.rows)))
         slot = cache.allocate()
         for context in args.context:
             times: dict[int, list[float]] = {n: [] for n in args.rows}

@@ -1,67 +1,157 @@
-"""One contender of ``compare.py``, in a process of its own: JSON requests on stdin, JSON answers on stdout.
+"""One contender of ``compare.py`` and ``batch.py``, in a process of its own: JSON on stdin and stdout.
 
-Contenders: ``outrider:SOURCE[:K]``, ``transformers`` and ``transformers:lookup[:K]``. The peer's library is imported
-here, so that no contender pays memory or threads for another.
+Contenders: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
+``transformers:batch`` (continuous batching) and ``llama.cpp:FILE.gguf``. The peer's library is imported here, so that
+no contender pays memory or threads for another.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-Generate = Callable[[list[int], int], list[int]]
+
+@dataclass
+class Result:
+    """Tokens of each prompt, and when each was done, in seconds after the batch was handed over."""
+
+    tokens: list[list[int]]
+    latencies: list[float]
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
-def outrider(folder: str, source: str, k: int, dtype: str, threads: int) -> tuple[Generate, str]:
+Generate = Callable[[list[list[int]], int], Result]
+
+
+def one_by_one(generate: Callable[[list[int], int], list[int]]) -> Generate:
+    """For engines that take one request at a time."""
+
+    def all_of_them(prompts: list[list[int]], max_tokens: int) -> Result:
+        began, result = time.perf_counter(), Result([], [])
+        for prompt in prompts:
+            result.tokens.append(generate(prompt, max_tokens))
+            result.latencies.append(time.perf_counter() - began)
+        return result
+
+    return all_of_them
+
+
+def outrider(args: argparse.Namespace, source: str, k: int, kv_cache: str) -> tuple[Generate, str]:
     import outrider as o
 
-    llm = o.LLM(folder, draft=source, spec_length=k, options=o.ModelOptions(dtype=dtype), threads=threads)  # type: ignore[arg-type]
+    llm = o.LLM(
+        args.folder,
+        draft=source,
+        draft_model=args.draft_model if source == "model" else None,
+        spec_length=k,
+        dtype=args.dtype,
+        threads=args.threads,
+        kv_cache=kv_cache,
+        max_batch_size=16,
+        max_seq_len=2048 if llm_context(args.folder) > 2048 else None,
+        prefix_reuse=False,  # prompts come again in every round
+    )
 
-    def generate(ids: list[int], max_tokens: int) -> list[int]:
-        return llm.generate([ids], o.SamplingParams(max_tokens=max_tokens))[0].token_ids
+    def generate(prompts: list[list[int]], max_tokens: int) -> Result:
+        stats = llm.engine.stats
+        before = (stats.busy_s, stats.overhead_s)
+        outputs = llm.generate(prompts, o.SamplingParams(max_tokens=max_tokens))
+        share = (stats.overhead_s - before[1]) / (stats.busy_s - before[0])
+        latencies = [x.stats.queue_s + x.stats.prefill_s + x.stats.decode_s for x in outputs]
+        return Result([x.token_ids for x in outputs], latencies, {"overhead_share": round(share, 4)})
 
     return generate, o.__version__
 
 
-def transformers(folder: str, source: str, k: int, dtype: str, threads: int) -> tuple[Generate, str]:
+def llm_context(folder: str) -> int:
+    from pathlib import Path
+
+    return int(json.loads((Path(folder) / "config.json").read_text())["max_position_embeddings"])
+
+
+def transformers(args: argparse.Namespace, source: str, k: int) -> tuple[Generate, str]:
     import torch
     import transformers as hf
 
-    torch.set_num_threads(threads)
-    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    torch.set_num_threads(args.threads)
+    model = hf.AutoModelForCausalLM.from_pretrained(args.folder, dtype=getattr(torch, args.dtype)).eval()
     options: dict[str, Any] = {"prompt_lookup_num_tokens": k} if source == "lookup" else {}
 
-    def generate(ids: list[int], max_tokens: int) -> list[int]:
+    def single(ids: list[int], max_tokens: int) -> list[int]:
         x = torch.tensor([ids])
         mask = torch.ones_like(x)
         out = model.generate(x, attention_mask=mask, max_new_tokens=max_tokens, do_sample=False, **options)
         tokens: list[int] = out[0, len(ids) :].tolist()
         return tokens
 
-    return generate, hf.__version__
+    def batch(prompts: list[list[int]], max_tokens: int) -> Result:
+        began = time.perf_counter()
+        settings = hf.GenerationConfig(
+            max_new_tokens=max_tokens, do_sample=False, eos_token_id=model.config.eos_token_id
+        )
+        done = model.generate_batch(inputs=prompts, generation_config=settings)
+        by_prompt = {tuple(o.prompt_ids): list(o.generated_tokens) for o in done.values()}
+        seconds = time.perf_counter() - began
+        return Result([by_prompt[tuple(p)] for p in prompts], [seconds] * len(prompts))
+
+    return batch if source == "batch" else one_by_one(single), hf.__version__
+
+
+def llama_cpp(args: argparse.Namespace, file: str) -> tuple[Generate, str]:
+    import llama_cpp as peer
+
+    model = peer.Llama(file, n_ctx=4096, n_threads=args.threads, n_threads_batch=args.threads, verbose=False)
+    end = model.token_eos()
+
+    def single(ids: list[int], max_tokens: int) -> list[int]:
+        model.reset()
+        tokens: list[int] = []
+        for token in model.generate(ids, temp=0.0, repeat_penalty=1.0):
+            tokens.append(token)
+            if token == end or len(tokens) == max_tokens:
+                break
+        return tokens
+
+    return one_by_one(single), peer.__version__
+
+
+def make(args: argparse.Namespace) -> tuple[Generate, str]:
+    name, _, rest = args.contender.partition(":")
+    source, _, k = rest.partition(":")
+    if name == "llama.cpp":
+        return llama_cpp(args, rest)
+    if name == "transformers":
+        return transformers(args, source or "none", int(k or 10))
+    return outrider(args, source or "none", int(k or 10), "paged" if name == "outrider-paged" else "contiguous")
 
 
 def main() -> None:
-    contender, folder, dtype, threads = sys.argv[1:5]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("contender")
+    parser.add_argument("folder")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--draft-model", default=None)
+    args = parser.parse_args()
     answers = sys.stdout
     sys.stdout = sys.stderr  # libraries that print must not break the protocol
-    name, _, rest = contender.partition(":")
-    source, _, k = rest.partition(":")
-    make = {"outrider": outrider, "transformers": transformers}[name]
     began = time.perf_counter()
-    generate, version = make(folder, source or "none", int(k or 10), dtype, int(threads))
+    generate, version = make(args)
     print(json.dumps({"version": version, "load_s": time.perf_counter() - began}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         began = time.perf_counter()
-        tokens = generate(request["ids"], request["max_tokens"])
+        result = generate(request["prompts"], request["max_tokens"])
         seconds = time.perf_counter() - began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"tokens": tokens, "s": seconds, "peak_mb": peak}), file=answers, flush=True)
+        answer = {"tokens": result.tokens, "latencies": result.latencies, "s": seconds, "peak_mb": peak, **result.extra}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
 from outrider.drafters.base import Drafter, Outcome, RequestView
@@ -55,16 +56,26 @@ def engine(
     eos: Sequence[int] = (),
     vocab_size: int | None = None,
     more: Mapping[str, Drafter] | None = None,
+    max_batched_tokens: int = 512,
+    **cache: Any,
 ) -> Engine:
-    """With every draft source, ``draft`` or the target itself as draft model, and ``more``."""
+    """With every draft source, ``draft`` or the target itself as draft model, and ``more``; ``cache`` as CacheSpec."""
     vocab = model.config.vocab_size if vocab_size is None else vocab_size
     small = draft or model
+    spec = CacheSpec(slots=slots, **({"max_seq_len": model.config.max_seq_len} | cache))
     drafters: dict[str, Drafter] = {
         "ngram": NgramDrafter(vocab),
         "lookup": LookupDrafter(),
-        "model": ModelDrafter(small, vocab_size=vocab, slots=slots, max_seq_len=small.config.max_seq_len),
+        "model": ModelDrafter(small, vocab_size=vocab, cache=spec),
     }
-    return Engine(model, drafters=drafters | dict(more or {}), eos_token_ids=eos, vocab_size=vocab, slots=slots)
+    return Engine(
+        model,
+        drafters=drafters | dict(more or {}),
+        eos_token_ids=eos,
+        vocab_size=vocab,
+        cache=spec,
+        max_batched_tokens=max_batched_tokens,
+    )
 
 
 def request(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outrider import ModelOptions, SamplingParams, SpeculationParams
+from outrider import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError
 
 
@@ -54,8 +54,8 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: SpeculationParams(spec_length=0), "spec_length=0"),
         (lambda: SpeculationParams(verifier="hope"), "verifier='hope'"),  # type: ignore[arg-type]
         (lambda: SpeculationParams(draft_temperature=-1.0), "draft_temperature=-1.0"),
-        (lambda: ModelOptions(dtype="float8"), "dtype='float8'"),  # type: ignore[arg-type]
-        (lambda: ModelOptions(max_seq_len=1), "max_seq_len=1"),
+        (lambda: EngineConfig(model="m", dtype="float8"), "dtype='float8'"),  # type: ignore[arg-type]
+        (lambda: EngineConfig(model="m", max_seq_len=1), "max_seq_len=1"),
     ],
 )
 def test_other_options_that_are_refused(make: Any, message: str) -> None:

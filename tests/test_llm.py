@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider import LLM, ModelOptions, SamplingParams, SpeculationParams
+from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError, IncompatibleDraftError, InvalidRequestError
 from tests.whole import model_folder, other_vocabulary
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def llm(folder: Path) -> LLM:
-    return LLM(str(folder), draft_model=str(folder), draft_options=ModelOptions(dtype="float32"), threads=1)
+    return LLM(str(folder), draft_model=str(folder), draft_dtype="float32", threads=1)
 
 
 @pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
@@ -130,8 +130,16 @@ def test_options_that_do_not_go_together(folder: Path) -> None:
     with pytest.raises(ConfigError, match="would not be used"):
         LLM(str(folder), draft="ngram", draft_model=str(folder))
     with pytest.raises(ConfigError, match="max_seq_len=4096"):
-        LLM(str(folder), options=ModelOptions(max_seq_len=4096))
+        LLM(str(folder), max_seq_len=4096)
     with pytest.raises(ConfigError, match="threads=0"):
         LLM(str(folder), threads=0)
     with pytest.raises(ConfigError, match=r"telepathy.*use one of none, ngram"):
         LLM(str(folder), draft="telepathy")
+
+
+def test_two_streams_side_by_side_get_their_own_tokens(folder: Path) -> None:
+    llm = LLM(str(folder), threads=1, max_batch_size=2)
+    alone = [llm.generate(p, SAMPLED).token_ids for p in ("hello", "the world")]
+    first, second = llm.stream("hello", SAMPLED), llm.stream("the world", SAMPLED)
+    pairs = [(a.token_id, b.token_id) for a, b in zip(first, second, strict=True)]
+    assert [list(tokens) for tokens in zip(*pairs, strict=True)] == alone

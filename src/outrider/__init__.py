@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 if TYPE_CHECKING:
-    from outrider.config import ModelOptions, SamplingParams, SpeculationParams
+    from outrider.async_llm import AsyncLLM
+    from outrider.config import EngineConfig, SamplingParams, SpeculationParams
     from outrider.errors import OutriderError
     from outrider.llm import LLM, Output
 
 _HOMES = {
     "LLM": "outrider.llm",
-    "ModelOptions": "outrider.config",
+    "AsyncLLM": "outrider.async_llm",
+    "EngineConfig": "outrider.config",
     "Output": "outrider.llm",
     "OutriderError": "outrider.errors",
     "SamplingParams": "outrider.config",
@@ -34,7 +36,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
-    "ModelOptions",
+    "AsyncLLM",
+    "EngineConfig",
     "Output",
     "OutriderError",
     "SamplingParams",

@@ -14,9 +14,12 @@ from typing import Literal
 from outrider.errors import ConfigError, InvalidRequestError
 
 VerifierName = Literal["matching", "rejection"]
+CacheName = Literal["contiguous", "paged"]
 DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
 
 VERIFIERS: tuple[str, ...] = ("matching", "rejection")
+CACHES: tuple[str, ...] = ("contiguous", "paged")
+SOURCES: tuple[str, ...] = ("none", "ngram", "lookup", "model")
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
 
 
@@ -77,6 +80,10 @@ class SamplingParams:
     """Strings that end the output; the text is cut just before them."""
     stop_token_ids: Iterable[int] = ()
     ignore_eos: bool = False
+    n: int = 1
+    """Outputs to generate; output ``i`` is that of a request with ``seed + i``."""
+    prompt_logprobs: int | None = None
+    """As ``logprobs``, for the tokens of the prompt."""
     logprobs: int | None = None
     """Report log-probabilities of each token and this many alternatives (0 to 20), before any option acts."""
     skip_special_tokens: bool = True
@@ -126,8 +133,10 @@ class SamplingParams:
         put(self, "stop", stop)
         if self.seed is not None:
             _require(_is_int(self.seed), "seed", self.seed, "use an integer")
-        if self.logprobs is not None:
-            _require(_is_int(self.logprobs) and 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "use 0 to 20")
+        _require(_is_int(self.n) and 1 <= self.n <= 128, "n", self.n, "use 1 to 128")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            _require(value is None or (_is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
 
     @property
     def greedy(self) -> bool:
@@ -177,3 +186,94 @@ class ModelOptions:
             raise ConfigError(f"dtype={self.dtype!r} is unknown: use one of {', '.join(DTYPES)}")
         if self.max_seq_len is not None and (not _is_int(self.max_seq_len) or self.max_seq_len < 2):
             raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Everything an engine is built from. ``LLM(model, **options)`` takes the same names."""
+
+    model: str
+    draft: str | None = None
+    """A draft source; None is ``model`` if a draft model is named, else ``none``."""
+    draft_model: str | None = None
+    use_speculative_decoding: bool | None = None
+    """True insists on a draft source, False does without; None leaves it to ``draft`` and ``draft_model``."""
+    spec_length: int = SpeculationParams.spec_length
+    verifier: VerifierName = SpeculationParams.verifier
+    draft_temperature: float | None = None
+    dtype: DTypeName = ModelOptions.dtype
+    draft_dtype: DTypeName = ModelOptions.dtype
+    device: str = ModelOptions.device
+    threads: int | None = None
+    """CPU threads; None leaves torch's choice, one per core."""
+    kv_cache: CacheName = "contiguous"
+    """``contiguous``: a stretch of memory per sequence; ``paged``: blocks, shared between sequences."""
+    block_size: int = 16
+    """Tokens in a block of the paged cache."""
+    prefix_reuse: bool = True
+    """Keep verified tokens of finished requests for later ones that begin alike."""
+    kv_tokens: int | None = None
+    """Tokens the paged cache holds altogether; None: as many as a full batch can use, if memory lasts."""
+    max_batch_size: int = 8
+    """Requests that run at once."""
+    max_seq_len: int | None = None
+    """Tokens of one sequence, prompt and output; None: the model's context length."""
+    max_batched_tokens: int = 512
+    """Tokens of one run: prompt chunks, last tokens and drafts together."""
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_batch_size", "max_batched_tokens"):
+            value = getattr(self, name)
+            if not _is_int(value) or value < 1:
+                raise ConfigError(f"{name}={value!r} is not valid: use at least 1")
+        for name in ("threads", "kv_tokens"):
+            value = getattr(self, name)
+            if value is not None and (not _is_int(value) or value < 1):
+                raise ConfigError(f"{name}={value!r} is not valid: use at least 1, or leave it out")
+        if self.kv_cache not in CACHES:
+            raise ConfigError(f"kv_cache={self.kv_cache!r} is unknown: use one of {', '.join(CACHES)}")
+        if self.max_batched_tokens < self.max_batch_size:
+            raise ConfigError(
+                f"max_batched_tokens={self.max_batched_tokens} is less than max_batch_size={self.max_batch_size}: "
+                "every running request needs at least one token of a run"
+            )
+        if self.kv_tokens is not None and self.kv_cache != "paged":
+            raise ConfigError(f"kv_tokens={self.kv_tokens} is for kv_cache='paged': the contiguous cache has slots")
+        self._check_draft()
+        self.target_options(), self.draft_options(), self.speculation()  # each refuses what it does not know
+
+    def _check_draft(self) -> None:
+        draft = self.draft_source
+        if draft not in SOURCES:
+            raise ConfigError(f"draft={draft!r} is unknown: use one of {', '.join(SOURCES)}")
+        if draft == "model" and self.draft_model is None:
+            raise ConfigError("draft='model' needs a draft model: name one with draft_model (--draft-model)")
+        if self.draft_model is not None and draft != "model":
+            raise ConfigError(
+                f"draft_model={self.draft_model!r} would not be used with draft={draft!r}: use draft='model'"
+            )
+        if self.use_speculative_decoding is True and draft == "none":
+            raise ConfigError("use_speculative_decoding=True needs a source of drafts: name a draft or a draft_model")
+        if self.use_speculative_decoding is False and draft != "none":
+            raise ConfigError(f"use_speculative_decoding=False contradicts draft={draft!r}: leave one of them out")
+
+    @property
+    def draft_source(self) -> str:
+        if self.draft is not None:
+            return self.draft
+        return "none" if self.draft_model is None else "model"
+
+    def target_options(self) -> ModelOptions:
+        return ModelOptions(dtype=self.dtype, device=self.device, max_seq_len=self.max_seq_len)
+
+    def draft_options(self) -> ModelOptions:
+        return ModelOptions(dtype=self.draft_dtype, device=self.device)
+
+    def speculation(self) -> SpeculationParams:
+        """What a request gets that does not choose for itself."""
+        return SpeculationParams(
+            draft=self.draft_source,
+            spec_length=self.spec_length,
+            verifier=self.verifier,
+            draft_temperature=self.draft_temperature,
+        )

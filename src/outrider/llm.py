@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import itertools
+import logging
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import torch
 
-from outrider.config import ModelOptions, SamplingParams, SpeculationParams
+from outrider.cache.protocol import CacheSpec
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.drafters.base import Drafter
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine.engine import Engine
+from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import FinishReason
-from outrider.errors import ConfigError, InvalidRequestError
-from outrider.models.base import Model
+from outrider.errors import InvalidRequestError
 from outrider.models.catalog import resolve
+from outrider.models.llama import LlamaModel
 from outrider.models.load import load_model
 from outrider.models.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
 
-SOURCES = ("none", "ngram", "lookup", "model")
+logger = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int]
+Speculation = SpeculationParams | None
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Output:
     finish_reason: FinishReason
     seed: int  # with which the same tokens come again
     prompt_token_ids: list[int]
+    prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first, if asked for
     stats: RequestStats
     steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
 
@@ -52,58 +58,52 @@ class LLM:
     Which draft is used never changes the output, only how fast it comes.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        draft: str | None = None,
-        draft_model: str | None = None,
-        spec_length: int | None = None,
-        speculation: SpeculationParams | None = None,
-        options: ModelOptions | None = None,
-        draft_options: ModelOptions | None = None,
-        threads: int | None = None,
-        progress: bool = False,
-    ) -> None:
-        """Load ``model`` and, if named, ``draft_model``.
+    def __init__(self, model: str, *, progress: bool = False, **options: Any) -> None:
+        """Load ``model`` and, if named, a draft model.
 
         Args:
             model: a built-in name, a folder, a ``.gguf`` file or a hub id (see ``outrider models``).
-            draft: a draft source: none, ngram, lookup or model; "model" if only ``draft_model`` is given.
-            spec_length: draft tokens per step at most.
-            speculation: all of a request's speculation options at once; ``draft`` and ``spec_length`` override it.
-            options: dtype, device and context length of the target; ``draft_options`` of the draft model.
-            threads: CPU threads; None leaves torch's choice.
             progress: report downloads on the terminal.
+            options: the fields of ``EngineConfig``, such as ``draft``, ``draft_model``, ``spec_length``, ``dtype``.
 
         Raises:
             OutriderError: the model cannot be found or loaded, or the options do not go together.
         """
-        if threads is not None:
-            if threads < 1:
-                raise ConfigError(f"threads={threads} is not valid: use at least 1")
-            torch.set_num_threads(threads)
-        self.speculation = _speculation(speculation, draft, spec_length, draft_model)
+        self.config = config = EngineConfig(model=model, **options)
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        self.speculation = config.speculation()
         folder = resolve(model, progress=progress)
-        draft_folder = None if draft_model is None else resolve(draft_model, progress=progress)
         self.tokenizer = Tokenizer.from_folder(folder)
-        if draft_folder is not None:  # before any weights are read
-            check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(draft_folder))
-        self.model: Model = load_model(folder, options or ModelOptions())
+        small: LlamaModel | None = None
+        if config.draft_model is not None:
+            draft_folder = resolve(config.draft_model, progress=progress)
+            check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(draft_folder))  # before weights are read
+            small = load_model(draft_folder, config.draft_options())
+        self.model = load_model(folder, config.target_options())
         vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
+        self.memory_plan = plan_memory(self.model, small, config, available_bytes(self.model.device))
+        for line in self.memory_plan.lines():
+            logger.info("memory: %s", line)
+        cache = cache_spec(config, self.model, self.memory_plan)
         self.drafters: dict[str, Drafter] = {"ngram": NgramDrafter(vocab_size), "lookup": LookupDrafter()}
-        if draft_folder is not None:
-            small = load_model(draft_folder, draft_options or ModelOptions())
-            limit = self.model.config.max_seq_len
-            self.drafters["model"] = ModelDrafter(small, vocab_size=vocab_size, slots=1, max_seq_len=limit)
-        eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
-        self.engine = Engine(self.model, drafters=self.drafters, eos_token_ids=eos, vocab_size=vocab_size)
-        self._eos = eos
+        if small is not None:
+            self.drafters["model"] = ModelDrafter(small, vocab_size=vocab_size, cache=cache)
+        self._eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
+        self.engine = Engine(
+            self.model,
+            drafters=self.drafters,
+            eos_token_ids=self._eos,
+            vocab_size=vocab_size,
+            cache=cache,
+            max_batched_tokens=config.max_batched_tokens,
+        )
         self._ids = itertools.count()
+        self._inboxes: dict[str, deque[StepOutput]] = {}
 
     @overload  # a str is also a sequence of str: one text, one output
     def generate(  # type: ignore[overload-overlap]
-        self, prompts: str, params: SamplingParams | None = None, *, speculation: SpeculationParams | None = None
+        self, prompts: str, params: SamplingParams | None = None, *, speculation: Speculation = None
     ) -> Output: ...
     @overload
     def generate(
@@ -111,84 +111,78 @@ class LLM:
         prompts: Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        speculation: SpeculationParams | None = None,
+        speculation: Speculation | Sequence[Speculation] = None,
     ) -> list[Output]: ...
     def generate(
         self,
         prompts: str | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        speculation: SpeculationParams | None = None,
+        speculation: Speculation | Sequence[Speculation] = None,
     ) -> Output | list[Output]:
-        """Continue one text, or a list of texts and token-id lists; several run one after another.
+        """Continue one text, or many texts and token-id lists at once.
+
+        ``params`` and ``speculation`` are for all prompts, or one for each. With ``params.n`` above 1 a list of
+        prompts gives ``n`` outputs for each prompt, next to each other; a single text gives its first.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
             NumericalError: the model's output is not a number.
         """
-        single = isinstance(prompts, str)
         batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
-        options = list(params) if isinstance(params, Sequence) else [params] * len(batch)
-        if len(options) != len(batch):
-            raise InvalidRequestError(f"{len(batch)} prompts came with {len(options)} SamplingParams", param="params")
-        requests = [self._request(p, o, speculation) for p, o in zip(batch, options, strict=True)]
-        outputs = [self._finish(request) for request in requests]
-        return outputs[0] if single else outputs
+        options = _each(params, len(batch), "params")
+        sources = _each(speculation, len(batch), "speculation")
+        requests = [
+            request
+            for prompt, own, source in zip(batch, options, sources, strict=True)
+            for request in self.requests(prompt, own, source)
+        ]
+        outputs = self._run(requests)
+        return outputs[0] if isinstance(prompts, str) else outputs
 
     def chat(
-        self,
-        messages: Sequence[Message],
-        params: SamplingParams | None = None,
-        *,
-        speculation: SpeculationParams | None = None,
+        self, messages: Sequence[Message], params: SamplingParams | None = None, *, speculation: Speculation = None
     ) -> Output:
         """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template."""
-        return self._finish(self._request(self.tokenizer.encode_chat(messages), params, speculation))
+        return self._run(self.requests(messages, params, speculation))[0]
 
     def stream(
         self,
         prompt: Prompt | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        speculation: SpeculationParams | None = None,
+        speculation: Speculation = None,
     ) -> Iterator[StepOutput]:
         """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
 
-        Leaving the loop early aborts the request. The statistics of the whole are in ``self.last``.
+        Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
         """
-        if not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
-            prompt = self.tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
-        request = self._request(prompt, params, speculation)  # type: ignore[arg-type]
-        return self._stream(request)
+        self.last = self.requests(prompt, params, speculation)[0]
+        return self._stream(self.last)
 
-    def _stream(self, request: Request) -> Iterator[StepOutput]:
-        self.last = request
-        self.engine.add(request)
-        try:
-            while request.finish_reason is None:
-                yield from self.engine.step()
-                if request.error is not None:
-                    raise request.error
-        finally:
-            self.engine.abort(request.id)
-
-    def _request(self, prompt: Prompt, params: SamplingParams | None, speculation: SpeculationParams | None) -> Request:
+    def requests(
+        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None, speculation: Speculation = None
+    ) -> list[Request]:
+        """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
-        request = Request(
-            id=str(next(self._ids)),
-            prompt=tuple(ids),
-            params=params,
-            speculation=speculation or self.speculation,
-            stop_ids=stop,
-            detokenizer=IncrementalDetokenizer(self.tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
-        )
-        self.engine.check(request)
-        return request
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt)
+        elif prompt and isinstance(prompt[0], Mapping):
+            ids = self.tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
+        else:
+            ids = list(prompt)  # type: ignore[arg-type]
+        first = self._request(ids, params, speculation)
+        self.engine.check(first)
+        others = [
+            self._request(ids, replace(params, seed=first.seed + i), speculation, after=first)
+            for i in range(1, params.n)
+        ]
+        return [first, *others]
 
-    def _finish(self, request: Request) -> Output:
-        steps = list(self._stream(request))
+    def output(self, request: Request, steps: list[StepOutput]) -> Output:
+        """What a finished request gave; raises the error it ended with, if it did."""
+        if request.error is not None:
+            raise request.error
         assert request.finish_reason is not None
         return Output(
             text=request.text,
@@ -196,28 +190,79 @@ class LLM:
             finish_reason=request.finish_reason,
             seed=request.seed,
             prompt_token_ids=list(request.prompt),
+            prompt_logprobs=list(request.prompt_logprobs),
             stats=request.stats,
             steps=steps,
         )
 
+    def _run(self, requests: Sequence[Request]) -> list[Output]:
+        try:
+            for request in requests:
+                self.engine.add(request)
+                self._inboxes[request.id] = deque()
+            while any(request.finish_reason is None and request.error is None for request in requests):
+                self._step()
+        finally:
+            steps = {request.id: list(self._inboxes.pop(request.id, ())) for request in requests}
+            for request in requests:
+                self.engine.abort(request.id)  # nothing is left behind by an interruption
+        return [self.output(request, steps[request.id]) for request in requests]
 
-def _speculation(
-    base: SpeculationParams | None, draft: str | None, spec_length: int | None, draft_model: str | None
-) -> SpeculationParams:
-    """Merge the short-hand arguments into one set of options."""
-    chosen = base or SpeculationParams()
-    if draft is None and draft_model is not None and base is None:
-        draft = "model"
-    if draft is not None:
-        chosen = replace(chosen, draft=draft)
-    if spec_length is not None:
-        chosen = replace(chosen, spec_length=spec_length)
-    if chosen.draft not in SOURCES:
-        raise ConfigError(f"draft={chosen.draft!r} is unknown: use one of {', '.join(SOURCES)}")
-    if chosen.draft == "model" and draft_model is None:
-        raise ConfigError("draft='model' needs a draft model: name one with draft_model (--draft-model)")
-    if draft_model is not None and chosen.draft != "model":
-        raise ConfigError(
-            f"draft_model={draft_model!r} would not be used with draft={chosen.draft!r}: use draft='model'"
+    def _step(self) -> None:
+        """One step of the engine; streams that are open beside this one get their tokens too."""
+        for step in self.engine.step():
+            self._inboxes[step.request_id].append(step)
+
+    def _stream(self, request: Request) -> Iterator[StepOutput]:
+        self.engine.add(request)
+        inbox = self._inboxes[request.id] = deque()
+        try:
+            while inbox or (request.finish_reason is None and request.error is None):
+                if not inbox:
+                    self._step()
+                while inbox:
+                    yield inbox.popleft()
+        finally:
+            self.engine.abort(request.id)
+            del self._inboxes[request.id]
+        if request.error is not None:
+            raise request.error
+
+    def _request(
+        self, ids: list[int], params: SamplingParams, speculation: Speculation, after: Request | None = None
+    ) -> Request:
+        stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
+        return Request(
+            id=str(next(self._ids)),
+            prompt=tuple(ids),
+            params=params,
+            speculation=speculation or self.speculation,
+            stop_ids=stop,
+            detokenizer=IncrementalDetokenizer(self.tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
+            after=after,
         )
-    return chosen
+
+
+def cache_spec(config: EngineConfig, model: LlamaModel, plan: MemoryPlan) -> CacheSpec:
+    """The target's cache, as the memory plan allows it."""
+    max_seq_len = model.config.max_seq_len
+    slots = config.max_batch_size
+    if config.kv_cache == "contiguous":
+        slots = min(slots, plan.kv_tokens // max_seq_len)
+    return CacheSpec(
+        slots=slots,
+        max_seq_len=max_seq_len,
+        kind=config.kv_cache,
+        tokens=plan.kv_tokens,
+        block_size=config.block_size,
+        prefix_reuse=config.prefix_reuse,
+    )
+
+
+def _each(value: Any, count: int, name: str) -> list[Any]:
+    """``value`` for each of ``count`` prompts, unless it is one for each already."""
+    if not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidRequestError(f"{count} prompts came with {len(value)} {name}: give one, or one each", param=name)
+    return list(value)

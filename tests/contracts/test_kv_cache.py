@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 from torch import Tensor
 
+from outrider.cache import CacheSpec
 from outrider.cache.contiguous import ContiguousCache
 from outrider.cache.paged import PagedCache
 from outrider.cache.protocol import KVCache
@@ -48,6 +49,7 @@ def contiguous() -> KVCache:
 def paged(block: int) -> KVCache:
     return PagedCache(
         layers=LAYERS,
+        slots=SLOTS,
         blocks=SLOTS * -(-LENGTH // block),
         block_size=block,
         max_seq_len=LENGTH,
@@ -271,12 +273,12 @@ def test_rollback_after_a_refusal_on_a_model(kind: str) -> None:
     model = tiny.llama(kind)
     prefix, drafts, after = tiny.ids(10), tiny.ids(5, seed=2), tiny.ids(3, seed=3)
 
-    plain = model.new_cache(1, 128)
+    plain = model.new_cache(CacheSpec(max_seq_len=128))
     slot = plain.allocate()
     tiny.feed(model, plain, (slot, [*prefix, *drafts[:2]]))
     expected = tiny.feed(model, plain, (slot, after))[0]
 
-    cache = model.new_cache(1, 128)
+    cache = model.new_cache(CacheSpec(max_seq_len=128))
     assert slot == cache.allocate()
     tiny.feed(model, cache, (slot, prefix))
     tiny.feed(model, cache, (slot, drafts))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from outrider.cache import CacheSpec
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Purpose
 from outrider.drafters.model import CATCH_UP_CHUNK, ModelDrafter
@@ -24,7 +25,7 @@ REJECTION = {"verifier": "rejection"}
 
 
 def drafter(model: TableModel = TABLE, slots: int = 2, max_seq_len: int = 64, vocab: int = VOCAB) -> ModelDrafter:
-    return ModelDrafter(model, vocab_size=vocab, slots=slots, max_seq_len=max_seq_len)
+    return ModelDrafter(model, vocab_size=vocab, cache=CacheSpec(slots=slots, max_seq_len=max_seq_len))
 
 
 def row(tokens: Sequence[int]) -> Tensor:
@@ -41,12 +42,12 @@ def greedy(tokens: Sequence[int], n: int) -> tuple[int, ...]:
 def agrees(source: ModelDrafter, view: Request) -> None:
     """What the cache holds is what the drafter believes it holds."""
     sequence = source._sequences[view.id]
-    assert source._cache.length(sequence.slot) == len(sequence.cached)
+    assert source.cache.length(sequence.slot) == len(sequence.cached)
     if sequence.cached:
-        keys, positions = source._cache.read(0, sequence.slot, len(sequence.cached))
+        keys, positions = source.cache.read(0, sequence.slot, len(sequence.cached))
         assert keys.flatten().tolist() == sequence.cached
         assert positions.flatten().tolist() == list(range(len(sequence.cached)))
-    source._cache.check()
+    source.cache.check()
 
 
 def test_catches_up_after_anything() -> None:
@@ -200,11 +201,11 @@ def test_on_a_real_architecture() -> None:
     """Drafting again over rolled back rows gives what a fresh drafter gives."""
     model = tiny.llama(max_seq_len=64)
     view = request(tiny.ids(20), temperature=1.0, seed=2)
-    source = ModelDrafter(model, vocab_size=64, slots=1, max_seq_len=64)
+    source = ModelDrafter(model, vocab_size=64, cache=CacheSpec(max_seq_len=64))
     source.start(view)
     for step in range(4):
         draft = propose(source, view, 4)
-        fresh = ModelDrafter(model, vocab_size=64, slots=1, max_seq_len=64)
+        fresh = ModelDrafter(model, vocab_size=64, cache=CacheSpec(max_seq_len=64))
         fresh.start(view)
         again: Draft = propose(fresh, view, 4)
         assert draft.tokens == again.tokens

@@ -46,6 +46,7 @@ def test_as_dict_has_what_the_command_line_prints() -> None:
         "draft_acceptance_rate": None,
         "mean_acceptance_length": 2.5,
         "acceptance_by_position": [],
+        "cached_prompt_tokens": 0,
         "prefill_s": 0.5,
         "decode_s": 1.5,
         "tokens_per_s": 5.0,

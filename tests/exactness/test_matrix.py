@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
@@ -30,6 +31,7 @@ from tests.rig import Scripted, run
 from .toy import p_value
 
 VOCAB, SLOTS = 4, 50
+CACHE = CacheSpec(slots=SLOTS, max_seq_len=64)
 TARGET = TableModel.random(VOCAB, order=2, seed=1)
 DRAFT = TableModel.random(VOCAB, order=2, seed=4)  # far enough from the target for mistakes to show
 PROMPT = (0, 1, 2, 0, 1, 3, 0, 1)  # repeats, so that every source has something to say
@@ -43,7 +45,7 @@ def random_tree(view: RequestView, budget: int) -> Draft:
 
 
 def model() -> Drafter:
-    return ModelDrafter(DRAFT, vocab_size=VOCAB, slots=SLOTS, max_seq_len=64)
+    return ModelDrafter(DRAFT, vocab_size=VOCAB, cache=CACHE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def requests(
 
 def serve(source: str, asked: list[Request]) -> list[tuple[int, ...]]:
     engine = Engine(
-        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, slots=SLOTS
+        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE
     )
     run(engine, *asked)
     assert {r.stats.draft_error for r in asked} == {None}
@@ -122,7 +124,7 @@ def test_greedy_output_is_the_target_s(verifier: str, source: str, options: str)
     params = SamplingParams(**OPTIONS[options] | {"temperature": 0.0, "max_tokens": 14})
     asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(k, k + 1), k)]
     engine = Engine(
-        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, slots=SLOTS
+        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE
     )
     run(engine, *asked)
     assert {tuple(r.output) for r in asked} == {plain(params, 0)}

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from outrider.cache import CacheSpec
 from outrider.core.tree import path_to
 from outrider.models.linear import PlainLinear, make_linear
 from outrider.models.llama import LlamaModel
@@ -60,7 +61,7 @@ def reference(dims: str, kind: str, threads: int) -> Tensor:
 
 def in_chunks(model: LlamaModel, tokens: Sequence[int], sizes: Sequence[int]) -> Tensor:
     """Logits of the tokens when they are fed in runs of these sizes, over and over."""
-    kv = model.new_cache(1, model.config.max_seq_len)
+    kv = model.new_cache(CacheSpec(max_seq_len=model.config.max_seq_len))
     slot = kv.allocate()
     parts: list[Tensor] = []
     at = 0
@@ -112,7 +113,7 @@ def test_prompts_cut_anywhere(dims: str, kind: str, threads: int, sizes: list[in
 def test_in_any_company(dims: str, kind: str, threads: int) -> None:
     """Sequences of different lengths, in every order and in different slots of a larger cache."""
     target, wanted = model(dims, kind), reference(dims, kind, threads)
-    kv = target.new_cache(4, LENGTH)
+    kv = target.new_cache(CacheSpec(slots=4, max_seq_len=LENGTH))
     slots = [kv.allocate() for _ in range(4)]
     held = {slots[0]: 3, slots[1]: 37, slots[2]: 509}
     tiny.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()), (slots[3], TOKENS[100:400]))
@@ -127,7 +128,7 @@ def test_in_any_company(dims: str, kind: str, threads: int) -> None:
 def test_as_a_path_of_a_tree(dims: str, kind: str, threads: int, start: int) -> None:
     """Before and after its siblings are dropped; trees that cross a block of 512 rows included."""
     target, rng = model(dims, kind), random.Random(start)
-    kv = target.new_cache(1, LENGTH)
+    kv = target.new_cache(CacheSpec(max_seq_len=LENGTH))
     slot = kv.allocate()
     tiny.feed(target, kv, (slot, TOKENS[:start]))
     for n in (3, 6, 13, 24):
@@ -149,7 +150,7 @@ def test_as_a_path_of_a_tree(dims: str, kind: str, threads: int, start: int) -> 
 def test_over_stale_rows(dims: str, kind: str, threads: int) -> None:
     """A slot that another sequence filled, and rows of refused drafts, leave no trace."""
     target, wanted = model(dims, kind), reference(dims, kind, threads)
-    kv = target.new_cache(1, LENGTH)
+    kv = target.new_cache(CacheSpec(max_seq_len=LENGTH))
     slot = kv.allocate()
     tiny.feed(target, kv, (slot, TOKENS[200:900]))
     kv.free(slot)

@@ -20,6 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.models.base import ForwardBatch, Span
 from outrider.models.load import load_model
@@ -94,7 +95,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def logits(folder: Path, dtype: Any, sizes: tuple[int, ...] = (100,)) -> Tensor:
     model = load_model(folder, ModelOptions(dtype=dtype, device="cpu"))
-    cache = model.new_cache(1, 128)
+    cache = model.new_cache(CacheSpec(max_seq_len=128))
     slot = cache.allocate()
     parts = torch.split(torch.tensor(TOKENS), list(sizes))
     return torch.cat([tiny.feed(model, cache, (slot, part.tolist()))[0] for part in parts]).float()
@@ -123,7 +124,7 @@ def test_only_the_rows_asked_for() -> None:
     tokens = tiny.ids(12)
 
     def run(rows: list[int] | None) -> tuple[Tensor, Tensor]:
-        cache = model.new_cache(1, 64)
+        cache = model.new_cache(CacheSpec(max_seq_len=64))
         cache.extend(slot := cache.allocate(), 12)
         wanted = None if rows is None else torch.tensor(rows)
         out = model.forward(ForwardBatch(torch.tensor(tokens), torch.arange(12), (Span(slot, 0, 12),), wanted), cache)

@@ -1,0 +1,47 @@
+"""Key-value caches."""
+
+from __future__ import annotations
+
+import torch
+
+from outrider.cache.contiguous import ContiguousCache
+from outrider.cache.paged import PagedCache
+from outrider.cache.protocol import CacheSpec, KVCache
+
+__all__ = ["CacheSpec", "ContiguousCache", "KVCache", "PagedCache", "make_cache"]
+
+
+def make_cache(
+    spec: CacheSpec,
+    *,
+    layers: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+) -> KVCache:
+    """The cache that ``spec`` asks for, with a model's dimensions. Raises CapacityError if memory is short."""
+    if spec.kind == "contiguous":
+        return ContiguousCache(
+            layers=layers,
+            slots=spec.slots,
+            max_seq_len=spec.max_seq_len,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            dtype=dtype,
+            device=device,
+            prefix_reuse=spec.prefix_reuse,
+        )
+    tokens = spec.slots * spec.max_seq_len if spec.tokens is None else spec.tokens
+    return PagedCache(
+        layers=layers,
+        slots=spec.slots,
+        blocks=-(-tokens // spec.block_size),
+        block_size=spec.block_size,
+        max_seq_len=spec.max_seq_len,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        device=device,
+        prefix_reuse=spec.prefix_reuse,
+    )

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from outrider.errors import CapacityError
 
-KEY_BLOCK = 512
-"""Rows are reserved, and attended over, in whole blocks of this many (see ``models.attention``)."""
+ROW_BLOCK = 512
+"""Rows are reserved in whole blocks of this many: attention reads past a sequence's end (``models.key_blocks``)."""
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """Zeros that take up memory only where they are written to, as the operating system hands out zero pages."""
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
 
 
 class ContiguousCache:
@@ -32,27 +41,57 @@ class ContiguousCache:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        prefix_reuse: bool = True,
     ) -> None:
         self.max_seq_len = max_seq_len
-        rows = -(-max_seq_len // KEY_BLOCK) * KEY_BLOCK
+        rows = -(-max_seq_len // ROW_BLOCK) * ROW_BLOCK
         shape = (slots, rows, kv_heads, head_dim)
         try:
-            self._k = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-            self._v = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+            self._k = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
+            self._v = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
                 f"no memory for a cache of {slots} sequences of {max_seq_len} tokens: use a smaller max_seq_len"
             ) from error
         self._slots = slots
-        self._free = list(range(slots - 1, -1, -1))
+        self._prefix_reuse = prefix_reuse
+        self._free = list(range(slots))  # longest unused first
         self._lengths: dict[int, int] = {}
+        self._verified: dict[int, tuple[str, list[int]]] = {}  # salt and tokens whose rows a slot holds
 
-    def allocate(self) -> int:
+    def can_allocate(self) -> bool:
+        return bool(self._free)
+
+    def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
+        """The free slot that holds the longest beginning of ``tokens``, else the one longest unused."""
         if not self._free:
             raise CapacityError(f"all {self._slots} cache slots are taken: free one, or make the cache larger")
-        slot = self._free.pop()
-        self._lengths[slot] = 0
+        known = {slot: self._common(slot, tokens, salt) for slot in self._free}
+        slot = max(self._free, key=known.__getitem__)  # the first of equals
+        if known[slot] == 0:
+            slot = self._least_useful()
+        self._free.remove(slot)
+        self._verified.pop(slot, None)
+        self._lengths[slot] = known[slot]
         return slot
+
+    def _least_useful(self) -> int:
+        """A slot that holds nothing, else the one longest unused; without reuse, the one whose memory is warm."""
+        if not self._prefix_reuse:
+            return self._free[-1]
+        return next((slot for slot in self._free if slot not in self._verified), self._free[0])
+
+    def _common(self, slot: int, tokens: Sequence[int], salt: str) -> int:
+        """How many rows of a free slot a sequence of ``tokens`` could keep."""
+        owner, held = self._verified.get(slot, ("", []))
+        if owner != salt:
+            return 0
+        limit = min(len(held), len(tokens) - 1)
+        return next((i for i in range(limit) if held[i] != tokens[i]), max(limit, 0))
+
+    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        if self._prefix_reuse:
+            self._verified[slot] = (salt, list(tokens))
 
     def free(self, slot: int) -> None:
         del self._lengths[slot]
@@ -60,11 +99,15 @@ class ContiguousCache:
 
     def scrub(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
+        self._verified.pop(slot, None)
         for rows in (*self._k, *self._v):
             rows[slot].zero_()
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
+
+    def can_extend(self, slot: int, count: int) -> bool:
+        return self._lengths[slot] + count <= self.max_seq_len
 
     def extend(self, slot: int, count: int) -> None:
         length = self._lengths[slot] + count

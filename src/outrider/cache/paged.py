@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache.blocks import BlockPool, chain_digests
+from outrider.cache.contiguous import lazy_zeros
 from outrider.errors import CapacityError
 
 
@@ -25,6 +26,7 @@ class PagedCache:
         self,
         *,
         layers: int,
+        slots: int,
         blocks: int,
         block_size: int,
         max_seq_len: int,
@@ -35,15 +37,17 @@ class PagedCache:
         prefix_reuse: bool = True,
     ) -> None:
         self.max_seq_len, self.block_size = max_seq_len, block_size
-        shape = (blocks * block_size, kv_heads, head_dim)
+        self._filler = blocks * block_size  # one more row, never written: what is read beyond a sequence's blocks
+        shape = (self._filler + 1, kv_heads, head_dim)
         try:
-            self._k = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-            self._v = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+            self._k = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
+            self._v = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
                 f"no memory for {blocks} cache blocks of {block_size} tokens: ask for fewer tokens of cache"
             ) from error
         self._pool = BlockPool(blocks)
+        self._slots = slots
         self._prefix_reuse = prefix_reuse
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
@@ -53,6 +57,8 @@ class PagedCache:
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         """A new slot, holding the longest cached prefix of ``tokens`` (never the last token: its logits are due)."""
+        if not self.can_allocate():
+            raise CapacityError(f"all {self._slots} cache slots are taken: free one, or make the cache larger")
         slot, self._next = self._next, self._next + 1
         table: list[int] = []
         if self._prefix_reuse:
@@ -92,7 +98,13 @@ class PagedCache:
     def length(self, slot: int) -> int:
         return self._lengths[slot]
 
-    def missing(self, slot: int, count: int) -> int:
+    def can_allocate(self) -> bool:
+        return len(self._tables) < self._slots
+
+    def can_extend(self, slot: int, count: int) -> bool:
+        return self._lengths[slot] + count <= self.max_seq_len and self._missing(slot, count) <= self._pool.available
+
+    def _missing(self, slot: int, count: int) -> int:
         """Blocks that ``extend(slot, count)`` would take."""
         start, table = self._lengths[slot], self._tables[slot]
         copied = start % self.block_size > 0 and not self._pool.is_exclusive(table[start // self.block_size])
@@ -105,7 +117,7 @@ class PagedCache:
                 f"a sequence of {start + count} tokens does not fit max_seq_len={self.max_seq_len}: "
                 "shorten it, or raise the limit"
             )
-        missing = self.missing(slot, count)
+        missing = self._missing(slot, count)
         if missing > self._pool.available:
             raise CapacityError(f"{missing} more cache blocks are needed, but only {self._pool.available} are left")
         if missing:
@@ -132,8 +144,8 @@ class PagedCache:
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
         index = self._row_index(slot)
-        if index.shape[0] < rows:  # filler beyond the table, masked: the slot's own first row, finite if any is
-            index = torch.cat([index, index[:1].expand(rows - index.shape[0])])
+        if index.shape[0] < rows:
+            index = torch.nn.functional.pad(index, (0, rows - index.shape[0]), value=self._filler)
             self._rows[slot] = index
         return self._k[layer].index_select(0, index[:rows]), self._v[layer].index_select(0, index[:rows])
 

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from torch import Tensor
+
+CacheKind = Literal["contiguous", "paged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSpec:
+    """How large a cache is and how it is laid out; the model adds its own dimensions."""
+
+    slots: int = 1  # sequences at once
+    max_seq_len: int  # tokens of one sequence
+    kind: CacheKind = "contiguous"
+    tokens: int | None = None  # of all sequences together, where they share a pool; None: slots * max_seq_len
+    block_size: int = 16
+    prefix_reuse: bool = True
 
 
 class KVCache(Protocol):
@@ -16,8 +31,24 @@ class KVCache(Protocol):
     (``read``); afterwards the rows of refused drafts are dropped (``truncate_to``, ``keep_path``).
     """
 
-    def allocate(self) -> int:
-        """Take a free slot of length 0. Raises CapacityError if there is none."""
+    def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
+        """Take a slot for a sequence that begins with ``tokens``.
+
+        It may already hold rows of an earlier sequence with the same beginning and the same ``salt``; never that of
+        the last token, whose logits are due. Raises CapacityError if there is no slot.
+        """
+        ...
+
+    def can_allocate(self) -> bool:
+        """Whether another sequence can be given a slot."""
+        ...
+
+    def can_extend(self, slot: int, count: int) -> bool:
+        """Whether ``extend(slot, count)`` would find room."""
+        ...
+
+    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        """Offer the slot's first rows, which hold these verified ``tokens``, to later sequences."""
         ...
 
     def free(self, slot: int) -> None: ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli import options as o
-from outrider.config import SamplingParams, SpeculationParams
+from outrider.config import SamplingParams
 
 if TYPE_CHECKING:
     from outrider.llm import LLM
@@ -20,7 +20,7 @@ def chat(
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
-    spec_length: o.SpecLength = o.SPECULATION.spec_length,
+    spec_length: o.SpecLength = o.ENGINE.spec_length,
     max_tokens: o.MaxTokens = o.SAMPLING.max_tokens,
     temperature: o.Temperature = o.SAMPLING.temperature,
     top_k: o.TopK = o.SAMPLING.top_k,
@@ -28,9 +28,9 @@ def chat(
     min_p: o.MinP = o.SAMPLING.min_p,
     repetition_penalty: o.RepetitionPenalty = o.SAMPLING.repetition_penalty,
     seed: o.Seed = None,
-    dtype: o.DType = o.MODEL.dtype,
-    draft_dtype: o.DraftDType = o.MODEL.dtype,
-    device: o.Device = o.MODEL.device,
+    dtype: o.DType = o.ENGINE.dtype,
+    draft_dtype: o.DraftDType = o.ENGINE.dtype,
+    device: o.Device = o.ENGINE.device,
     threads: o.Threads = None,
 ) -> None:
     """Talk with a model. Tokens are coloured as by `outrider generate`."""
@@ -47,11 +47,11 @@ def chat(
         model,
         draft=draft,
         draft_model=draft_model,
-        speculation=SpeculationParams(spec_length=spec_length),
+        spec_length=spec_length,
+        max_batch_size=1,
         dtype=dtype,
         draft_dtype=draft_dtype,
         device=device,
-        max_seq_len=None,
         threads=threads,
     )
     opening = [] if system is None else [{"role": "system", "content": system}]

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from outrider.cli import options as o
 
 
-def doctor(device: o.Device = o.MODEL.device, threads: o.Threads = None, as_json: o.AsJson = False) -> None:
+def doctor(
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Also load this model and show how memory would be divided.")
+    ] = None,
+    draft_model: o.DraftModel = None,
+    device: o.Device = o.ENGINE.device,
+    threads: o.Threads = None,
+    as_json: o.AsJson = False,
+) -> None:
     """Show what this machine offers and what Outrider will use, and test that results do not depend on the batch.
 
     Exits with 1 if the default dtype cannot keep that promise here.
     """
     facts = examine(device, threads)
+    if model is not None:
+        plan = o.load(model, draft_model=draft_model, device=device, threads=threads).memory_plan
+        facts["memory_plan"] = asdict(plan)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
         _show(facts)
+        if model is not None:
+            typer.echo(f"\nMemory for {model}, with the defaults of the engine:")
+            typer.echo("\n".join(f"  {line}" for line in plan.lines()))
     kept = next(f for f in facts["batch_invariance"] if f["dtype"] == facts["dtype"])
     if not kept["chains"]:
         raise typer.Exit(1)
@@ -70,7 +84,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 def _show(facts: dict[str, Any]) -> None:
     yes = {True: "yes", False: "no", None: "none"}
     for key, value in facts.items():
-        if key != "batch_invariance":
+        if key not in ("batch_invariance", "memory_plan"):
             shown = yes[value] if value is None or isinstance(value, bool) else value
             typer.echo(f"{key.replace('_', ' '):18} {shown}")
     typer.echo("\nSame bits whatever else is in the run?")

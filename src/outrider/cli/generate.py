@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from outrider.cli import options as o
-from outrider.config import SamplingParams, SpeculationParams
+from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 
 
@@ -22,9 +22,9 @@ def generate(
     system: Annotated[str | None, typer.Option(help="System message; implies --chat.")] = None,
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
-    spec_length: o.SpecLength = o.SPECULATION.spec_length,
-    verifier: o.Verifier = o.SPECULATION.verifier,
-    draft_temperature: o.DraftTemperature = o.SPECULATION.draft_temperature,
+    spec_length: o.SpecLength = o.ENGINE.spec_length,
+    verifier: o.Verifier = o.ENGINE.verifier,
+    draft_temperature: o.DraftTemperature = o.ENGINE.draft_temperature,
     max_tokens: o.MaxTokens = o.SAMPLING.max_tokens,
     min_tokens: o.MinTokens = o.SAMPLING.min_tokens,
     temperature: o.Temperature = o.SAMPLING.temperature,
@@ -39,9 +39,9 @@ def generate(
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
     logprobs: o.Logprobs = None,
-    dtype: o.DType = o.MODEL.dtype,
-    draft_dtype: o.DraftDType = o.MODEL.dtype,
-    device: o.Device = o.MODEL.device,
+    dtype: o.DType = o.ENGINE.dtype,
+    draft_dtype: o.DraftDType = o.ENGINE.dtype,
+    device: o.Device = o.ENGINE.device,
     max_seq_len: o.MaxSeqLen = None,
     threads: o.Threads = None,
     as_json: o.AsJson = False,
@@ -69,17 +69,15 @@ def generate(
         ignore_eos=ignore_eos,
         logprobs=logprobs,
     )
-    speculation = SpeculationParams(
-        spec_length=spec_length,
-        verifier=verifier,  # type: ignore[arg-type]
-        draft_temperature=draft_temperature,
-    )
     text = _prompt(prompt)
     llm = o.load(
         model,
         draft=draft,
         draft_model=draft_model,
-        speculation=speculation,
+        spec_length=spec_length,
+        verifier=verifier,
+        draft_temperature=draft_temperature,
+        max_batch_size=1,
         dtype=dtype,
         draft_dtype=draft_dtype,
         device=device,

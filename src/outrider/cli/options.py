@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.config import ModelOptions, SamplingParams, SpeculationParams
+from outrider.config import EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 SAMPLING = SamplingParams()
-SPECULATION = SpeculationParams()
-MODEL = ModelOptions()
+ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
 _DRAFTS = "Draft source: none, ngram, lookup, or model (with --draft-model)."
 
@@ -64,35 +63,12 @@ def parse_logit_bias(pairs: list[str] | None) -> dict[int, float]:
     return bias
 
 
-def load(
-    model: str,
-    *,
-    draft: str | None,
-    draft_model: str | None,
-    speculation: SpeculationParams,
-    dtype: str,
-    draft_dtype: str,
-    device: str,
-    max_seq_len: int | None,
-    threads: int | None,
-) -> LLM:
-    """Load the model as the options say, reporting downloads on stderr."""
-    options = ModelOptions(dtype=dtype, device=device, max_seq_len=max_seq_len)  # type: ignore[arg-type]
-    draft_options = ModelOptions(dtype=draft_dtype, device=device)  # type: ignore[arg-type]
+def load(model: str, **options: Any) -> LLM:
+    """Load the model; ``options`` are fields of ``EngineConfig``. Downloads are reported on stderr."""
+    EngineConfig(model=model, **options)  # refuse what is wrong before torch is imported
     from outrider.llm import LLM
 
-    if draft is None:
-        draft = "none" if draft_model is None else "model"
-    return LLM(
-        model,
-        draft=draft,
-        draft_model=draft_model,
-        speculation=speculation,
-        options=options,
-        draft_options=draft_options,
-        threads=threads,
-        progress=True,
-    )
+    return LLM(model, progress=True, **options)
 
 
 def as_json(output: Output, *, model: str, draft: str) -> dict[str, Any]:

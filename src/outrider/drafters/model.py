@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from outrider.cache.protocol import KVCache
+from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
@@ -26,7 +26,7 @@ class _Sequence:
     cached: list[int] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Chain:
     """A draft in the making."""
 
@@ -34,9 +34,14 @@ class _Chain:
     sequence: _Sequence
     budget: int
     params: SamplingParams
-    logits: Tensor  # [1, vocab], after the last token fed
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)  # q, where the verifier needs it
+    logits: Tensor = field(init=False)  # [1, vocab], after the last token fed
+
+    def draft(self) -> Draft:
+        if not self.tokens:
+            return EMPTY
+        return Draft.chain(self.tokens, q=torch.stack(self.rows) if self.rows else None, source="model")
 
     def draw(self, vocab_size: int) -> None:
         """Add one token to the chain."""
@@ -62,16 +67,20 @@ class ModelDrafter:
     then one case.
     """
 
-    def __init__(self, model: Model, *, vocab_size: int, slots: int, max_seq_len: int) -> None:
-        """``vocab_size``: tokens shared with the target; columns beyond it are padding."""
+    def __init__(self, model: Model, *, vocab_size: int, cache: CacheSpec) -> None:
+        """``vocab_size``: tokens shared with the target; columns beyond it are padding.
+
+        ``cache`` is the target's: the draft model's has the same places, but only its own context length, and no
+        shared prefixes, as it is filled behind the target's back.
+        """
         self._model = model
         self._vocab_size = vocab_size
-        self._max_seq_len = min(max_seq_len, model.config.max_seq_len)
-        self._cache: KVCache = model.new_cache(slots, self._max_seq_len)
+        self._max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
+        self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self._max_seq_len, prefix_reuse=False))
         self._sequences: dict[str, _Sequence] = {}
 
     def start(self, request: RequestView) -> None:
-        self._sequences[request.id] = _Sequence(self._cache.allocate())
+        self._sequences[request.id] = _Sequence(self.cache.allocate())
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing to do: the cache catches up when it drafts."""
@@ -79,7 +88,7 @@ class ModelDrafter:
     def finish(self, request_id: str) -> None:
         sequence = self._sequences.pop(request_id, None)
         if sequence is not None:
-            self._cache.free(sequence.slot)
+            self.cache.free(sequence.slot)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         chains: dict[str, _Chain] = {}
@@ -87,48 +96,64 @@ class ModelDrafter:
             budget = min(budget, self._max_seq_len - len(request.tokens))  # beyond its context it has no say
             if budget > 0:
                 chains[request.id] = self._begin(request, budget)
-        growing = list(chains.values())
+        growing = self._catch_up(list(chains.values()))
         while growing:
             for chain in growing:
                 chain.draw(self._vocab_size)
-            growing = [chain for chain in growing if len(chain.tokens) < chain.budget]
-            if growing:
-                logits = self._run([(chain.sequence, chain.tokens[-1:]) for chain in growing])
-                for i, chain in enumerate(growing):
-                    chain.logits = logits[i : i + 1]
-        return [self._draft(chains[r.id]) if r.id in chains else EMPTY for r in requests]
-
-    def _draft(self, chain: _Chain) -> Draft:
-        return Draft.chain(chain.tokens, q=torch.stack(chain.rows) if chain.rows else None, source="model")
+            growing = [c for c in growing if len(c.tokens) < c.budget and self.cache.can_extend(c.sequence.slot, 1)]
+            self._run([(chain, chain.tokens[-1:]) for chain in growing])
+        return [chains[r.id].draft() if r.id in chains else EMPTY for r in requests]
 
     def _begin(self, request: RequestView, budget: int) -> _Chain:
-        """Catch up with the request's tokens; the logits after the last of them start the chain."""
-        sequence, tokens = self._sequences[request.id], list(request.tokens)
+        """Drop what the draft model has cached beyond its common beginning with the request."""
+        sequence, params = self._sequences[request.id], request.params
+        tokens = list(request.tokens)
         kept = _common_prefix(sequence.cached, tokens[:-1])  # the last token is always fed, for its logits
-        self._cache.truncate_to(sequence.slot, kept)
+        self.cache.truncate_to(sequence.slot, kept)
         del sequence.cached[kept:]
-        for start in range(kept, len(tokens), CATCH_UP_CHUNK):
-            logits = self._run([(sequence, tokens[start : start + CATCH_UP_CHUNK])])
-        params, temperature = request.params, request.speculation.draft_temperature
-        if temperature is not None:
-            params = replace(params, temperature=temperature)
-        return _Chain(request, sequence, budget, params, logits)
+        if request.speculation.draft_temperature is not None:
+            params = replace(params, temperature=request.speculation.draft_temperature)
+        return _Chain(request, sequence, budget, params)
 
-    def _run(self, work: Sequence[tuple[_Sequence, Sequence[int]]]) -> Tensor:
-        """Feed tokens to each sequence; logits [sequences, vocab] after the last token of each."""
+    def _catch_up(self, chains: list[_Chain]) -> list[_Chain]:
+        """Feed every request's missing tokens, in shared runs of limited size; the chains that can now grow."""
+        caught_up: list[_Chain] = []
+        while chains:
+            work: list[tuple[_Chain, Sequence[int]]] = []
+            room = CATCH_UP_CHUNK
+            for chain in chains:
+                fed = len(chain.sequence.cached)
+                piece = chain.request.tokens[fed : fed + room]
+                if piece and self.cache.can_extend(chain.sequence.slot, len(piece)):
+                    work.append((chain, piece))
+                    room -= len(piece)
+            if not work:  # no memory for the others: they do without drafts
+                break
+            self._run(work)
+            done = [c for c, _ in work if len(c.sequence.cached) == len(c.request.tokens)]
+            caught_up += done
+            chains = [chain for chain in chains if chain not in done]
+        return caught_up
+
+    def _run(self, work: Sequence[tuple[_Chain, Sequence[int]]]) -> None:
+        """Feed tokens to each chain's sequence, all in one run, and keep the logits after the last of each."""
+        if not work:
+            return
         spans: list[Span] = []
         ids: list[int] = []
         positions: list[int] = []
-        for sequence, tokens in work:
-            start = len(sequence.cached)
-            self._cache.extend(sequence.slot, len(tokens))
-            spans.append(Span(sequence.slot, start, len(tokens)))
+        for chain, tokens in work:
+            slot, cached = chain.sequence.slot, chain.sequence.cached
+            self.cache.extend(slot, len(tokens))
+            spans.append(Span(slot, len(cached), len(tokens)))
+            positions += range(len(cached), len(cached) + len(tokens))
             ids += tokens
-            positions += range(start, start + len(tokens))
-            sequence.cached += tokens
+            cached += tokens
         last = torch.tensor([span.count for span in spans]).cumsum(0) - 1
         batch = ForwardBatch(torch.tensor(ids), torch.tensor(positions), tuple(spans), last)
-        return self._model.forward(batch, self._cache).logits
+        logits = self._model.forward(batch, self.cache).logits
+        for i, (chain, _) in enumerate(work):
+            chain.logits = logits[i : i + 1]
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -12,7 +13,7 @@ from outrider.drafters.base import Outcome, RequestView
 
 MAX_ORDER = 4  # 4-grams: a context of three tokens and the token after it
 MIN_ORDER = 2
-WINDOW = 512  # tokens that contexts are drawn from
+WINDOW = 512  # tokens of history kept
 
 _FNV_OFFSET = 14695981039346656037
 _FNV_PRIME = 1099511628211
@@ -36,25 +37,24 @@ class NgramTable:
         counts[3][hash(cat, sat)]      = {on: 60, down: 9}      then shorter ones
         counts[2][hash(sat)]           = {on: 71, down: 30}
 
-    Contexts come from the last ``WINDOW`` tokens; counts are kept for the whole request.
+    ``history`` holds the last ``WINDOW`` tokens, where contexts come from; counts are kept for the whole request.
     """
 
     def __init__(self, min_order: int = MIN_ORDER, max_order: int = MAX_ORDER) -> None:
         self._orders = range(max_order, min_order - 1, -1)
         self._counts: dict[int, dict[int, dict[int, int]]] = {order: {} for order in self._orders}
-        self._tail: list[int] = []  # the last max_order - 1 tokens
-        self._keep = max_order - 1
+        self.history: deque[int] = deque(maxlen=WINDOW)
 
     def update(self, tokens: Sequence[int]) -> None:
         """Count each token after every context that precedes it."""
         for token in tokens:
             for order in self._orders:
-                if len(self._tail) >= order - 1:
-                    key = context_hash(self._tail[len(self._tail) - order + 1 :])
+                if len(self.history) >= order - 1:
+                    key = context_hash([self.history[i] for i in range(1 - order, 0)])
                     followers = self._counts[order].setdefault(key, {})
                     # Moving the token to the end makes the most recent of equally frequent ones the last.
                     followers[token] = followers.pop(token, 0) + 1
-            self._tail = [*self._tail, token][-self._keep :]
+            self.history.append(token)
 
     def followers(self, context: Sequence[int]) -> dict[int, int] | None:
         """Counts of the tokens seen after the longest known suffix of ``context``, or None."""
@@ -101,7 +101,7 @@ class NgramDrafter:
         table = self._tables[request.id]
         sample = request.speculation.ngram_counts_as_q
         draws = request.draws()
-        context = list(request.tokens[-WINDOW:])
+        context = list(request.tokens[-(MAX_ORDER - 1) :])
         drafted: list[int] = []
         rows: list[Tensor] = []
         while len(drafted) < budget:

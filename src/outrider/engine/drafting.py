@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Drafter, Outcome
+from outrider.drafters.model import ModelDrafter
 from outrider.engine.request import Request
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,11 @@ class Drafting:
     @property
     def sources(self) -> tuple[str, ...]:
         return ("none", *self._drafters)
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """The caches that draft models keep."""
+        return [drafter.cache for drafter in self._drafters.values() if isinstance(drafter, ModelDrafter)]
 
     def start(self, request: Request) -> None:
         self._guarded([request], lambda drafter: drafter.start(request))

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 import torch
 
+from outrider.cache.protocol import CacheSpec
 from outrider.core.distribution import TargetRows, check_token_ids
-from outrider.core.draft import EMPTY, Draft, Verdict
+from outrider.core.draft import Verdict
 from outrider.drafters.base import Drafter, Outcome
 from outrider.engine.drafting import Drafting
+from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
-from outrider.engine.runner import run_target
+from outrider.engine.runner import Work, run_target
+from outrider.engine.scheduler import Scheduler, Slice
+from outrider.engine.stats import EngineStats
 from outrider.errors import ConfigError, InvalidRequestError, NumericalError
 from outrider.models.base import Model
 
-PROMPT_CHUNK = 512  # prompt tokens one run reads at most
-
 
 class Engine:
-    """Runs requests to their end. Plain decoding is the same step with an empty draft."""
+    """Runs many requests at once. Plain decoding is the same step with an empty draft."""
 
     def __init__(
         self,
@@ -30,23 +30,27 @@ class Engine:
         drafters: Mapping[str, Drafter],
         eos_token_ids: Sequence[int],
         vocab_size: int,
-        slots: int = 1,
+        cache: CacheSpec,
+        max_batched_tokens: int = 512,
     ) -> None:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding."""
-        self.max_seq_len = model.config.max_seq_len
+        self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.vocab_size = min(vocab_size, model.config.vocab_size)
-        self.cache = model.new_cache(slots, self.max_seq_len)
+        self.cache = model.new_cache(cache)
+        self.stats = EngineStats()
         self._model = model
-        self._drafting = Drafting(drafters, self.vocab_size)
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
-        self._slots = slots
-        self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []
+        self._drafting = Drafting(drafters, self.vocab_size)
+        self.memory = CacheMemory(self.cache, self._drafting)
+        self._scheduler: Scheduler[Request] = Scheduler(
+            self.memory, max_batch_size=cache.slots, max_batched_tokens=max_batched_tokens
+        )
 
     def add(self, request: Request) -> None:
         """Queue a request; raises what ``check`` raises."""
         self.check(request)
-        self._waiting.append(request)
+        request.max_seq_len = self.max_seq_len
+        self._scheduler.add(request)
 
     def check(self, request: Request) -> None:
         """Refuse what cannot be served.
@@ -77,103 +81,109 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """Drop a request wherever it is and release what it holds; unknown ids are ignored."""
-        self._waiting = deque(r for r in self._waiting if r.id != request_id)
-        for request in [r for r in self._running if r.id == request_id]:
-            self._retire(request)
+        request = self._scheduler.remove(request_id)
+        if request is not None and request.slot is not None:
+            self.memory.evict(request)
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._running)
+        return bool(self._scheduler.waiting or self._scheduler.running)
 
     @torch.inference_mode()
     def step(self) -> list[StepOutput]:
-        """One step of every running request. Returns the committed tokens, in order for each request.
+        """One step. Returns the committed tokens, in order for each request.
 
         A request whose model output is not a number is read once more without drafts, and ends with
         ``request.error`` set if that does not help; the others go on.
         """
-        requests = self._schedule()
-        drafts = self._draft(requests)
-        rows = self._score(requests, drafts)
-        verdicts = self._verify(requests, drafts, rows)
-        return self._commit(requests, drafts, rows, verdicts)
+        slices = self._schedule()
+        works = self._draft(slices)
+        rows = self._score(works)
+        verdicts = self._verify(works, rows)
+        return self._commit(works, rows, verdicts)
 
-    def _schedule(self) -> list[Request]:
-        """Admit waiting requests while slots last, and read prompts up to their last chunk."""
-        while self._waiting and len(self._running) < self._slots:
-            request = self._waiting.popleft()
-            request.slot = self.cache.allocate()
-            request.started = time.perf_counter()
-            self._running.append(request)
-            self._drafting.start(request)
-        for request in self._running:
-            while request.pending > PROMPT_CHUNK:
-                run_target(self._model, self.cache, [request], [EMPTY], [PROMPT_CHUNK])
-                request.cached += PROMPT_CHUNK
-        return list(self._running)
+    def _schedule(self) -> list[Slice[Request]]:
+        self.stats.begin(self._scheduler, self.memory)
+        return self._scheduler.schedule()
 
-    def _draft(self, requests: Sequence[Request]) -> list[Draft]:
-        return self._drafting.propose(requests, [self._budget(request) for request in requests])
+    def _draft(self, slices: Sequence[Slice[Request]]) -> list[Work]:
+        """Every request's part, with its draft; sources see all their requests at once."""
+        self.stats.drafting()
+        requests = [piece.job for piece in slices]
+        drafts = self._drafting.propose(requests, [piece.drafts for piece in slices])
+        self.stats.drafted()
+        return [Work(piece.job, piece.tokens, draft) for piece, draft in zip(slices, drafts, strict=True)]
 
-    def _score(self, requests: Sequence[Request], drafts: Sequence[Draft]) -> list[TargetRows]:
-        """One run of the target over last tokens and drafts: the rows of ``p`` for each request."""
-        if not requests:
+    def _score(self, works: Sequence[Work]) -> list[TargetRows | None]:
+        """One run of the target: the rows of ``p`` for each request that can decide, None for one still reading."""
+        if not works:
             return []
-        logits = run_target(self._model, self.cache, requests, drafts, [r.pending for r in requests])
-        parts = logits.split([1 + len(draft) for draft in drafts])
-        return [
-            TargetRows(part, r.params, r.context, draft, stop_ids=self._eos, vocab_size=self.vocab_size)
-            for r, draft, part in zip(requests, drafts, parts, strict=True)
-        ]
+        logits = run_target(self._model, self.cache, works)
+        rows: list[TargetRows | None] = []
+        for work, part in zip(works, logits, strict=True):
+            request = work.request
+            if request.wants_prompt_logprobs:
+                request.add_prompt_logprobs(part[: work.count])
+                part = part[work.count - 1 :]
+            p = TargetRows(
+                part, request.params, request.context, work.draft, stop_ids=self._eos, vocab_size=self.vocab_size
+            )
+            rows.append(p if work.decides else None)
+        self.stats.scored()
+        return rows
 
-    def _verify(
-        self, requests: Sequence[Request], drafts: Sequence[Draft], rows: Sequence[TargetRows]
-    ) -> list[Verdict | None]:
-        """What each request keeps; None for one whose distribution cannot be drawn from (yet)."""
+    def _verify(self, works: Sequence[Work], rows: Sequence[TargetRows | None]) -> list[Verdict | None]:
+        """What each request keeps; None for one that still reads, or whose distribution cannot be drawn from."""
         verdicts: list[Verdict | None] = []
-        for request, draft, p in zip(requests, drafts, rows, strict=True):
-            try:
-                verdicts.append(request.verifier(draft, p, request.noise, len(request.tokens)))
-            except NumericalError as error:
-                if not self._start_over(request, error):
-                    request.fail(error)
-                verdicts.append(None)
+        for work, p in zip(works, rows, strict=True):
+            verdict = None
+            if p is not None:
+                request = work.request
+                try:
+                    verdict = request.verifier(work.draft, p, request.noise, len(request.tokens))
+                except NumericalError as error:
+                    self._start_over(request, error)
+            verdicts.append(verdict)
         return verdicts
 
     def _commit(
-        self,
-        requests: Sequence[Request],
-        drafts: Sequence[Draft],
-        rows: Sequence[TargetRows],
-        verdicts: Sequence[Verdict | None],
+        self, works: Sequence[Work], rows: Sequence[TargetRows | None], verdicts: Sequence[Verdict | None]
     ) -> list[StepOutput]:
         """Emit tokens, keep the accepted rows of the cache, and tell the sources what happened."""
         outputs: list[StepOutput] = []
-        for request, draft, p, verdict in zip(requests, drafts, rows, verdicts, strict=True):
-            if verdict is None:
-                if request.error is not None:
-                    self._retire(request)
-                continue
-            base = len(request.tokens)
-            outputs += request.commit(draft, verdict, p, self.max_seq_len)
-            assert request.slot is not None
-            self.cache.keep_path(request.slot, base, verdict.path)
-            request.cached = base + len(verdict.path)
-            if request.finish_reason is not None:
-                self._retire(request)
-            else:
-                committed = tuple(request.tokens[base:])
-                self._drafting.observe(Outcome(request, draft, verdict, committed), request)
+        for work, p, verdict in zip(works, rows, verdicts, strict=True):
+            request = work.request
+            if p is None:
+                request.cached += work.count
+            elif verdict is not None:
+                outputs += self._emit(work, p, verdict)
+            if request.slot is not None and request.cached:
+                self.cache.seal(request.slot, request.tokens[: request.cached], request.cache_salt)
+            if request.finish_reason is not None or request.error is not None:
+                self.abort(request.id)
+        self.stats.end(len(outputs))
         return outputs
 
-    def _start_over(self, request: Request, error: NumericalError) -> bool:
-        """Empty a request's cache, to read it again without drafts; False if that has been tried.
+    def _emit(self, work: Work, p: TargetRows, verdict: Verdict) -> list[StepOutput]:
+        """Commit one request's verdict to its tokens and to the cache."""
+        request, base = work.request, len(work.request.tokens)
+        outputs = request.commit(work.draft, verdict, p)
+        assert request.slot is not None
+        self.cache.keep_path(request.slot, base, verdict.path)
+        request.cached = min(base + len(verdict.path), len(request.tokens) - 1)
+        if request.finish_reason is None:
+            self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:])), request)
+        return outputs
 
-        A refused draft, of this request or of one that had the slot before, may have left NaN in the cache, which
-        spreads even from rows that are masked. If the error comes again it is the request's own.
+    def _start_over(self, request: Request, error: NumericalError) -> None:
+        """Empty a request's cache, to read it again without drafts; if that has been tried, the error is its own.
+
+        A refused draft, of this request or of one that had the memory before, may have left NaN in the cache, which
+        spreads even from rows that are masked.
         """
         if request.started_over:
-            return False
+            request.error = error
+            return
         request.started_over = True
         if request.speculation.draft != "none":
             self._drafting.switch_off(request, error)
@@ -181,19 +191,3 @@ class Engine:
         self.cache.scrub(request.slot)
         self.cache.truncate_to(request.slot, 0)
         request.cached = 0
-        return True
-
-    def _budget(self, request: Request) -> int:
-        """Draft tokens worth proposing: each must leave room for the token that follows the accepted path."""
-        room = self.max_seq_len - len(request.tokens) - 1
-        left = request.params.max_tokens - request.stats.completion_tokens - 1
-        return min(request.speculation.spec_length, room, left)
-
-    def _retire(self, request: Request) -> None:
-        self._running.remove(request)
-        self._drafting.finish(request)
-        assert request.slot is not None
-        if request.error is not None:
-            self.cache.scrub(request.slot)
-        self.cache.free(request.slot)
-        request.slot = None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import torch
+from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
@@ -30,6 +33,7 @@ class StepOutput:
     source: str  # the draft source involved; "none" without a draft
     logprobs: Mapping[int, float] | None  # of this token and the alternatives asked for
     finish_reason: FinishReason | None  # set on the last token
+    acceptance_rate: float | None = None  # of all its drafts, on the last token
 
 
 @dataclass
@@ -42,8 +46,12 @@ class Request:
     speculation: SpeculationParams
     stop_ids: frozenset[int]  # end-of-text ids (unless ignored) and the request's own
     detokenizer: Detokenizer | None = None
+    after: Request | None = None  # the first of n with the same prompt, to share what it has read
+    priority: int = 0  # lower runs first
+    cache_salt: str = ""  # only requests with the same salt share cached prefixes
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
+    max_seq_len: int = 0  # the engine's, once queued
     cached: int = 0  # tokens whose keys and values are in the cache, at most len(tokens) - 1
     slot: int | None = None
     text: str = ""
@@ -52,9 +60,11 @@ class Request:
     started_over: bool = False  # read again from the start, after an error that a draft may have caused
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
+    prompt_logprobs: list[Mapping[int, float]] = field(default_factory=list)  # of the prompt's tokens but the first
     first_token: float | None = None
 
     def __post_init__(self) -> None:
+        self.arrived = time.perf_counter()
         self.seed: int = fresh_seed() if self.params.seed is None else self.params.seed
         self.noise = Noise(self.seed)
         self.tokens = list(self.prompt)
@@ -79,10 +89,38 @@ class Request:
         """Tokens not yet in the cache: the prompt at first, then the last committed token."""
         return len(self.tokens) - self.cached
 
+    @property
+    def draft_limit(self) -> int:
+        """Draft tokens worth proposing: each must leave room for the token that follows the accepted path."""
+        if self.speculation.draft == "none" or self.stats.draft_error is not None:
+            return 0
+        room = self.max_seq_len - len(self.tokens) - 1
+        left = self.params.max_tokens - self.stats.completion_tokens - 1
+        return max(0, min(self.speculation.spec_length, room, left))
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < len(self.prompt) - 1
+
+    def admitted(self) -> None:
+        """Note when the request first ran, and how much of its prompt was already there."""
+        if self.started is None:
+            self.started = time.perf_counter()
+            self.stats.queue_s = self.started - self.arrived
+            self.stats.cached_prompt_tokens = min(self.cached, len(self.prompt))
+
+    def add_prompt_logprobs(self, logits: Tensor) -> None:
+        """``logits`` [count, vocab] after the prompt's tokens from ``cached`` on, each of the token that follows."""
+        known = len(self.prompt_logprobs)  # more than ``cached`` if the prompt is read again after a preemption
+        for i, following in enumerate(self.prompt[self.cached + 1 : self.cached + 1 + len(logits)], self.cached):
+            if i >= known:
+                values = torch.log_softmax(logits[i - self.cached].float(), dim=-1)
+                self.prompt_logprobs.append(_most_likely(values, following, self.params.prompt_logprobs or 0))
+
     def draws(self) -> Draws:
         return Draws(self.noise, len(self.tokens), self.verifier.coupled)
 
-    def commit(self, draft: Draft, verdict: Verdict, p: TargetRows, max_seq_len: int) -> list[StepOutput]:
+    def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
         """Commit a step's accepted path and its last token, one by one, up to where the request ends."""
         now = time.perf_counter()
         if self.first_token is None:
@@ -95,7 +133,7 @@ class Request:
         for node in (*verdict.path, None):
             token = verdict.token if node is None else draft.tokens[node]
             logprobs = self._logprobs(p, row, token)
-            text = self._append(token, max_seq_len)
+            text = self._append(token)
             origin = last if node is None else "accepted"
             outputs.append(StepOutput(self.id, token, text, origin, draft.source, logprobs, self.finish_reason))
             if self.finish_reason is not None or node is None:
@@ -103,13 +141,11 @@ class Request:
             row = 1 + node
         self.stats.count(draft, accepted=sum(output.origin == "accepted" for output in outputs))
         self.stats.decode_s = time.perf_counter() - self.first_token
+        if self.finish_reason is not None:
+            outputs[-1] = replace(outputs[-1], acceptance_rate=self.stats.draft_acceptance_rate)
         return outputs
 
-    def fail(self, error: NumericalError) -> None:
-        """End the request without a token; ``error`` says why."""
-        self.error = error
-
-    def _append(self, token: int, max_seq_len: int) -> str:
+    def _append(self, token: int) -> str:
         """Extend the output by one token, decide whether it is the last, and return the text it shows."""
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
@@ -118,7 +154,7 @@ class Request:
         shown = self._stop_strings.push(piece, armed=armed)
         if self._stop_strings.found is not None or (armed and token in self.stop_ids):
             self.finish_reason = "stop"
-        elif count >= self.params.max_tokens or len(self.tokens) >= max_seq_len:
+        elif count >= self.params.max_tokens or len(self.tokens) >= self.max_seq_len:
             self.finish_reason = "length"
         if self.finish_reason is not None and self._stop_strings.found is None:
             shown += self._held_back(armed)
@@ -138,6 +174,10 @@ class Request:
         """Log-probabilities of the token and of the most likely ones, if asked for."""
         if self.params.logprobs is None:
             return None
-        values = p.logprobs(row)
-        top = values.topk(min(self.params.logprobs, len(values))).indices.tolist()
-        return {i: float(values[i]) for i in (token, *top)}
+        return _most_likely(p.logprobs(row), token, self.params.logprobs)
+
+
+def _most_likely(values: Tensor, token: int, count: int) -> Mapping[int, float]:
+    """Log-probabilities of ``token`` and of the ``count`` most likely ones, from all of them: float32 [vocab]."""
+    top = values.topk(min(count, len(values))).indices.tolist()
+    return {i: float(values[i]) for i in (token, *top)}

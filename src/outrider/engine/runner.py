@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,32 +15,52 @@ from outrider.engine.request import Request
 from outrider.models.base import ForwardBatch, Model, Span
 
 
-def run_target(
-    model: Model, cache: KVCache, requests: Sequence[Request], drafts: Sequence[Draft], counts: Sequence[int]
-) -> Tensor:
-    """Feed ``counts[i]`` pending tokens and the draft of each request.
+@dataclass(frozen=True)
+class Work:
+    """A request's part in a step: ``count`` of its pending tokens and a draft behind the last of them."""
 
-    Returns the logits [rows, vocab] after the last pending token and after every draft node, request by request.
+    request: Request
+    count: int
+    draft: Draft
+
+    @property
+    def decides(self) -> bool:
+        """Whether the run reaches the request's last token, so that the next one can be drawn."""
+        return self.count == self.request.pending
+
+    @property
+    def scored(self) -> int:
+        """Rows that need logits: the last token's and the draft's, or all of a prompt's if they were asked for."""
+        if self.request.wants_prompt_logprobs:
+            return self.count + len(self.draft)
+        return 1 + len(self.draft) if self.decides else 0
+
+
+def run_target(model: Model, cache: KVCache, works: Sequence[Work]) -> list[Tensor]:
+    """Feed every request's tokens; the logits [rows, vocab] of each request's scored rows.
 
     ::
 
-        request 1   [ pending pending last | node node ]   request 2   [ last | node ]
+        request 1   [ pending pending last | node node ]   request 2   [ last | node ]   request 3   [ pending ... ]
         logits                         ^      ^    ^                      ^     ^
     """
     ids: list[int] = []
     positions: list[int] = []
     spans: list[Span] = []
     rows: list[int] = []
-    for request, draft, count in zip(requests, drafts, counts, strict=True):
-        start, end = request.cached, request.cached + count
+    for work in works:
+        request, draft = work.request, work.draft
+        start, end = request.cached, request.cached + work.count
         assert request.slot is not None
-        cache.extend(request.slot, count + len(draft))
-        spans.append(Span(request.slot, start, count + len(draft), _span_mask(count, draft)))
-        rows += range(len(ids) + count - 1, len(ids) + count + len(draft))
+        spans.append(Span(request.slot, start, work.count + len(draft), _span_mask(work.count, draft)))
+        last = len(ids) + work.count + len(draft)
+        rows += range(last - work.scored, last)
         ids += [*request.tokens[start:end], *draft.tokens]
         positions += [*range(start, end), *(end + depth for depth in depths(draft.parents))]
-    batch = ForwardBatch(torch.tensor(ids), torch.tensor(positions), tuple(spans), torch.tensor(rows))
-    return model.forward(batch, cache).logits
+    batch = ForwardBatch(
+        torch.tensor(ids), torch.tensor(positions), tuple(spans), torch.tensor(rows, dtype=torch.int64)
+    )
+    return list(torch.split(model.forward(batch, cache).logits, [work.scored for work in works]))
 
 
 def _span_mask(count: int, draft: Draft) -> Tensor | None:

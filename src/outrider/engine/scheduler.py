@@ -5,7 +5,8 @@ First come, first served within a priority. One budget of tokens per step is sha
     1. the last token of every running request that is decoding,
     2. their drafts, as far as memory goes without taking it from others,
     3. prompts that are being read, chunk by chunk,
-    4. waiting requests, admitted while places, memory and budget last.
+    4. waiting requests, admitted while places, memory and budget last,
+    5. drafts behind prompts that end in this step.
 
 So a long prompt never stalls decoding, and drafts never push out a request. If memory runs short for 1 or 3, the
 request that came last among those of the lowest priority gives up its place (it is *preempted*): what it had cached is
@@ -122,7 +123,8 @@ class Scheduler(Generic[J]):
         left -= self._grant_drafts(left, tokens, drafts)
         left -= self._feed(left, tokens, lambda entry: entry.job.pending > 1)
         if self.preemptions == before:  # what was just pushed out must not come straight back
-            self._admit(left, tokens)
+            left -= self._admit(left, tokens)
+        self._grant_drafts(left, tokens, drafts)
         return [
             Slice(entry.job, tokens[entry.job.id], drafts.get(entry.job.id, 0))
             for entry in self._running
@@ -156,8 +158,9 @@ class Scheduler(Generic[J]):
         self.preemptions += 1
 
     def _grant_drafts(self, budget: int, tokens: dict[str, int], drafts: dict[str, int]) -> int:
-        """Share what is left among decoding requests, one draft token each in turn, memory permitting."""
-        wanting = {e.job.id: e.job for e in self._running if e.job.id in tokens and e.job.draft_limit > 0}
+        """Share what is left among requests that get to their last token, a draft token each in turn; tokens spent."""
+        ending = [e.job for e in self._running if tokens.get(e.job.id) == e.job.pending]
+        wanting = {job.id: job for job in ending if drafts.get(job.id, 0) < job.draft_limit}
         spent = 0
         while wanting and spent < budget:
             for job in list(wanting.values()):
@@ -171,19 +174,21 @@ class Scheduler(Generic[J]):
                 del wanting[job.id]
         return spent
 
-    def _admit(self, budget: int, tokens: dict[str, int]) -> None:
+    def _admit(self, budget: int, tokens: dict[str, int]) -> int:
         """Start waiting requests in order; the first that does not fit holds the rest, so that none is overtaken."""
-        while self._waiting and budget > 0 and len(self._running) < self._max_batch_size:
+        spent = 0
+        while self._waiting and spent < budget and len(self._running) < self._max_batch_size:
             entry = self._waiting[0]
             if not self._memory.admit(entry.job):
-                return
+                break
             heapq.heappop(self._waiting)
-            count = min(entry.job.pending, budget)
+            count = min(entry.job.pending, budget - spent)
             if not self._memory.reserve(entry.job, count):
                 self._memory.evict(entry.job)
                 heapq.heappush(self._waiting, entry)
-                return
+                break
             self._running.append(entry)
             self._running.sort()
             tokens[entry.job.id] = count
-            budget -= count
+            spent += count
+        return spent

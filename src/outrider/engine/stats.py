@@ -1,13 +1,20 @@
-"""What a request cost and what its drafts won."""
+"""What a request cost and what its drafts won, and how the engine as a whole is doing."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from outrider.core.draft import Draft
 from outrider.core.tree import depths
+
+logger = logging.getLogger(__name__)
+
+LOG_EVERY = 5.0  # seconds of activity between log lines
 
 
 @dataclass
@@ -24,8 +31,14 @@ class RequestStats:
     drafted_at: Counter[int] = field(default_factory=Counter)
     """How many drafts had a token at depth i."""
     accepted_at: Counter[int] = field(default_factory=Counter)
+    rounds: list[tuple[int, int]] = field(default_factory=list)
+    """Drafted and accepted tokens of each target run."""
+    cached_prompt_tokens: int = 0
+    """Prompt tokens that an earlier request had left in the cache."""
     draft_s: float = 0.0
     """Time spent in draft sources, shared with other requests of the same steps."""
+    queue_s: float = 0.0
+    """From the request's arrival to its first run."""
     prefill_s: float = 0.0
     """From the request's first run to its first token."""
     decode_s: float = 0.0
@@ -39,6 +52,7 @@ class RequestStats:
         self.num_drafts += bool(draft)
         self.num_draft_tokens += len(draft)
         self.num_accepted_draft_tokens += accepted
+        self.rounds.append((len(draft), accepted))
         self.drafted_at.update(set(depths(draft.parents)))
         self.accepted_at.update(range(accepted))
 
@@ -74,6 +88,7 @@ class RequestStats:
             "draft_acceptance_rate": _rounded(self.draft_acceptance_rate),
             "mean_acceptance_length": _rounded(self.mean_acceptance_length),
             "acceptance_by_position": [round(x, 4) for x in self.acceptance_by_position],
+            "cached_prompt_tokens": self.cached_prompt_tokens,
             "prefill_s": round(self.prefill_s, 4),
             "decode_s": round(self.decode_s, 4),
             "tokens_per_s": _rounded(self.tokens_per_s, 2),
@@ -83,3 +98,91 @@ class RequestStats:
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
+
+
+class Queues(Protocol):
+    """The scheduler, as far as statistics go."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def running(self) -> Sequence[object]: ...
+
+    preemptions: int
+
+
+class Room(Protocol):
+    """The caches, as far as statistics go."""
+
+    def free_kv_tokens(self) -> int: ...
+
+
+@dataclass
+class EngineStats:
+    """Counts over the engine's life, and the state at its last step."""
+
+    steps: int = 0
+    tokens: int = 0
+    waiting: int = 0
+    running: int = 0
+    preemptions: int = 0
+    free_kv_tokens: int = 0
+    busy_s: float = 0.0
+    draft_s: float = 0.0
+    score_s: float = 0.0
+    _mark: float = 0.0
+    _begun: float = 0.0
+    _logged: tuple[float, int, float] = (0.0, 0, 0.0)  # busy seconds, tokens and draft seconds at the last log line
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Over all busy time."""
+        return self.tokens / self.busy_s if self.busy_s else 0.0
+
+    @property
+    def draft_share(self) -> float:
+        """Share of busy time spent in draft sources."""
+        return self.draft_s / self.busy_s if self.busy_s else 0.0
+
+    @property
+    def overhead_s(self) -> float:
+        """Busy time spent neither drafting nor in target runs: scheduling, verification, bookkeeping."""
+        return self.busy_s - self.draft_s - self.score_s
+
+    def begin(self, queues: Queues, room: Room) -> None:
+        """A step begins."""
+        self._begun = self._mark = time.perf_counter()
+        self.waiting, self.running, self.preemptions = queues.waiting, len(queues.running), queues.preemptions
+        self.free_kv_tokens = room.free_kv_tokens()
+
+    def drafting(self) -> None:
+        self._mark = time.perf_counter()
+
+    def drafted(self) -> None:
+        now = time.perf_counter()
+        self.draft_s += now - self._mark
+        self._mark = now
+
+    def scored(self) -> None:
+        now = time.perf_counter()
+        self.score_s += now - self._mark
+        self._mark = now
+
+    def end(self, tokens: int) -> None:
+        """A step ends, having emitted ``tokens``."""
+        self.steps += 1
+        self.tokens += tokens
+        self.busy_s += time.perf_counter() - self._begun
+        seconds, before, drafting = self._logged
+        if self.busy_s - seconds >= LOG_EVERY:
+            span = self.busy_s - seconds
+            logger.info(
+                "%d running, %d waiting, %d tokens of cache free, %.1f tokens/s, %.0f%% of the time drafting",
+                self.running,
+                self.waiting,
+                self.free_kv_tokens,
+                (self.tokens - before) / span,
+                100 * (self.draft_s - drafting) / span,
+            )
+            self._logged = (self.busy_s, self.tokens, self.draft_s)

@@ -5,8 +5,8 @@ order of additions, other last bits. So every call made here has one shape per b
 
 * queries go in tiles of ``TILE`` rows, stacked along the batch dimension; the last tile is padded;
 * the query heads that share a key head are folded into the rows of their tile, which reads each key once;
-* keys come in whole blocks of ``KEY_BLOCK``, counted from position 0. The kernel itself works block by block and
-  a block that is wholly masked adds exact zeros, so a row gives the same bits at any padded length;
+* keys come in blocks counted from position 0. The kernel itself works block by block, and a block that is wholly
+  masked adds exact zeros, so a row gives the same bits at any padded length (``models.key_blocks``);
 * keys come in the order of their positions, as the order of additions is that of the keys. A tree is therefore
   taken apart into chains, and each reads the cache in its own order.
 
@@ -17,15 +17,15 @@ What is left to trust (a row's place in its tile) is tested: ``tests/models/test
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.cache.contiguous import KEY_BLOCK
 from outrider.cache.protocol import KVCache
 from outrider.models.base import Span
+from outrider.models.key_blocks import padded
 
 TILE = 4  # fewer and the kernel takes another path; more and plain decoding pays for padding
 
@@ -36,7 +36,7 @@ class Piece:
 
     slot: int
     rows: slice | Tensor  # packed rows
-    keys: int  # a multiple of KEY_BLOCK
+    keys: int  # as many as ``padded`` says
     mask: Tensor  # float [tiles, 1, TILE * group, keys]: 0 where a row may look, -inf elsewhere
     order: Tensor | None  # int64 [keys], cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
@@ -51,8 +51,24 @@ class Plan:
     inverse: Tensor | None  # int64 [T], where the pieces' results belong; None: they are in packing order
 
 
-def plan(spans: Sequence[Span], *, group: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Plan:
-    """Cut spans into pieces and draw their masks. ``group`` is query heads per key head."""
+def plan(
+    spans: Sequence[Span],
+    *,
+    group: int,
+    window: int | None,
+    short: tuple[int, ...],
+    rows: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Plan:
+    """Cut spans into pieces and draw their masks.
+
+    Args:
+        group: query heads per key head.
+        window: positions a row looks back at most, itself included.
+        rows: rows of the run; more than the spans' only for a chain alone, whose tile they fill.
+        short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
+    """
     placed: list[tuple[Span, int]] = []
     pieces: list[Piece] = []
     packed: list[int] = []  # rows in the order of the pieces
@@ -63,20 +79,24 @@ def plan(spans: Sequence[Span], *, group: int, window: int | None, dtype: torch.
             first = span.start + len(path) - len(fresh)  # position of the chain's first new row
             done = 0
             while done < len(fresh):
-                keys = _blocks(first + done + 1)  # a row needs no more keys than its own position
+                keys = padded(first + done + 1, short)  # a row needs no more keys than its own position
                 count = min(len(fresh), keys - first) - done
                 visible = _visible(first + done, count, keys, window, device)
                 mask = _fold_mask(visible, group, dtype)
-                rows = [row + i for i in fresh[done : done + count]]
+                at = [row + i for i in fresh[done : done + count]]
                 if span.mask is None:
-                    pieces.append(Piece(span.slot, slice(rows[0], rows[-1] + 1), keys, mask, None, keys))
+                    pieces.append(Piece(span.slot, slice(at[0], at[-1] + 1), keys, mask, None, keys))
                 else:
                     order = _order(span, path, keys, device)
                     reach = max(keys, span.start + span.count)
-                    pieces.append(Piece(span.slot, torch.tensor(rows, device=device), keys, mask, order, reach))
-                packed += rows
+                    pieces.append(Piece(span.slot, torch.tensor(at, device=device), keys, mask, order, reach))
+                packed += at
                 done += count
         row += span.count
+    if rows > row:
+        last = pieces[-1].rows
+        assert isinstance(last, slice)
+        pieces[-1] = replace(pieces[-1], rows=slice(last.start, rows))
     trees = any(span.mask is not None for span in spans)
     inverse = torch.tensor(packed, device=device).argsort() if trees else None
     return Plan(tuple(placed), tuple(pieces), inverse)
@@ -107,10 +127,6 @@ def _order(span: Span, path: Sequence[int], keys: int, device: torch.device) -> 
     held = min(len(path), keys - span.start)
     order[span.start : span.start + held] = span.start + torch.tensor(path[:held], device=device)
     return order
-
-
-def _blocks(rows: int) -> int:
-    return -(-rows // KEY_BLOCK) * KEY_BLOCK
 
 
 def _visible(first: int, count: int, keys: int, window: int | None, device: torch.device) -> Tensor:

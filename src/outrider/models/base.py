@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from outrider.cache.protocol import KVCache
+from outrider.cache.protocol import CacheSpec, KVCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,6 @@ class Model(Protocol):
     @property
     def config(self) -> ModelConfig: ...
 
-    def new_cache(self, slots: int, max_seq_len: int) -> KVCache: ...
+    def new_cache(self, spec: CacheSpec) -> KVCache: ...
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput: ...

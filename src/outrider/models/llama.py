@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.cache.contiguous import ContiguousCache
-from outrider.cache.protocol import KVCache
-from outrider.models.attention import Plan, attend, plan
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.models.attention import TILE, Plan, attend, plan
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
+from outrider.models.key_blocks import short_blocks
 from outrider.models.linear import Linear, make_linear
 from outrider.models.rope import pair_rows, rotate, rotations
 from outrider.models.serial import serial_rows
@@ -48,6 +48,10 @@ class LlamaModel:
         def get(name: str) -> Tensor:
             return tensors[name].to(device=self.device, dtype=dtype)
 
+        def own(name: str) -> Tensor:
+            """A copy, so that nothing holds on to the mapped file once the layers are packed."""
+            return get(name).clone()
+
         def linear(*names: str, heads: Mapping[int, int] | None = None) -> Linear:
             """Fuse projections that share their input; ``heads`` marks those whose rows are rotary pairs."""
             rows = [(i, name, (heads or {}).get(i)) for i, name in enumerate(names)]
@@ -64,30 +68,31 @@ class LlamaModel:
             norms = (attention + "q_norm.weight", attention + "k_norm.weight") if config.qk_norm else ()
             q_norm, k_norm = (pair_rows(get(n), 1) for n in norms) if norms else (None, None)
             return _Layer(
-                attention_norm=get(name + "input_layernorm.weight"),
+                attention_norm=own(name + "input_layernorm.weight"),
                 qkv=linear(attention + "q_proj", attention + "k_proj", attention + "v_proj", heads=rotary),
                 q_norm=q_norm,
                 k_norm=k_norm,
                 out=linear(attention + "o_proj"),
-                mlp_norm=get(name + "post_attention_layernorm.weight"),
+                mlp_norm=own(name + "post_attention_layernorm.weight"),
                 gate_up=linear(mlp + "gate_proj", mlp + "up_proj"),
                 down=linear(mlp + "down_proj"),
             )
 
         with torch.inference_mode():
-            self._embedding = get("model.embed_tokens.weight")  # [vocab, d]
+            self._embedding = own("model.embed_tokens.weight")  # [vocab, d]
             self._layers = [layer(i) for i in range(config.num_layers)]
-            self._norm = get("model.norm.weight")
+            self._norm = own("model.norm.weight")
             head = self._embedding if config.tie_embeddings else get("lm_head.weight")
             self._head = make_linear(head, None, int8=int8)
+            tile = TILE * (config.num_heads // config.num_kv_heads)
+            self._short = short_blocks(tile, config.num_kv_heads, config.head_dim, dtype, self.device)
             self._rotations = rotations(config, config.max_seq_len).to(self.device)
 
-    def new_cache(self, slots: int, max_seq_len: int) -> ContiguousCache:
+    def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
-        return ContiguousCache(
+        return make_cache(
+            spec,
             layers=c.num_layers,
-            slots=slots,
-            max_seq_len=max_seq_len,
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
             dtype=self.dtype,
@@ -98,21 +103,26 @@ class LlamaModel:
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """One run: T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for."""
         c = self.config
+        tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
+        alone = len(batch.spans) == 1 and batch.spans[0].mask is None
+        if alone and len(tokens) < TILE:  # once here, rather than in every layer
+            tokens, positions = (F.pad(t, (0, TILE - len(t))) for t in (tokens, positions))
         who = plan(
             batch.spans,
             group=c.num_heads // c.num_kv_heads,
             window=c.sliding_window,
+            short=self._short,
+            rows=len(tokens),
             dtype=self.dtype,
             device=self.device,
         )
-        rotation = self._rotations[batch.positions]
-        x = F.embedding(batch.token_ids, self._embedding)  # [T, d]
+        rotation = self._rotations[positions]
+        x = F.embedding(tokens, self._embedding)  # [T, d]
         for i, layer in enumerate(self._layers):
             x = x + self._attention(layer, i, self._normed(x, layer.attention_norm), rotation, cache, who)
             gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = x + layer.down(_silu(gate) * up)
-        if batch.logit_rows is not None:
-            x = x[batch.logit_rows]
+        x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
         hidden = self._normed(x, self._norm)
         return ForwardOutput(logits=self._head(hidden), hidden=hidden)
 

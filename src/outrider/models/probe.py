@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from outrider.cache import CacheSpec
 from outrider.models.base import ForwardBatch, ModelConfig, Span
 from outrider.models.llama import LlamaModel
 
@@ -71,7 +72,7 @@ def _random_weights(generator: torch.Generator) -> dict[str, Tensor]:
 
 def _run(model: LlamaModel, counts: list[int], tokens: Tensor) -> Tensor:
     """Logits of the rows after the first run, reading the tokens in runs of ``counts``."""
-    cache = model.new_cache(1, _CONFIG.max_seq_len)
+    cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
     slot, start, parts = cache.allocate(), 0, []
     for count in counts:
         cache.extend(slot, count)
@@ -84,7 +85,7 @@ def _run(model: LlamaModel, counts: list[int], tokens: Tensor) -> Tensor:
 
 def _run_scattered(model: LlamaModel, tokens: Tensor) -> Tensor:
     """Logits of eight rows that are every other node of a tree, the others being wrong guesses beside them."""
-    cache = model.new_cache(1, _CONFIG.max_seq_len)
+    cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
     slot, device = cache.allocate(), model.device
     cache.extend(slot, _START)
     model.forward(

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.cache.contiguous import ContiguousCache
-from outrider.cache.protocol import KVCache
+from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, log_weights, probs
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig, Span
@@ -60,10 +59,8 @@ class TableModel:
         generator = torch.Generator().manual_seed(seed)
         return cls(torch.randn([vocab_size] * (order + 1), generator=generator) * scale, max_seq_len=max_seq_len)
 
-    def new_cache(self, slots: int, max_seq_len: int) -> KVCache:
-        return ContiguousCache(
-            layers=1, slots=slots, max_seq_len=max_seq_len, kv_heads=1, head_dim=1, dtype=torch.float32
-        )
+    def new_cache(self, spec: CacheSpec) -> KVCache:
+        return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         contexts = []

@@ -1,0 +1,168 @@
+"""The caches of target and draft as the scheduler sees them, and how large they may be."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from outrider.cache.protocol import KVCache
+from outrider.config import EngineConfig
+from outrider.engine.drafting import Drafting
+from outrider.engine.request import Request
+from outrider.errors import CapacityError
+from outrider.models.base import ModelConfig
+
+SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
+
+
+class CacheMemory:
+    """Gives requests their slots and rows in the target's cache.
+
+    A draft model's cache is filled lazily and never holds more of a request than the target's, so that admission
+    counts the smaller of the two.
+    """
+
+    def __init__(self, target: KVCache, drafting: Drafting) -> None:
+        self.target, self._drafting = target, drafting
+
+    def caches(self) -> list[KVCache]:
+        """The target's, then those of draft models."""
+        return [self.target, *self._drafting.caches]
+
+    def free_kv_tokens(self) -> int:
+        """Rows that new and running requests can still take: the smaller of target's and draft's."""
+        return min(cache.free_tokens() for cache in self.caches())
+
+    def admit(self, job: Request) -> bool:
+        first = job.after
+        if first is not None and first.slot is not None and first.cached < len(first.prompt) - 1:
+            return False  # its twin is still reading the prompt they share: wait, and find it in the cache
+        if not self.target.can_allocate() or self.free_kv_tokens() == 0:
+            return False
+        reusable = () if job.params.prompt_logprobs is not None else job.tokens  # those need every row scored
+        job.slot = self.target.allocate(reusable, job.cache_salt)
+        job.cached = self.target.length(job.slot)
+        job.admitted()
+        self._drafting.start(job)
+        return True
+
+    def reserve(self, job: Request, tokens: int) -> bool:
+        assert job.slot is not None
+        if not self.target.can_extend(job.slot, tokens):
+            return False
+        self.target.extend(job.slot, tokens)
+        return True
+
+    def evict(self, job: Request) -> None:
+        """Release a request's rows; those of verified tokens stay findable until they are needed elsewhere."""
+        assert job.slot is not None
+        if job.error is not None:
+            self.target.scrub(job.slot)
+        else:
+            self.target.seal(job.slot, job.tokens[: job.cached], job.cache_salt)
+        self.target.free(job.slot)
+        job.slot, job.cached = None, 0
+        self._drafting.finish(job)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes set aside before the first request, and the tokens the pools hold."""
+
+    target_weights: int
+    draft_weights: int
+    target_pool: int
+    draft_pool: int
+    activations: int
+    kv_tokens: int
+
+    @property
+    def total(self) -> int:
+        return self.target_weights + self.draft_weights + self.target_pool + self.draft_pool + self.activations
+
+    def lines(self) -> list[str]:
+        """The budget for people."""
+        parts = {
+            "target weights": self.target_weights,
+            "draft weights": self.draft_weights,
+            f"target cache, {self.kv_tokens} tokens": self.target_pool,
+            "draft cache": self.draft_pool,
+            "activations": self.activations,
+            "together": self.total,
+        }
+        return [f"{name:32} {size / 1e6:10,.0f} MB" for name, size in parts.items() if size]
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory of the device that can be had now, without swapping."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+class Sized(Protocol):
+    """A model, as far as memory goes."""
+
+    config: ModelConfig
+    dtype: torch.dtype
+
+
+def row_bytes(model: Sized) -> int:
+    """Cache bytes of one token: keys and values of every layer."""
+    c = model.config
+    return 2 * c.num_layers * c.num_kv_heads * c.head_dim * model.dtype.itemsize
+
+
+def plan_memory(target: Sized, draft: Sized | None, config: EngineConfig, available: int) -> MemoryPlan:
+    """Divide ``available`` bytes between the caches; weights are in memory already.
+
+    The contiguous cache has a place of full length for each of ``max_batch_size`` requests, or as many as fit; the
+    paged cache takes ``kv_tokens``, or as many as a full batch could use.
+
+    Raises:
+        CapacityError: not even one sequence of full length fits, or the pool asked for does not.
+    """
+    c, max_seq_len = target.config, target.config.max_seq_len
+    per_token, per_draft_token = row_bytes(target), 0 if draft is None else row_bytes(draft)
+    rows = config.max_batched_tokens
+    activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * target.dtype.itemsize
+    activations += min(rows, config.max_batch_size * (1 + config.spec_length)) * c.vocab_size * 4  # logits
+    room = max(0, int(available * SHARE_FOR_CACHE) - activations)
+    fitting = room // (per_token + per_draft_token)
+    if config.kv_tokens is not None and config.kv_tokens > fitting:
+        raise CapacityError(
+            f"kv_tokens={config.kv_tokens} needs {config.kv_tokens * (per_token + per_draft_token) / 1e9:.1f} GB of "
+            f"cache, but {room / 1e9:.1f} GB are free for it: ask for at most {fitting}"
+        )
+    tokens = min(config.max_batch_size * max_seq_len if config.kv_tokens is None else config.kv_tokens, fitting)
+    if tokens < max_seq_len:
+        raise CapacityError(
+            f"a cache of {tokens} tokens cannot hold one sequence of max_seq_len={max_seq_len}: "
+            f"set max_seq_len to at most {tokens}, or {'raise kv_tokens' if config.kv_tokens else 'free memory'}"
+        )
+    return MemoryPlan(
+        target_weights=weight_bytes(target),
+        draft_weights=0 if draft is None else weight_bytes(draft),
+        target_pool=tokens * per_token,
+        draft_pool=tokens * per_draft_token,
+        activations=activations,
+        kv_tokens=tokens,
+    )
+
+
+def weight_bytes(model: Sized) -> int:
+    """Bytes of a model's weights, from its dimensions."""
+    c = model.config
+    q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    layer = c.hidden_size * (2 * q + 2 * kv + 3 * c.intermediate_size)
+    embeddings = c.vocab_size * c.hidden_size * (1 if c.tie_embeddings else 2)
+    return (c.num_layers * layer + embeddings) * model.dtype.itemsize

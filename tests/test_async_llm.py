@@ -1,0 +1,72 @@
+"""``AsyncLLM``: many tasks on one engine, cancellation, and errors that stay with who caused them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from outrider import LLM, AsyncLLM, SamplingParams
+from outrider.errors import InvalidRequestError
+from tests.whole import model_folder
+
+PARAMS = SamplingParams(max_tokens=20, ignore_eos=True, temperature=0.8, seed=1)
+PROMPTS = ["hello", "hello world", "the world and 12", "34 of hello", "world"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("models") / "target")
+
+
+def test_tasks_side_by_side_get_what_they_get_alone(folder: Path) -> None:
+    alone = [LLM(str(folder), threads=1).generate(p, PARAMS).token_ids for p in PROMPTS]
+
+    async def serve() -> list[list[int]]:
+        async with AsyncLLM(str(folder), draft="ngram", max_batch_size=3) as llm:
+            outputs = await asyncio.gather(*(llm.generate(p, PARAMS) for p in PROMPTS))
+            return [output.token_ids for output in outputs]
+
+    assert asyncio.run(serve()) == alone
+
+
+def test_a_cancelled_task_frees_its_place(folder: Path) -> None:
+    async def serve() -> None:
+        async with AsyncLLM(str(folder), max_batch_size=1, max_seq_len=120) as llm:
+            endless = SamplingParams(max_tokens=100, ignore_eos=True)
+            task = asyncio.create_task(llm.generate("hello", endless))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async for step in llm.stream("hello", endless):
+                assert step.finish_reason is None
+                break
+            assert len((await llm.generate("hello", PARAMS)).token_ids) == 20
+            assert llm.llm.engine.cache.free_tokens() == 120
+
+    asyncio.run(serve())
+
+
+def test_a_bad_request_hurts_nobody_else(folder: Path) -> None:
+    async def serve() -> None:
+        async with AsyncLLM(str(folder)) as llm:
+            good = asyncio.create_task(llm.generate("hello", PARAMS))
+            with pytest.raises(InvalidRequestError, match="prompt is empty"):
+                await llm.generate([], PARAMS)
+            assert len((await good).token_ids) == 20
+
+    asyncio.run(serve())
+
+
+def test_closing_ends_what_still_runs(folder: Path) -> None:
+    async def serve() -> None:
+        llm = AsyncLLM(str(folder))
+        task = asyncio.create_task(llm.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True)))
+        await asyncio.sleep(0.01)
+        llm.close()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(serve())
