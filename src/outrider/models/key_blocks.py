@@ -1,8 +1,8 @@
 """How many keys an attention call is given: whole blocks of 512, and shorter last blocks where those add up alike.
 
 The fused kernel works through 512 keys at a time, so that further, wholly masked blocks change no bit. A last block of
-another length is another matrix product, and whether it adds up in the same order is for the library and the processor to
-choose: on one AVX-512 machine it does at every multiple of 64 but 256 and 320. So the machine is asked, once.
+another length is another matrix product, and the library may add it up in another order: on one AVX-512 machine it
+keeps the order at every multiple of 64 but 256 and 320. So each machine is asked, once.
 """
 
 from __future__ import annotations
