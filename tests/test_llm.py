@@ -113,6 +113,11 @@ def test_bad_requests_are_refused_before_anything_runs(llm: LLM) -> None:
         llm.generate("hello", SamplingParams(logit_bias={77777: 1.0}))
     with pytest.raises(ConfigError, match="not loaded"):
         llm.generate("hello", speculation=SpeculationParams(draft="telepathy"))
+    for call in (llm.generate, llm.stream, lambda p, o: llm.chat([{"role": "user", "content": p}], o)):
+        with pytest.raises(InvalidRequestError, match="n=2"):
+            call("hello", SamplingParams(n=2))
+    with pytest.raises(InvalidRequestError, match="list of params"):
+        llm.generate("hello", [PARAMS])  # type: ignore[call-overload]
     with pytest.raises(InvalidRequestError, match="2 prompts came with 1"):
         llm.generate(["a", "b"], [PARAMS])
     assert not llm.engine.busy

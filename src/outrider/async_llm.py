@@ -57,7 +57,7 @@ class AsyncLLM:
         speculation: Speculation = None,
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
-        request = self.llm.requests(prompt, params, speculation)[0]
+        request = self.llm.request(prompt, params, speculation)
         async for step in self._listen(request):
             yield step
 
@@ -69,7 +69,7 @@ class AsyncLLM:
         speculation: Speculation = None,
     ) -> Output:
         """The whole output of one prompt."""
-        request = self.llm.requests(prompt, params, speculation)[0]
+        request = self.llm.request(prompt, params, speculation)
         return self.llm.output(request, [step async for step in self._listen(request)])
 
     async def _listen(self, request: Request) -> AsyncIterator[StepOutput]:

@@ -11,14 +11,13 @@ from typing import Any, overload
 
 import torch
 
-from outrider.cache.protocol import CacheSpec
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.drafters.base import Drafter
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine.engine import Engine
-from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
+from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import FinishReason
@@ -85,7 +84,7 @@ class LLM:
         self.memory_plan = plan_memory(self.model, small, config, available_bytes(self.model.device))
         for line in self.memory_plan.lines():
             logger.info("memory: %s", line)
-        cache = cache_spec(config, self.model, self.memory_plan)
+        cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
         self.drafters: dict[str, Drafter] = {"ngram": NgramDrafter(vocab_size), "lookup": LookupDrafter()}
         if small is not None:
             self.drafters["model"] = ModelDrafter(small, vocab_size=vocab_size, cache=cache)
@@ -123,13 +122,15 @@ class LLM:
         """Continue one text, or many texts and token-id lists at once.
 
         ``params`` and ``speculation`` are for all prompts, or one for each. With ``params.n`` above 1 a list of
-        prompts gives ``n`` outputs for each prompt, next to each other; a single text gives its first.
+        prompts gives ``n`` outputs for each prompt, next to each other.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
             NumericalError: the model's output is not a number.
         """
-        batch: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
+        if isinstance(prompts, str):
+            return self._run([self.request(prompts, _one(params, "params"), _one(speculation, "speculation"))])[0]
+        batch = list(prompts)
         options = _each(params, len(batch), "params")
         sources = _each(speculation, len(batch), "speculation")
         requests = [
@@ -137,14 +138,13 @@ class LLM:
             for prompt, own, source in zip(batch, options, sources, strict=True)
             for request in self.requests(prompt, own, source)
         ]
-        outputs = self._run(requests)
-        return outputs[0] if isinstance(prompts, str) else outputs
+        return self._run(requests)
 
     def chat(
         self, messages: Sequence[Message], params: SamplingParams | None = None, *, speculation: Speculation = None
     ) -> Output:
         """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template."""
-        return self._run(self.requests(messages, params, speculation))[0]
+        return self._run([self.request(messages, params, speculation)])[0]
 
     def stream(
         self,
@@ -157,8 +157,16 @@ class LLM:
 
         Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
         """
-        self.last = self.requests(prompt, params, speculation)[0]
+        self.last = self.request(prompt, params, speculation)
         return self._stream(self.last)
+
+    def request(
+        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None, speculation: Speculation = None
+    ) -> Request:
+        """The checked request of one prompt with one output. Raises InvalidRequestError if more are asked for."""
+        if params is not None and params.n != 1:
+            raise InvalidRequestError(f"n={params.n} outputs here: use generate with a list of prompts", param="n")
+        return self.requests(prompt, params, speculation)[0]
 
     def requests(
         self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None, speculation: Speculation = None
@@ -243,20 +251,11 @@ class LLM:
         )
 
 
-def cache_spec(config: EngineConfig, model: LlamaModel, plan: MemoryPlan) -> CacheSpec:
-    """The target's cache, as the memory plan allows it."""
-    max_seq_len = model.config.max_seq_len
-    slots = config.max_batch_size
-    if config.kv_cache == "contiguous":
-        slots = min(slots, plan.kv_tokens // max_seq_len)
-    return CacheSpec(
-        slots=slots,
-        max_seq_len=max_seq_len,
-        kind=config.kv_cache,
-        tokens=plan.kv_tokens,
-        block_size=config.block_size,
-        prefix_reuse=config.prefix_reuse,
-    )
+def _one(value: Any, name: str) -> Any:
+    """``value`` for a single prompt, which takes no list."""
+    if isinstance(value, Sequence):
+        raise InvalidRequestError(f"one text came with a list of {name}: give one, or a list of prompts", param=name)
+    return value
 
 
 def _each(value: Any, count: int, name: str) -> list[Any]:

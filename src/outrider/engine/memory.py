@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from outrider.cache.protocol import KVCache
+from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.engine.drafting import Drafting
 from outrider.engine.request import Request
@@ -83,6 +83,20 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         return self.target_weights + self.draft_weights + self.target_pool + self.draft_pool + self.activations
+
+    def cache_spec(self, config: EngineConfig, max_seq_len: int) -> CacheSpec:
+        """The target's cache; a contiguous one has as many places of full length as the plan has room for."""
+        places = config.max_batch_size
+        if config.kv_cache == "contiguous":
+            places = min(places, self.kv_tokens // max_seq_len)
+        return CacheSpec(
+            slots=places,
+            max_seq_len=max_seq_len,
+            kind=config.kv_cache,
+            tokens=self.kv_tokens,
+            block_size=config.block_size,
+            prefix_reuse=config.prefix_reuse,
+        )
 
     def lines(self) -> list[str]:
         """The budget for people."""
