@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY
-from outrider.drafters.lookup import MAX_MATCH, MIN_MATCH, LookupDrafter
+from outrider.drafters.lookup import MAX_MATCH, LookupDrafter, reach
 from tests.drafters.views import grow, propose, request
 
 
@@ -25,9 +25,11 @@ def drafted(tokens: list[int], budget: int) -> tuple[int, ...]:
         ([1, 2, 3, 8, 1, 2, 4, 8, 9, 1, 2], (4, 8, 9, 1)),  # of equals, the later one
         ([1, 2, 1, 2], (1, 2, 1, 2)),  # repeats with its period
         ([5, 5, 5], (5, 5, 5, 5)),
-        ([1, 2, 3, 1], ()),  # one token is no match
+        ([1, 2, 3, 1], (2, 3, 1)),  # one token is trusted for three
+        ([1, 2, 1, 3, 4, 5, 6, 1], (3, 4, 5)),
         ([1, 2, 3], ()),
         ([1, 2], ()),
+        ([1, 1], (1, 1, 1)),
         ([1], ()),
     ],
 )
@@ -38,11 +40,11 @@ def test_examples(tokens: list[int], expected: tuple[int, ...]) -> None:
 def by_search(tokens: list[int], budget: int) -> tuple[int, ...]:
     """The same by trying every end of every length."""
     n = len(tokens)
-    for length in range(min(MAX_MATCH, n - 1), MIN_MATCH - 1, -1):
+    for length in range(min(MAX_MATCH, n - 1), 0, -1):
         for end in range(n - 1, length - 1, -1):
             if tokens[end - length : end] == tokens[n - length :]:
-                text = list(tokens)
-                while len(text) < n + budget:  # copy one by one, so that an overlap repeats
+                text, limit = list(tokens), reach(length)
+                while len(text) < n + min(budget, limit or budget):  # copy one by one, so that an overlap repeats
                     text.append(text[end + len(text) - n])
                 return tuple(text[n:])
     return ()
