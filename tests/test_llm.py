@@ -117,7 +117,7 @@ def test_bad_requests_are_refused_before_anything_runs(llm: LLM) -> None:
         with pytest.raises(InvalidRequestError, match="n=2"):
             call("hello", SamplingParams(n=2))
     with pytest.raises(InvalidRequestError, match="list of params"):
-        llm.generate("hello", [PARAMS])  # type: ignore[call-overload]
+        llm.generate("hello", [PARAMS])
     with pytest.raises(InvalidRequestError, match="2 prompts came with 1"):
         llm.generate(["a", "b"], [PARAMS])
     assert not llm.engine.busy
