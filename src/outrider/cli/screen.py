@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from typing import IO
 
@@ -34,7 +35,7 @@ class Screen:
 
 def harmless(text: str) -> str:
     """Text without control characters other than line breaks and tabs, so that a model cannot steer a terminal."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in text)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in text)
 
 
 def legend() -> Text:
