@@ -13,8 +13,8 @@ from rich.console import Console
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cli.screen import Screen, legend, summary
 
-PROMPT = """Correct the spelling of this note and answer with the corrected note only:
-Dear Anna, thank you for the lovly dinner on Saturday. The soup was wonderfull, the fish was wonderfull, and the \
+PROMPT = """Copy this note word for word:
+Dear Anna, thank you for the lovely dinner on Saturday. The soup was wonderful, the fish was wonderful, and the \
 lemon cake was the best lemon cake I have ever eaten. Please send me the recipe for the soup, the recipe for the fish \
 and the recipe for the lemon cake. Next Saturday it is our turn: please come to dinner at our house at seven."""
 

@@ -33,7 +33,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "exactness.md").read_text()
     "options",
     [
         {"kv_cache": "contiguous", "prefix_reuse": True},
-        {"kv_cache": "paged", "prefix_reuse": True, "kv_tokens": 3000},  # too few for all: requests are preempted
+        {"kv_cache": "paged", "prefix_reuse": True, "kv_tokens": 1100},  # too few for all: requests are preempted
         {"kv_cache": "paged", "prefix_reuse": False},
     ],
     ids=["contiguous", "paged, short of memory", "paged, no reuse"],
