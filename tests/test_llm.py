@@ -148,3 +148,13 @@ def test_two_streams_side_by_side_get_their_own_tokens(folder: Path) -> None:
     first, second = llm.stream("hello", SAMPLED), llm.stream("the world", SAMPLED)
     pairs = [(a.token_id, b.token_id) for a, b in zip(first, second, strict=True)]
     assert [list(tokens) for tokens in zip(*pairs, strict=True)] == alone
+
+
+def test_salts_and_priorities_reach_the_engine(folder: Path) -> None:
+    llm = LLM(str(folder), threads=1, kv_cache="paged", block_size=4)
+    prompt = [[5, 6, 7, 8, 9, 10, 11, 12, 13]]
+    cached = [
+        llm.generate(prompt, PARAMS, cache_salt=salt)[0].stats.cached_prompt_tokens for salt in ("a", "b", "a", "")
+    ]
+    assert cached == [0, 0, 8, 0]
+    assert llm.request("hello", priority=-3).priority == -3

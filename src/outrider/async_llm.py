@@ -55,9 +55,10 @@ class AsyncLLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
+        **scheduling: Any,
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
-        request = self.llm.request(prompt, params, speculation)
+        request = self.llm.request(prompt, params, speculation, **scheduling)
         async for step in self._listen(request):
             yield step
 
@@ -67,9 +68,10 @@ class AsyncLLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
+        **scheduling: Any,
     ) -> Output:
         """The whole output of one prompt."""
-        request = self.llm.request(prompt, params, speculation)
+        request = self.llm.request(prompt, params, speculation, **scheduling)
         return self.llm.output(request, [step async for step in self._listen(request)])
 
     async def _listen(self, request: Request) -> AsyncIterator[StepOutput]:

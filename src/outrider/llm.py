@@ -101,8 +101,13 @@ class LLM:
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
     @overload  # a str is also a sequence of str: one text, one output
-    def generate(  # type: ignore[overload-overlap]
-        self, prompts: str, params: SamplingParams | None = None, *, speculation: Speculation = None
+    def generate(
+        self,
+        prompts: str,
+        params: SamplingParams | None = None,
+        *,
+        speculation: Speculation = None,
+        **scheduling: Any,
     ) -> Output: ...
     @overload
     def generate(
@@ -111,6 +116,7 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
+        **scheduling: Any,
     ) -> list[Output]: ...
     def generate(
         self,
@@ -118,33 +124,45 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
+        **scheduling: Any,
     ) -> Output | list[Output]:
         """Continue one text, or many texts and token-id lists at once.
 
         ``params`` and ``speculation`` are for all prompts, or one for each. With ``params.n`` above 1 a list of
-        prompts gives ``n`` outputs for each prompt, next to each other.
+        prompts gives ``n`` outputs for each prompt, next to each other. ``scheduling``: a lower ``priority`` runs
+        first (default 0); only requests with the same ``cache_salt`` (default "") share what they have read.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
             NumericalError: the model's output is not a number.
         """
         if isinstance(prompts, str):
-            return self._run([self.request(prompts, _one(params, "params"), _one(speculation, "speculation"))])[0]
+            own, source = _one(params, "params"), _one(speculation, "speculation")
+            request = self.request(prompts, own, source, **scheduling)
+            return self._run([request])[0]
         batch = list(prompts)
         options = _each(params, len(batch), "params")
         sources = _each(speculation, len(batch), "speculation")
         requests = [
             request
             for prompt, own, source in zip(batch, options, sources, strict=True)
-            for request in self.requests(prompt, own, source)
+            for request in self.requests(prompt, own, source, **scheduling)
         ]
         return self._run(requests)
 
     def chat(
-        self, messages: Sequence[Message], params: SamplingParams | None = None, *, speculation: Speculation = None
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        speculation: Speculation = None,
+        **scheduling: Any,
     ) -> Output:
-        """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template."""
-        return self._run([self.request(messages, params, speculation)])[0]
+        """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template.
+
+        ``scheduling``: ``priority`` and ``cache_salt``, as for ``generate``.
+        """
+        return self._run([self.request(messages, params, speculation, **scheduling)])[0]
 
     def stream(
         self,
@@ -152,24 +170,35 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
+        **scheduling: Any,
     ) -> Iterator[StepOutput]:
         """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
 
         Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
         """
-        self.last = self.request(prompt, params, speculation)
+        self.last = self.request(prompt, params, speculation, **scheduling)
         return self._stream(self.last)
 
     def request(
-        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None, speculation: Speculation = None
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None = None,
+        speculation: Speculation = None,
+        **scheduling: Any,
     ) -> Request:
         """The checked request of one prompt with one output. Raises InvalidRequestError if more are asked for."""
         if params is not None and params.n != 1:
             raise InvalidRequestError(f"n={params.n} outputs here: use generate with a list of prompts", param="n")
-        return self.requests(prompt, params, speculation)[0]
+        return self.requests(prompt, params, speculation, **scheduling)[0]
 
     def requests(
-        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None = None, speculation: Speculation = None
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None = None,
+        speculation: Speculation = None,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
@@ -185,6 +214,8 @@ class LLM:
             self._request(ids, replace(params, seed=first.seed + i), speculation, after=first)
             for i in range(1, params.n)
         ]
+        for request in (first, *others):
+            request.priority, request.cache_salt = priority, cache_salt
         return [first, *others]
 
     def output(self, request: Request, steps: list[StepOutput]) -> Output:

@@ -50,6 +50,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
     from outrider import __version__
     from outrider.models.linear import has_bf16_instructions, has_packed_kernels
+    from outrider.models.linear import processor as cpu
     from outrider.models.load import choose_device, choose_dtype
     from outrider.models.probe import probe
     from outrider.models.store import cache_root
@@ -65,7 +66,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "outrider": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "processor": torch.cpu.get_capabilities().get("cpu_name") or platform.processor() or platform.machine(),
+        "processor": cpu().get("cpu_name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),

@@ -9,8 +9,9 @@ Fewer rows are padded up to ``min_rows``, which on a CPU costs nothing: the run 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -32,12 +33,19 @@ def has_packed_kernels() -> bool:
     return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
+def processor() -> Mapping[str, Any]:
+    """What torch knows of the CPU: instruction sets by name, and ``cpu_name``. Empty where it does not say."""
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return capabilities
+
+
 @cache
 def has_bf16_instructions() -> bool:
     """Whether the processor multiplies bfloat16 in hardware; without them float32 is the faster choice."""
+    known = processor()
+    native = any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+    native = native or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    capability = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    native = any(capability.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
     return native and supported is not None and bool(supported())
 
 
