@@ -60,10 +60,6 @@ class BlockPool:
         self._users[block] = 1
         return block
 
-    def share(self, block: int) -> None:
-        """One more user of a used block."""
-        self._users[block] += 1
-
     def release(self, block: int) -> None:
         """One user less."""
         self._users[block] -= 1

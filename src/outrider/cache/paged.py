@@ -72,15 +72,6 @@ class PagedCache:
         self._lengths[slot] = len(table) * self.block_size
         return slot
 
-    def fork(self, slot: int) -> int:
-        """A new slot with the same rows, sharing all blocks until one of the two writes."""
-        twin, self._next = self._next, self._next + 1
-        for block in self._tables[slot]:
-            self._pool.share(block)
-        self._tables[twin] = list(self._tables[slot])
-        self._sealed[twin], self._lengths[twin] = self._sealed[slot], self._lengths[slot]
-        return twin
-
     def free(self, slot: int) -> None:
         for block in reversed(self._tables.pop(slot)):  # a prefix outlives what follows it
             self._pool.release(block)
