@@ -182,3 +182,16 @@ def test_prompt_logprobs_equal_those_of_scoring_the_prompt(folder: Path) -> None
         best = max(step.logprobs.values()) if step.logprobs else None
         assert best == max(output.prompt_logprobs[i - 1].values())
         assert ids[i] in output.prompt_logprobs[i - 1]
+
+
+@pytest.mark.parametrize("source", ["none", "model"])
+def test_logprobs_know_nothing_of_the_head_s_padding(source: str) -> None:
+    """A model whose head is wider than its vocabulary: padding is neither named nor given probability."""
+    params = SamplingParams(max_tokens=6, logprobs=7, prompt_logprobs=7, seed=1)
+    r = request([1, 2, 3], params, draft=source)
+    events = run(engine(TARGET, vocab_size=4), r)["r"]
+    rows = [*(event.logprobs or {} for event in events), *r.prompt_logprobs]
+    assert len(rows) == 6 + 2
+    for row in rows:
+        assert set(row) == {0, 1, 2, 3}
+        assert sum(torch.tensor(list(row.values())).exp()) == pytest.approx(1.0, abs=1e-5)

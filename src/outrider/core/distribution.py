@@ -131,8 +131,8 @@ class TargetRows:
         return token
 
     def logprobs(self, row: int) -> Tensor:
-        """Log-probabilities before any sampling option, for reporting: float32 [vocab]."""
-        return torch.log_softmax(self._logits[row].float(), dim=-1)
+        """Log-probabilities before any sampling option, for reporting: float32 [vocab without padding]."""
+        return torch.log_softmax(self._logits[row, : self._vocab_size].float(), dim=-1)
 
     @cached_property
     def _greedy(self) -> list[tuple[int, float]]:

@@ -123,7 +123,7 @@ class Engine:
         for work, part in zip(works, logits, strict=True):
             request = work.request
             if request.wants_prompt_logprobs:
-                request.add_prompt_logprobs(part[: work.count])
+                request.add_prompt_logprobs(part[: work.count, : self.vocab_size])
                 part = part[work.count - 1 :]
             p = TargetRows(
                 part, request.params, request.context, work.draft, stop_ids=self._eos, vocab_size=self.vocab_size
