@@ -12,10 +12,7 @@ from typing import Any, overload
 import torch
 
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
-from outrider.drafters.base import Drafter
-from outrider.drafters.lookup import LookupDrafter
-from outrider.drafters.model import ModelDrafter
-from outrider.drafters.ngram import NgramDrafter
+from outrider.drafters.registry import Sources, Surroundings
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
@@ -85,9 +82,9 @@ class LLM:
         for line in self.memory_plan.lines():
             logger.info("memory: %s", line)
         cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
-        self.drafters: dict[str, Drafter] = {"ngram": NgramDrafter(vocab_size), "lookup": LookupDrafter()}
-        if small is not None:
-            self.drafters["model"] = ModelDrafter(small, vocab_size=vocab_size, cache=cache)
+        self.drafters = Sources(
+            Surroundings(vocab_size=vocab_size, cache=cache, draft_models=() if small is None else (small,))
+        )
         self._eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
         self.engine = Engine(
             self.model,

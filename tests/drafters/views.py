@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.drafters.base import Drafter, Outcome
 from outrider.engine.request import Request
+
+NOTHING = TargetRows(torch.zeros(1, 8), SamplingParams(), Context((), ()), EMPTY)
+"""What a target without an opinion says."""
 
 
 def request(
@@ -22,7 +28,7 @@ def request(
 def grow(drafter: Drafter, view: Request, tokens: Sequence[int], draft: Draft = EMPTY) -> None:
     """Commit tokens and tell the source, as the engine does."""
     view.tokens += tokens
-    drafter.observe([Outcome(view, draft, Verdict((), tokens[-1]), tuple(tokens))])
+    drafter.observe([Outcome(view, draft, Verdict((), tokens[-1]), tuple(tokens), NOTHING)])
 
 
 def propose(drafter: Drafter, view: Request, budget: int) -> Draft:

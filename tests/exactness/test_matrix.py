@@ -162,7 +162,7 @@ def test_samples_follow_the_target_under_every_option(verifier: str, options: st
 class TooKind:
     """Accepts with probability p(token), then q's error goes uncorrected: the recovered token comes from p."""
 
-    name, exact, coupled = "too kind", False, False
+    name, exact, coupled, takes_trees, distinct = "too kind", False, False, False, True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         path: list[int] = []

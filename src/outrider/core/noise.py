@@ -108,6 +108,22 @@ class Noise:
             )
         return token
 
+    def draw_distinct(
+        self, log_weights: Tensor, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
+    ) -> list[int]:
+        """Draw up to ``count`` different tokens, one after another without replacement; the first is ``draw``'s.
+
+        Raises:
+            NumericalError: as ``draw``.
+        """
+        first = self.draw(log_weights, position, purpose, node)
+        row = self.gumbel(position, log_weights.shape[0], purpose, node)
+        scores = log_weights.cpu().numpy() + row.numpy()
+        count = min(count, len(scores))
+        best = np.argpartition(-scores, count - 1)[:count]
+        ranked = sorted((int(i) for i in best if scores[i] > -np.inf), key=lambda i: (-scores[i], i))
+        return [first, *(token for token in ranked if token != first)][:count]
+
     def _digest(self, position: int, purpose: Purpose, node: int) -> bytes:
         # Both numbers have a fixed width and follow the seed's digits, so no two keys share a byte string.
         h = self._hashes[purpose].copy()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.verify import Draws
 
@@ -29,6 +30,21 @@ class RequestView(Protocol):
     def params(self) -> SamplingParams: ...
 
     @property
+    def slot(self) -> int | None:
+        """Its place in the target's cache."""
+        ...
+
+    @property
+    def cached(self) -> int:
+        """How many of its tokens the target's cache holds; at most all but the last."""
+        ...
+
+    @property
+    def cache_salt(self) -> str:
+        """Requests with different salts must not learn from each other."""
+        ...
+
+    @property
     def speculation(self) -> SpeculationParams: ...
 
     def draws(self) -> Draws:
@@ -44,6 +60,7 @@ class Outcome:
     draft: Draft
     verdict: Verdict
     committed: tuple[int, ...]
+    p: TargetRows  # what the target said at the last token (row 0) and after each node of the draft
 
 
 class Drafter(Protocol):

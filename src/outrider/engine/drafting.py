@@ -41,18 +41,16 @@ class Drafting:
     def propose(self, requests: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
         """A draft per request, empty where nothing may or can be drafted; each source is called once for all."""
         drafts: dict[str, Draft] = {}
-        for source in self._drafters:
-            wanting = [
-                (r, budget)
-                for r, budget in zip(requests, budgets, strict=True)
-                if r.speculation.draft == source and r.stats.draft_error is None and budget > 0
-            ]
-            if wanting:
-                began = time.perf_counter()
-                self._propose(wanting, drafts)
-                spent = (time.perf_counter() - began) / len(wanting)
-                for request, _ in wanting:
-                    request.stats.draft_s += spent
+        asked: dict[str, list[tuple[Request, int]]] = {}
+        for request, budget in zip(requests, budgets, strict=True):
+            if budget > 0 and request.stats.draft_error is None:
+                asked.setdefault(request.speculation.draft, []).append((request, budget))
+        for wanting in asked.values():
+            began = time.perf_counter()
+            self._propose(wanting, drafts)
+            spent = (time.perf_counter() - began) / len(wanting)
+            for request, _ in wanting:
+                request.stats.draft_s += spent
         return [drafts.get(request.id, EMPTY) for request in requests]
 
     def observe(self, outcome: Outcome, request: Request) -> None:
@@ -105,5 +103,6 @@ class Drafting:
                 raise ValueError(f"it proposed token {token!r}, outside the vocabulary of {self._vocab_size}")
         if draft.q is not None and not (draft.q.dim() == 2 and draft.q.is_floating_point()):
             raise ValueError(f"its q is {draft.q.dtype} {list(draft.q.shape)}, not a float for each node and token")
-        if request.speculation.verifier == "rejection" and not draft.is_chain:
-            raise ValueError("its drafts branch, and verifier='rejection' takes chains: use verifier='matching'")
+        verifier = request.verifier
+        if not draft.is_chain and not verifier.takes_trees:
+            raise ValueError(f"its drafts branch, and verifier={verifier.name!r} takes chains: use verifier='matching'")

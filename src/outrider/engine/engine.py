@@ -172,7 +172,7 @@ class Engine:
         self.cache.keep_path(request.slot, base, verdict.path)
         request.cached = min(base + len(verdict.path), len(request.tokens) - 1)
         if request.finish_reason is None:
-            self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:])), request)
+            self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:]), p), request)
         return outputs
 
     def _start_over(self, request: Request, error: NumericalError) -> None:

@@ -118,7 +118,7 @@ class Request:
                 self.prompt_logprobs.append(_most_likely(values, following, self.params.prompt_logprobs or 0))
 
     def draws(self) -> Draws:
-        return Draws(self.noise, len(self.tokens), self.verifier.coupled)
+        return Draws(self.noise, len(self.tokens), self.verifier.coupled, self.verifier.distinct)
 
     def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
         """Commit a step's accepted path and its last token, one by one, up to where the request ends."""

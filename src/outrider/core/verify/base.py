@@ -36,6 +36,16 @@ class Verifier(Protocol):
         """Whether drafters should draw with the noise of the token's own position, as the target will."""
         ...
 
+    @property
+    def takes_trees(self) -> bool:
+        """Whether drafts may branch."""
+        ...
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the children of a node are drawn without replacement; else they are independent draws."""
+        ...
+
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict: ...
 
 
@@ -46,6 +56,7 @@ class Draws:
     noise: Noise
     base: int  # absolute position of the step's first token
     coupled: bool  # the verifier's
+    distinct: bool = True  # the verifier's
 
     def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
         """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from float32 [vocab].
@@ -57,3 +68,16 @@ class Draws:
         if self.coupled:
             return self.noise.draw(log_weights, self.base + depth)
         return self.noise.draw(log_weights, self.base, Purpose.DRAFT, node)
+
+    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> list[int]:
+        """Draw up to ``count`` children of one node, nodes ``node`` and following of the draft.
+
+        Distinct children are the best of one Gumbel race, which is drawing without replacement (Kool et al. 2019,
+        "Stochastic beams"), in the order in which they were drawn: the first is what ``draw`` gives. There are
+        fewer than ``count`` where fewer tokens are possible. Independent children may be equal.
+        """
+        if not self.distinct:
+            return [self.draw(log_weights, depth=depth, node=node + i) for i in range(count)]
+        if self.coupled:
+            return self.noise.draw_distinct(log_weights, count, self.base + depth)
+        return self.noise.draw_distinct(log_weights, count, self.base, Purpose.DRAFT, node)

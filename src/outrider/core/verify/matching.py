@@ -19,6 +19,8 @@ class Matching:
     name = "matching"
     exact = True
     coupled = True
+    takes_trees = True
+    distinct = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         below = children(draft.parents)

@@ -22,6 +22,8 @@ class Rejection:
     name = "rejection"
     exact = True
     coupled = False
+    takes_trees = False
+    distinct = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         """Raises ConfigError for a draft with branches."""
