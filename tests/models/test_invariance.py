@@ -42,8 +42,13 @@ DIMS: dict[str, dict[str, Any]] = {
 TOKENS = tiny.ids(LENGTH, VOCAB)
 
 
-@cache
 def model(dims: str, kind: str) -> LlamaModel:
+    return _model(dims, kind, torch.get_num_threads())
+
+
+@cache
+def _model(dims: str, kind: str, threads: int) -> LlamaModel:
+    """Models ask the machine how to keep the promise when they are built, for the threads they are built with."""
     return tiny.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
 
 

@@ -55,6 +55,7 @@ def plan(
     spans: Sequence[Span],
     *,
     group: int,
+    kv_heads: int,
     window: int | None,
     short: tuple[int, ...],
     rows: int,
@@ -65,6 +66,8 @@ def plan(
 
     Args:
         group: query heads per key head.
+        kv_heads: key heads; a call for one key head gets two tiles at least, as the kernel hands a lone tile to a
+            matrix library that may share it out among threads, and then adds up in another order.
         window: positions a row looks back at most, itself included.
         rows: rows of the run; more than the spans' only for a chain alone, whose tile they fill.
         short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
@@ -82,7 +85,7 @@ def plan(
                 keys = padded(first + done + 1, short)  # a row needs no more keys than its own position
                 count = min(len(fresh), keys - first) - done
                 visible = _visible(first + done, count, keys, window, device)
-                mask = _fold_mask(visible, group, dtype)
+                mask = _fold_mask(visible, group, 2 if kv_heads == 1 else 1, dtype)
                 at = [row + i for i in fresh[done : done + count]]
                 if span.mask is None:
                     pieces.append(Piece(span.slot, slice(at[0], at[-1] + 1), keys, mask, None, keys))
@@ -137,10 +140,10 @@ def _visible(first: int, count: int, keys: int, window: int | None, device: torc
     return visible if window is None else visible & (columns > at - window)
 
 
-def _fold_mask(visible: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+def _fold_mask(visible: Tensor, group: int, least_tiles: int, dtype: torch.dtype) -> Tensor:
     """bool [count, keys] -> additive [tiles, 1, TILE * group, keys]; padded rows see everything."""
     count, keys = visible.shape
-    tiles = -(-count // TILE)
+    tiles = max(-(-count // TILE), least_tiles)
     mask = torch.zeros(tiles * TILE, keys, dtype=dtype, device=visible.device)
     mask[:count].masked_fill_(~visible, float("-inf"))
     return mask.view(tiles, 1, TILE, 1, keys).expand(-1, -1, -1, group, -1).reshape(tiles, 1, TILE * group, keys)

@@ -24,7 +24,6 @@ def padded(rows: int, short: tuple[int, ...]) -> int:
     return whole * KEY_BLOCK + next((n for n in short if n >= rest), KEY_BLOCK)
 
 
-@cache
 def short_blocks(tile: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> tuple[int, ...]:
     """The lengths below 512 at which a last block gives the same bits as a whole one: ascending, perhaps none.
 
@@ -32,6 +31,11 @@ def short_blocks(tile: int, kv_heads: int, head_dim: int, dtype: torch.dtype, de
     """
     if device.type != "cpu":
         return ()
+    return _probed(tile, kv_heads, head_dim, dtype, torch.get_num_threads())
+
+
+@cache
+def _probed(tile: int, kv_heads: int, head_dim: int, dtype: torch.dtype, threads: int) -> tuple[int, ...]:
     return tuple(n for n in _CANDIDATES if all(_alike(tile, kv_heads, head_dim, dtype, n, seed) for seed in range(4)))
 
 
@@ -48,6 +52,8 @@ def _alike(tile: int, kv_heads: int, head_dim: int, dtype: torch.dtype, keys: in
     order = torch.cat([torch.randperm(keys, generator=generator), torch.arange(keys, KEY_BLOCK)])
     k, v = k[:, :, order].to(dtype), v[:, :, order].to(dtype)
     q = torch.randn(1, kv_heads, tile, head_dim, generator=generator).to(dtype)
+    if kv_heads == 1:  # as attention does: a lone tile is computed in another way
+        q, k, v = (t.expand(2, -1, -1, -1) for t in (q, k, v))
     for visible in (1, keys // 2 - 3, keys - 65, keys - 1, keys):
         mask = torch.zeros(1, 1, tile, KEY_BLOCK, dtype=dtype)
         mask[..., max(1, visible) :] = float("-inf")

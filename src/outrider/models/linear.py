@@ -1,9 +1,8 @@
 """Linear layers whose weights are laid out once for the processor that will run them.
 
-Row ``i`` of the output depends on row ``i`` of the input alone, bit for bit, whatever the number of rows:
-oneDNN's packed kernels have that property in bf16 for any number of rows and in float32 from two rows up,
-torch's own float32 layers from twelve (``docs/exactness.md``; ``outrider doctor`` tests it on the machine at hand).
-Fewer rows are padded up to ``min_rows``, which on a CPU costs nothing: the run is bound by reading weights.
+Row ``i`` of the output depends on row ``i`` of the input alone, bit for bit, whatever the number of rows: kernels are
+called with as many rows as keep that promise on the machine at hand (``models.row_range``). Padding a few rows costs
+nothing on a CPU, where a run is bound by reading weights.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from outrider.models.row_range import Layer, in_range, row_range
 
 
 class Linear(Protocol):
@@ -58,9 +59,14 @@ def make_linear(weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> L
     return PlainLinear(weight, bias)
 
 
-def _at_least(x: Tensor, rows: int) -> Tensor:
-    missing = rows - x.shape[0]
-    return x if missing <= 0 else F.pad(x, (0, 0, 0, missing))
+def _packed(weight: Tensor, bias: Tensor | None = None) -> Layer:
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+    run = torch.ops.mkldnn._linear_pointwise.default
+    return lambda x: run(x, packed, bias, "none", [], "")
+
+
+def _plain(weight: Tensor, bias: Tensor | None = None) -> Layer:
+    return lambda x: F.linear(x, weight, bias)
 
 
 class PackedLinear:
@@ -68,17 +74,11 @@ class PackedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
-        self.min_rows = 2
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
-        self._bias = bias
-        self._run = torch.ops.mkldnn._linear_pointwise.default
+        self.rows = row_range(_packed, weight)
+        self._run = _packed(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        n = x.shape[0]
-        if n < self.min_rows:
-            x = _at_least(x, self.min_rows)
-        y: Tensor = self._run(x, self._weight, self._bias, "none", [], "")
-        return y[:n]
+        return in_range(self._run, x, self.rows)
 
 
 class PlainLinear:
@@ -86,11 +86,11 @@ class PlainLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
-        self.min_rows = 12 if weight.device.type == "cpu" else 1
-        self._weight, self._bias = weight, bias
+        self.rows = row_range(_plain, weight) if weight.device.type == "cpu" else None
+        self._run = _plain(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(_at_least(x, self.min_rows), self._weight, self._bias)[: x.shape[0]]
+        return self._run(x) if self.rows is None else in_range(self._run, x, self.rows)
 
 
 class Int8Linear:

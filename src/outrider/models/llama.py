@@ -110,6 +110,7 @@ class LlamaModel:
         who = plan(
             batch.spans,
             group=c.num_heads // c.num_kv_heads,
+            kv_heads=c.num_kv_heads,
             window=c.sliding_window,
             short=self._short,
             rows=len(tokens),

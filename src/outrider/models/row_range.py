@@ -1,0 +1,90 @@
+"""How many rows a linear layer may be given at once, so that a row's result never depends on their number.
+
+A library picks its kernel by the shape of the product. Where another kernel adds up in another order, a row has
+other last bits in a run of 33 rows than in a run of 5: on processors with AMX, oneDNN's bf16 kernels change order
+between 32 rows and 33; on others they do not, but one row may differ from two. So each machine is asked, once a shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+LONGEST = 512  # rows of one call at most
+_ANCHOR = 16  # the number of rows that all others are held against
+_SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12, 15, 17, 24, 31, 32, 33, 48, 63, 64, 65, 128, 200, 256, 384, 512)
+_OUTPUTS = 2048  # of a probed layer at most, as a head of 150,000 would take seconds
+
+
+class RowRange(NamedTuple):
+    """Numbers of rows between which a row's result is always the same."""
+
+    least: int
+    most: int
+
+
+Layer = Callable[[Tensor], Tensor]
+
+
+def row_range(make: Callable[[Tensor], Layer], weight: Tensor) -> RowRange:
+    """The widest range around 16 rows in which layers that ``make`` builds from such a weight are consistent.
+
+    Args:
+        make: from a weight [out, in] to a function of inputs [n, in].
+        weight: any of the shape and dtype in question; its values do not matter.
+    """
+    return _probed(make, *weight.shape, weight.dtype, torch.get_num_threads())
+
+
+@cache
+def _probed(
+    make: Callable[[Tensor], Layer], out_features: int, in_features: int, dtype: torch.dtype, threads: int
+) -> RowRange:
+    generator = torch.Generator().manual_seed(in_features)
+    outputs = min(out_features, _OUTPUTS)
+    weight, x = _cancelling(outputs, LONGEST, in_features, generator)
+    run, x = make(weight.to(dtype)), x.to(dtype)
+    anchor = torch.cat([run(part) for part in x.split(_ANCHOR)])
+
+    def agrees(rows: int) -> bool:
+        return torch.equal(run(x[:rows]), anchor[:rows])
+
+    least = most = _ANCHOR
+    for rows in reversed([n for n in _SIZES if n < _ANCHOR]):
+        if not agrees(rows):
+            break
+        least = rows
+    for rows in [n for n in _SIZES if n > _ANCHOR]:
+        if not agrees(rows):
+            break
+        most = rows
+    return RowRange(least, most)
+
+
+def _cancelling(outputs: int, rows: int, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A weight [outputs, width] and inputs [rows, width] whose products cancel in pairs.
+
+    What is left of every sum is rounding error, another one as soon as the order of additions is another.
+    """
+    order = torch.randperm(width, generator=generator)
+    half = -(-width // 2)
+    w = torch.randn(outputs, half, generator=generator)
+    x = torch.randn(rows, half, generator=generator)
+    weight = torch.stack([w, -w], dim=2).flatten(1)[:, :width]
+    inputs = torch.stack([x, x], dim=2).flatten(1)[:, :width]
+    return weight[:, order].contiguous(), inputs[:, order].contiguous()
+
+
+def in_range(run: Layer, x: Tensor, rows: RowRange) -> Tensor:
+    """``run(x)`` in calls of no more and no fewer rows than ``rows`` allows: [n, in] -> [n, out]."""
+    n = x.shape[0]
+    if rows.least <= n <= rows.most:
+        return run(x)
+    if n > rows.most:
+        return torch.cat([in_range(run, part, rows) for part in x.split(rows.most)])
+    return run(F.pad(x, (0, 0, 0, rows.least - n)))[:n]
