@@ -143,6 +143,10 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
+AUTO_LENGTH = 16  # nodes that spec_length="auto" may score for a request
+FIXED_LENGTH = 5  # what it stands for where it cannot adapt
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpeculationParams:
     """How drafts are made and checked.
@@ -152,8 +156,9 @@ class SpeculationParams:
     """
 
     draft: str = "none"
-    spec_length: int = 5
-    """K: draft tokens proposed per step at most."""
+    spec_length: int | Literal["auto"] = "auto"
+    """K: draft tokens proposed per step at most. ``auto``: as many as pay, by measured costs and acceptance, for
+    verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens again."""
     verifier: VerifierName = "matching"
     draft_temperature: float | None = None
     """Sampling temperature of a draft model; None follows the request."""
@@ -161,8 +166,8 @@ class SpeculationParams:
     """Draw n-gram drafts from their counts (as q) instead of taking the most frequent continuation."""
 
     def __post_init__(self) -> None:
-        if not _is_int(self.spec_length) or self.spec_length < 1:
-            raise ConfigError(f"spec_length={self.spec_length!r} is not valid: use at least 1, or draft='none'")
+        if self.spec_length != "auto" and (not _is_int(self.spec_length) or self.spec_length < 1):
+            raise ConfigError(f"spec_length={self.spec_length!r} is not valid: use at least 1, auto, or draft='none'")
         if self.verifier not in VERIFIERS:
             raise ConfigError(f"verifier={self.verifier!r} is unknown: use one of {', '.join(VERIFIERS)}")
         if self.draft_temperature is not None and not (
@@ -198,7 +203,7 @@ class EngineConfig:
     draft_model: str | None = None
     use_speculative_decoding: bool | None = None
     """True insists on a draft source, False does without; None leaves it to ``draft`` and ``draft_model``."""
-    spec_length: int = SpeculationParams.spec_length
+    spec_length: int | Literal["auto"] = SpeculationParams.spec_length
     verifier: VerifierName = SpeculationParams.verifier
     draft_temperature: float | None = None
     dtype: DTypeName = ModelOptions.dtype

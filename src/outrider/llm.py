@@ -94,6 +94,8 @@ class LLM:
             cache=cache,
             max_batched_tokens=config.max_batched_tokens,
         )
+        if self.speculation.draft != "none" and self.speculation.spec_length == "auto":
+            self.engine.calibrate()
         self._ids = itertools.count()
         self._inboxes: dict[str, deque[StepOutput]] = {}
 

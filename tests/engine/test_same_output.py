@@ -66,7 +66,7 @@ def plain(kind: str, options: str) -> tuple[list[int], list[Any]]:
     return list(r.output), [o.logprobs for o in outputs]
 
 
-@pytest.mark.parametrize("spec_length", [1, 2, 5, 8])
+@pytest.mark.parametrize("spec_length", [1, 2, 5, 8, "auto"])
 @pytest.mark.parametrize("source", ["ngram", "lookup", "model"])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", tiny.DTYPES)

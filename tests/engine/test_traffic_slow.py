@@ -56,7 +56,11 @@ def test_64_requests_on_a_real_model_are_each_what_they_are_alone(options: dict[
         params = SamplingParams(**rng.choice(OPTIONS), max_tokens=rng.randint(8, 32), seed=rng.randrange(99))
         source = rng.choice(("none", "ngram", "lookup", "model"))
         asked.append(
-            (llm.tokenizer.encode(text), params, SpeculationParams(draft=source, spec_length=rng.randint(1, 8)))
+            (
+                llm.tokenizer.encode(text),
+                params,
+                SpeculationParams(draft=source, spec_length=rng.choice([1, 3, 8, "auto"])),
+            )
         )
     requests = [llm.requests(*one)[0] for one in asked]
     serve(llm, requests, rng)

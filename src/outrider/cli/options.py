@@ -22,7 +22,19 @@ _DRAFTS = "Draft source: none, ngram, lookup, or model (with --draft-model)."
 Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
 Draft = Annotated[str | None, typer.Option(help=_DRAFTS, show_default="none, or model with --draft-model")]
 DraftModel = Annotated[str | None, typer.Option(help="A smaller model of the same vocabulary, as draft.")]
-SpecLength = Annotated[int, typer.Option("--spec-length", "-k", help="Draft tokens per step at most (K).")]
+
+
+def _spec_length(value: str | int) -> int | str:
+    """``auto`` or a number; what else is wrong with it is for ``SpeculationParams`` to say."""
+    return int(value) if str(value).lstrip("-").isdigit() else str(value)
+
+
+SpecLength = Annotated[
+    Any,
+    typer.Option(
+        "--spec-length", "-k", metavar="K", parser=_spec_length, help="Draft tokens per step at most, or auto."
+    ),
+]
 Verifier = Annotated[str, typer.Option(help="matching (same tokens as without drafts) or rejection.")]
 DraftTemperature = Annotated[
     float | None, typer.Option(help="Sampling temperature of the draft model.", show_default="the request's")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -23,6 +23,7 @@ class Draft:
     parents: tuple[int, ...]  # parents[i] < i; -1 is a child of the last committed token
     q: Tensor | None = None  # float32 [n, vocab], log-weights of the row each token was drawn from; None: one-hot
     source: str = "none"  # which drafter proposed it, for statistics
+    scores: tuple[float, ...] | None = None  # the source's guess at each node's chance if its parent is right
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
@@ -32,14 +33,37 @@ class Draft:
                 raise ValueError(f"draft node {i} has parent {parent}; parents come before their children")
         if self.q is not None and self.q.shape[0] != len(self.tokens):
             raise ValueError(f"draft of {len(self.tokens)} tokens has {self.q.shape[0]} rows of q")
+        if self.scores is not None and len(self.scores) != len(self.tokens):
+            raise ValueError(f"draft of {len(self.tokens)} tokens has {len(self.scores)} scores")
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @classmethod
-    def chain(cls, tokens: Sequence[int], *, q: Tensor | None = None, source: str = "none") -> Draft:
+    def chain(
+        cls,
+        tokens: Sequence[int],
+        *,
+        q: Tensor | None = None,
+        source: str = "none",
+        scores: Sequence[float] | None = None,
+    ) -> Draft:
         """A draft without branches: each token is the child of the one before."""
-        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q, source)
+        parents = tuple(range(-1, len(tokens) - 1))
+        return cls(tuple(tokens), parents, q, source, None if scores is None else tuple(scores))
+
+    def only(self, nodes: Sequence[int]) -> Draft:
+        """The part of the tree made of ``nodes``, in ascending order, none of them without its parent."""
+        if len(nodes) == len(self):
+            return self
+        place = {node: i for i, node in enumerate(nodes)} | {-1: -1}
+        return replace(
+            self,
+            tokens=tuple(self.tokens[i] for i in nodes),
+            parents=tuple(place[self.parents[i]] for i in nodes),
+            q=None if self.q is None else self.q[list(nodes)],
+            scores=None if self.scores is None else tuple(self.scores[i] for i in nodes),
+        )
 
     @property
     def is_chain(self) -> bool:

@@ -104,6 +104,7 @@ class NgramDrafter:
         context = list(request.tokens[-(MAX_ORDER - 1) :])
         drafted: list[int] = []
         rows: list[Tensor] = []
+        scores: list[float] = []
         while len(drafted) < budget:
             followers = table.followers(context[-(MAX_ORDER - 1) :])
             if followers is None:
@@ -114,10 +115,11 @@ class NgramDrafter:
             else:
                 token = most_frequent(followers)
             drafted.append(token)
+            scores.append(followers[token] / sum(followers.values()))
             context.append(token)
         if not drafted:
             return EMPTY
-        return Draft.chain(drafted, q=torch.stack(rows) if sample else None, source="ngram")
+        return Draft.chain(drafted, q=torch.stack(rows) if sample else None, source="ngram", scores=scores)
 
     def _log_counts(self, followers: dict[int, int]) -> Tensor:
         """float32 [vocab]: log of each follower's count, -inf elsewhere."""

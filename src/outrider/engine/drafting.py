@@ -10,6 +10,7 @@ from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Drafter, Outcome
 from outrider.drafters.model import ModelDrafter
+from outrider.engine.controller import Controller
 from outrider.engine.request import Request
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,9 @@ class Drafting:
     reason is logged once a request and kept in its statistics.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int) -> None:
+    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int, controller: Controller) -> None:
         self._drafters = drafters
+        self._controller = controller
         self._vocab_size = vocab_size
 
     @property
@@ -38,8 +40,12 @@ class Drafting:
     def start(self, request: Request) -> None:
         self._guarded([request], lambda drafter: drafter.start(request))
 
-    def propose(self, requests: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
-        """A draft per request, empty where nothing may or can be drafted; each source is called once for all."""
+    def propose(self, requests: Sequence[Request], budgets: Sequence[int], pending: Sequence[int]) -> list[Draft]:
+        """A draft per request, empty where nothing may or can be drafted; each source is called once for all.
+
+        Those of adaptive requests are cut down to what is worth scoring.
+        """
+        budgets = self._controller.budgets(requests, budgets)
         drafts: dict[str, Draft] = {}
         asked: dict[str, list[tuple[Request, int]]] = {}
         for request, budget in zip(requests, budgets, strict=True):
@@ -51,9 +57,13 @@ class Drafting:
             spent = (time.perf_counter() - began) / len(wanting)
             for request, _ in wanting:
                 request.stats.draft_s += spent
-        return [drafts.get(request.id, EMPTY) for request in requests]
+                self._controller.drafted(request, drafts.get(request.id, EMPTY), spent)
+        proposed = [drafts.get(request.id, EMPTY) for request in requests]
+        return self._controller.select(requests, proposed, pending)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
+        """Tell the source and the controller what became of a draft."""
+        self._controller.observe(request, outcome.committed, len(outcome.verdict.path))
         self._guarded([request], lambda drafter: drafter.observe([outcome]))
 
     def switch_off(self, request: Request, error: Exception) -> None:
@@ -64,6 +74,7 @@ class Drafting:
 
     def finish(self, request: Request) -> None:
         """Release what the source holds for the request, also if it was switched off."""
+        self._controller.finish(request.id)
         drafter = self._drafters.get(request.speculation.draft)
         if drafter is not None:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -10,6 +11,8 @@ from outrider.cache.protocol import CacheSpec
 from outrider.core.distribution import TargetRows, check_token_ids
 from outrider.core.draft import Verdict
 from outrider.drafters.base import Drafter, Outcome
+from outrider.engine.controller import Controller
+from outrider.engine.cost import calibrate
 from outrider.engine.drafting import Drafting
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
@@ -40,7 +43,8 @@ class Engine:
         self.stats = EngineStats()
         self._model = model
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
-        self._drafting = Drafting(drafters, self.vocab_size)
+        self._controller = Controller(partial(calibrate, model))
+        self._drafting = Drafting(drafters, self.vocab_size, self._controller)
         self.memory = CacheMemory(self.cache, self._drafting)
         self._scheduler: Scheduler[Request] = Scheduler(
             self.memory, max_batch_size=cache.slots, max_batched_tokens=max_batched_tokens
@@ -79,6 +83,10 @@ class Engine:
                 f"use one of {', '.join(self._drafting.sources)}"
             )
 
+    def calibrate(self) -> None:
+        """Measure what runs cost now, rather than when the first adaptive request drafts."""
+        self._controller.calibrate()
+
     def abort(self, request_id: str) -> None:
         """Drop a request wherever it is and release what it holds; unknown ids are ignored."""
         request = self._scheduler.remove(request_id)
@@ -110,7 +118,8 @@ class Engine:
         """Every request's part, with its draft; sources see all their requests at once."""
         self.stats.drafting()
         requests = [piece.job for piece in slices]
-        drafts = self._drafting.propose(requests, [piece.drafts for piece in slices])
+        rows = [piece.tokens for piece in slices]
+        drafts = self._drafting.propose(requests, [piece.drafts for piece in slices], rows)
         self.stats.drafted()
         return [Work(piece.job, piece.tokens, draft) for piece, draft in zip(slices, drafts, strict=True)]
 
@@ -129,7 +138,9 @@ class Engine:
                 part, request.params, request.context, work.draft, stop_ids=self._eos, vocab_size=self.vocab_size
             )
             rows.append(p if work.decides else None)
-        self.stats.scored()
+        seconds = self.stats.scored()
+        if all(work.count == 1 for work in works):
+            self._controller.ran([work.request for work in works], [1 + len(work.draft) for work in works], seconds)
         return rows
 
     def _verify(self, works: Sequence[Work], rows: Sequence[TargetRows | None]) -> list[Verdict | None]:

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.config import EngineConfig
+from outrider.config import AUTO_LENGTH, EngineConfig
 from outrider.engine.drafting import Drafting
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
@@ -148,8 +148,9 @@ def plan_memory(target: Sized, draft: Sized | None, config: EngineConfig, availa
     c, max_seq_len = target.config, target.config.max_seq_len
     per_token, per_draft_token = row_bytes(target), 0 if draft is None else row_bytes(draft)
     rows = config.max_batched_tokens
+    longest = AUTO_LENGTH if config.spec_length == "auto" else config.spec_length
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * target.dtype.itemsize
-    activations += min(rows, config.max_batch_size * (1 + config.spec_length)) * c.vocab_size * 4  # logits
+    activations += min(rows, config.max_batch_size * (1 + longest)) * c.vocab_size * 4  # logits
     room = max(0, int(available * SHARE_FOR_CACHE) - activations)
     fitting = room // (per_token + per_draft_token)
     if config.kv_tokens is not None and config.kv_tokens > fitting:

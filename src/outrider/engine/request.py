@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from outrider.config import SamplingParams, SpeculationParams
+from outrider.config import AUTO_LENGTH, FIXED_LENGTH, SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, fresh_seed
@@ -96,7 +96,24 @@ class Request:
             return 0
         room = self.max_seq_len - len(self.tokens) - 1
         left = self.params.max_tokens - self.stats.completion_tokens - 1
-        return max(0, min(self.speculation.spec_length, room, left))
+        return max(0, min(self.longest_draft, room, left))
+
+    @property
+    def longest_draft(self) -> int:
+        """Nodes of a draft at most."""
+        length = self.speculation.spec_length
+        if length == "auto":
+            return AUTO_LENGTH if self.adaptive else FIXED_LENGTH
+        return length
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the engine chooses how much to draft: only where the output cannot depend on it."""
+        return self.speculation.spec_length == "auto" and self.verifier.coupled
+
+    @property
+    def draft_name(self) -> str:
+        return self.speculation.draft
 
     @property
     def wants_prompt_logprobs(self) -> bool:

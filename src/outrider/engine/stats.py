@@ -164,10 +164,13 @@ class EngineStats:
         self.draft_s += now - self._mark
         self._mark = now
 
-    def scored(self) -> None:
+    def scored(self) -> float:
+        """The target has run; the seconds it took."""
         now = time.perf_counter()
-        self.score_s += now - self._mark
+        spent = now - self._mark
+        self.score_s += spent
         self._mark = now
+        return spent
 
     def end(self, tokens: int) -> None:
         """A step ends, having emitted ``tokens``."""

@@ -1,0 +1,173 @@
+"""How much to draft: the most tokens per second, from measured costs and running acceptance (``spec_length="auto"``).
+
+Each step, for all requests together:
+
+1. before drafting, requests whose drafts have lost time lately rest, and try again after a while;
+2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay:
+
+       n = argmax (requests + Σ chances of the best n nodes) / T(requests + n)
+
+Both only choose which rows are scored. Under matching verification no output depends on that.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from outrider.core.draft import EMPTY, Draft
+from outrider.core.tree import depths
+from outrider.engine.acceptance import Acceptance
+from outrider.engine.cost import CostCurve
+from outrider.engine.request import Request
+
+logger = logging.getLogger(__name__)
+
+_WASTE = 0.01  # share of the time that drafting without success may take
+_LONGEST_REST = 64  # steps
+_MEMORY = 0.9  # weight of a request's past profits
+_OVERHEAD = 3e-4  # seconds of a step outside the target's run
+
+
+@dataclass
+class _State:
+    """What one request's drafts have won lately."""
+
+    profit: float = 0.0  # seconds a step, decaying average
+    rest: int = 0  # steps without drafts from here on
+    proposed: Draft = EMPTY
+    spent: float = 0.0  # seconds it took to propose
+    extra: float = 0.0  # seconds the scored nodes added to the run
+    token: float = 0.0  # seconds that a token costs without drafts
+
+
+class Controller:
+    """Decides for requests with ``spec_length="auto"``; others get what they ask for."""
+
+    def __init__(self, calibrate: Callable[[], CostCurve]) -> None:
+        """``calibrate`` is called when the first such request drafts, or before."""
+        self._measure = calibrate
+        self._curve: CostCurve | None = None
+        self._acceptance = Acceptance()
+        self._states: dict[str, _State] = {}
+        self._seconds_per_node: dict[str, float] = {}
+
+    def calibrate(self) -> None:
+        """Measure T(n), unless that has been done."""
+        if self._curve is None:
+            self._curve = self._measure()
+
+    def budgets(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
+        """Nodes to ask each request's source for; ``granted`` is what the scheduler has room for."""
+        return [
+            self._budget(request, room, len(requests)) if request.adaptive else room
+            for request, room in zip(requests, granted, strict=True)
+        ]
+
+    def select(self, requests: Sequence[Request], drafts: Sequence[Draft], pending: Sequence[int]) -> list[Draft]:
+        """The nodes worth scoring; ``pending`` rows come with each request in any case."""
+        chosen = list(drafts)
+        nodes: list[tuple[float, int, int]] = []  # chance, request, node
+        for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+            if request.adaptive and draft:
+                self._states[request.id].proposed = draft
+                chances = self._acceptance.chances(request.id, draft, depths(draft.parents))
+                nodes += [(-chance, i, node) for node, chance in enumerate(chances)]
+        if not nodes:
+            return chosen
+        nodes.sort()  # a parent's chance is no less than its child's, and its number is smaller
+        fixed = [n if r.adaptive else n + len(d) for r, d, n in zip(requests, drafts, pending, strict=True)]
+        count = self._worthwhile(requests, fixed, [-chance for chance, _, _ in nodes])
+        kept: dict[int, list[int]] = {}
+        for _, i, node in nodes[:count]:
+            kept.setdefault(i, []).append(node)
+        self._account(requests, fixed, kept)
+        for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
+            if request.adaptive and draft:
+                chosen[i] = draft.only(sorted(kept[i])) if i in kept else EMPTY
+        return chosen
+
+    def drafted(self, request: Request, draft: Draft, seconds: float) -> None:
+        """Learn what a proposal cost."""
+        if request.adaptive and request.id in self._states:
+            self._states[request.id].spent = seconds
+            old = self._seconds_per_node.get(request.draft_name)
+            new = seconds / max(len(draft), 1)
+            self._seconds_per_node[request.draft_name] = new if old is None else 0.9 * old + 0.1 * new
+
+    def ran(self, requests: Sequence[Request], rows: Sequence[int], seconds: float) -> None:
+        """Learn what a run cost in which every request was decoding."""
+        if self._curve is not None:
+            self._curve.observe(rows, [request.cached for request in requests], seconds)
+
+    def observe(self, request: Request, committed: Sequence[int], accepted: int) -> None:
+        """Learn what became of a proposal: which of its nodes were right, scored or not, and what that saved."""
+        state = self._states.get(request.id)
+        if state is None:
+            return
+        if state.proposed:
+            self._acceptance.observe(request.id, state.proposed, depths(state.proposed.parents), committed)
+        if state.spent or state.extra:
+            won = accepted * state.token - state.extra - state.spent
+            state.profit = _MEMORY * state.profit + (1 - _MEMORY) * won
+            if state.profit < 0 and state.token:
+                state.rest = min(_LONGEST_REST, math.ceil(state.spent / (_WASTE * state.token)) - 1)
+        state.proposed, state.spent, state.extra = EMPTY, 0.0, 0.0
+
+    def finish(self, request_id: str) -> None:
+        """Forget a request."""
+        self._states.pop(request_id, None)
+        self._acceptance.forget(request_id)
+
+    def _budget(self, request: Request, room: int, batch: int) -> int:
+        if room == 0:
+            return 0
+        self.calibrate()
+        state = self._states.setdefault(request.id, _State())
+        if state.rest > 0:
+            state.rest -= 1
+            return 0
+        assert self._curve is not None
+        per_node = self._seconds_per_node.get(request.draft_name, 0.0)
+        alone = self._curve.seconds([1] * batch, [request.cached] * batch) + _OVERHEAD
+        if per_node * room <= _WASTE * alone:
+            return room  # asking costs next to nothing: what to score is decided when the proposal is known
+        best, length, expected, chance = 1.0 / alone, 0, 1.0, 1.0
+        for n in range(1, room + 1):
+            chance *= self._acceptance.typical(request.draft_name, n - 1)
+            expected += chance
+            more = self._curve.seconds([1 + n] * batch, [request.cached] * batch) + _OVERHEAD + n * per_node
+            if expected / more > best:
+                best, length = expected / more, n
+        return length or min(2, room)  # it has rested: time to try again
+
+    def _worthwhile(self, requests: Sequence[Request], fixed: Sequence[int], chances: Sequence[float]) -> int:
+        """How many of the nodes, the best first, give the most tokens per second."""
+        assert self._curve is not None
+        contexts = [request.cached for request in requests]
+        expected, best, count = float(len(requests)), 0.0, 0
+        rows = list(fixed)
+        for n in range(len(chances) + 1):
+            if n > 0:
+                expected += chances[n - 1]
+                rows[n % len(rows)] += 1  # whose row it is matters little to the time
+            rate = expected / (self._curve.seconds(rows, contexts) + _OVERHEAD)
+            if rate > best:
+                best, count = rate, n
+        return count
+
+    def _account(self, requests: Sequence[Request], fixed: Sequence[int], kept: dict[int, list[int]]) -> None:
+        """Note what each request's scored nodes add to this run."""
+        assert self._curve is not None
+        contexts = [request.cached for request in requests]
+        plain = self._curve.seconds(fixed, contexts)
+        total = sum(len(nodes) for nodes in kept.values())
+        more = [n + len(kept.get(i, ())) for i, n in enumerate(fixed)]
+        extra = self._curve.seconds(more, contexts) - plain
+        for i, request in enumerate(requests):
+            state = self._states.get(request.id)
+            if state is not None and request.adaptive:
+                state.extra = extra * len(kept.get(i, ())) / total if total else 0.0
+                state.token = (plain + _OVERHEAD) / len(requests)

@@ -1,0 +1,143 @@
+"""How much is drafted: enough where it pays, nothing where it does not, and a new attempt after a while."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from outrider.config import SamplingParams
+from outrider.core.draft import EMPTY, Draft
+from outrider.engine.controller import Controller
+from outrider.engine.cost import ROWS, CostCurve
+from outrider.engine.request import Request
+from tests.rig import request
+
+FLAT = CostCurve([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing
+STEEP = CostCurve([0.010 * n for n in ROWS], [0.0] * len(ROWS))  # every row costs as much as a run
+REAL = CostCurve([0.0100, 0.0100, 0.0100, 0.0113, 0.0137, 0.0190], [1e-6] * len(ROWS))
+
+
+def asked(id: str = "r", draft: str = "source") -> Request:
+    return request([1, 2, 3], SamplingParams(max_tokens=100_000), id=id, draft=draft, spec_length="auto")
+
+
+def play(
+    controller: Controller,
+    r: Request,
+    chance: float,
+    *,
+    steps: int,
+    length: int = 8,
+    seconds: float = 1e-5,
+    scores: Sequence[float] | None = None,
+) -> list[int]:
+    """Steps in which each drafted token is right with a given chance; the number of nodes scored in each."""
+    rng = random.Random(0)
+    scored: list[int] = []
+    for _ in range(steps):
+        (budget,) = controller.budgets([r], [length])
+        draft = Draft.chain([7] * budget, source="source", scores=scores and scores[:budget]) if budget else EMPTY
+        if budget:
+            controller.drafted(r, draft, seconds)
+        (kept,) = controller.select([r], [draft], [1])
+        right = 0
+        while right < length and rng.random() < chance:
+            right += 1
+        accepted = min(right, len(kept))
+        controller.observe(r, [*[7] * accepted, 7 if right > accepted else 8], accepted)
+        scored.append(len(kept))
+    return scored
+
+
+def test_free_rows_are_all_used() -> None:
+    assert play(Controller(lambda: FLAT), asked(), 0.5, steps=20)[-1] == 8
+
+
+def test_rows_that_cost_a_run_are_not_used_unless_certain() -> None:
+    assert sum(play(Controller(lambda: STEEP), asked(), 0.5, steps=60)[20:]) == 0
+
+
+@pytest.mark.parametrize(("chance", "least", "most"), [(0.95, 6, 8), (0.6, 3, 8), (0.0, 0, 3.5)])
+def test_length_follows_acceptance(chance: float, least: int, most: float) -> None:
+    scored = play(Controller(lambda: REAL), asked(), chance, steps=200)[100:]
+    assert least <= sum(scored) / len(scored) <= most
+
+
+def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() -> None:
+    controller, r = Controller(lambda: REAL), asked()
+    play(controller, r, 0.0, steps=50, seconds=0.02)
+    drafted = play(controller, r, 0.0, steps=200, seconds=0.02)
+    assert 2 <= sum(n > 0 for n in drafted) <= 8
+    recovered = play(controller, r, 1.0, steps=400, seconds=0.002)
+    assert sum(n > 0 for n in recovered[-100:]) > 90
+
+
+def test_the_source_s_scores_tell_good_nodes_from_bad() -> None:
+    controller, r = Controller(lambda: REAL), asked()
+    draft = Draft((1, 2, 3, 4), (-1, -1, -1, 2), source="source", scores=(0.02, 0.9, 0.9, 0.9))
+    for _ in range(30):
+        controller.budgets([r], [8])
+        controller.drafted(r, draft, 1e-5)
+        (kept,) = controller.select([r], [draft], [1])
+        controller.observe(r, [3, 4, 9], len(kept) and 2)
+    assert {3, 4} <= set(kept.tokens)
+
+
+def test_one_request_in_trouble_does_not_stop_the_others() -> None:
+    controller = Controller(lambda: REAL)
+    good, bad = asked("good"), asked("bad")
+    draft = Draft.chain([7] * 6, source="source")
+    for _ in range(100):
+        controller.budgets([good, bad], [6, 6])
+        kept = controller.select([good, bad], [draft, draft], [1, 1])
+        controller.observe(good, [7] * (len(kept[0]) + 1), len(kept[0]))
+        controller.observe(bad, [8], 0)
+    assert len(kept[0]) == 6
+    assert len(kept[1]) < 3
+
+
+def test_a_batch_drafts_less_than_one_request_alone() -> None:
+    def nodes(batch: int) -> float:
+        controller = Controller(lambda: CostCurve([0.01 + 0.001 * n for n in ROWS], [0.0] * len(ROWS)))
+        requests = [asked(str(i)) for i in range(batch)]
+        draft = Draft.chain([7] * 8, source="source", scores=[0.6] * 8)
+        controller.budgets(requests, [8] * batch)
+        kept = controller.select(requests, [draft] * batch, [1] * batch)
+        return sum(map(len, kept)) / batch
+
+    assert nodes(1) > nodes(16)
+
+
+def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
+    def unused() -> CostCurve:
+        raise AssertionError("nothing to adapt")
+
+    controller = Controller(unused)
+    fixed = request([1, 2], id="f", draft="source", spec_length=3)
+    exact = request([1, 2], id="e", draft="source", verifier="rejection", spec_length="auto")
+    assert exact.longest_draft == 5
+    assert controller.budgets([fixed, exact], [3, 5]) == [3, 5]
+    draft = Draft.chain([1, 2, 3])
+    assert controller.select([fixed, exact], [draft, draft], [1, 1]) == [draft, draft]
+
+
+def test_the_curve_learns_from_runs() -> None:
+    curve = CostCurve([0.010] * len(ROWS), [0.0] * len(ROWS))
+    for _ in range(200):
+        curve.observe([8], [100], 0.015)
+        curve.observe([1], [100], 0.010)
+    assert curve.seconds([8], [100]) == pytest.approx(0.015, rel=0.1)
+    assert curve.seconds([1], [100]) == pytest.approx(0.010, rel=0.1)
+
+
+@pytest.mark.parametrize("make", [lambda: FLAT, lambda: STEEP, lambda: REAL])
+def test_finished_requests_leave_nothing_behind(make: Callable[[], CostCurve]) -> None:
+    controller = Controller(make)
+    for i in range(20):
+        r = asked(str(i))
+        play(controller, r, 0.5, steps=3)
+        controller.finish(r.id)
+    assert not controller._states
+    assert not controller._acceptance._records
