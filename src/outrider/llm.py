@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,7 +60,7 @@ class LLM:
 
         Args:
             model: a built-in name, a folder, a ``.gguf`` file or a hub id (see ``outrider models``).
-            progress: report downloads on the terminal.
+            progress: report downloads and the memory budget on the terminal.
             options: the fields of ``EngineConfig``, such as ``draft``, ``draft_model``, ``spec_length``, ``dtype``.
 
         Raises:
@@ -79,6 +80,8 @@ class LLM:
         self.model = load_model(folder, config.target_options())
         vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
         self.memory_plan = plan_memory(self.model, small, config, available_bytes(self.model.device))
+        if progress:
+            print(self.memory_plan.line(), file=sys.stderr)
         for line in self.memory_plan.lines():
             logger.info("memory: %s", line)
         cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)

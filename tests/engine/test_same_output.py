@@ -71,7 +71,7 @@ def plain(kind: str, options: str) -> tuple[list[int], list[Any]]:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", tiny.DTYPES)
 def test_tokens_and_logprobs_are_those_of_plain_decoding(
-    kind: str, options: str, source: str, spec_length: int
+    kind: str, options: str, source: str, spec_length: int | str
 ) -> None:
     r = ask(options, draft=source, spec_length=spec_length)
     outputs = run(engine(target(kind), draft=draft(), eos=[11]), r)["r"]
@@ -80,7 +80,7 @@ def test_tokens_and_logprobs_are_those_of_plain_decoding(
     assert [o.logprobs for o in outputs] == logprobs  # bit for bit
     assert all(o.logprobs and o.token_id in o.logprobs for o in outputs)
     assert r.stats.draft_error is None
-    if source == "model":
+    if source == "model" and spec_length != "auto":
         assert r.stats.num_accepted_draft_tokens > 0
 
 

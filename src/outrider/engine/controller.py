@@ -37,6 +37,7 @@ class _State:
 
     profit: float = 0.0  # seconds a step, decaying average
     rest: int = 0  # steps without drafts from here on
+    begun: bool = False
     proposed: Draft = EMPTY
     spent: float = 0.0  # seconds it took to propose
     extra: float = 0.0  # seconds the scored nodes added to the run
@@ -90,9 +91,13 @@ class Controller:
         return chosen
 
     def drafted(self, request: Request, draft: Draft, seconds: float) -> None:
-        """Learn what a proposal cost."""
-        if request.adaptive and request.id in self._states:
-            self._states[request.id].spent = seconds
+        """Learn what a proposal cost; not from a request's first, in which a draft model reads the prompt."""
+        state = self._states.get(request.id)
+        if request.adaptive and state is not None:
+            if not state.begun:
+                state.begun = True
+                return
+            state.spent = seconds
             old = self._seconds_per_node.get(request.draft_name)
             new = seconds / max(len(draft), 1)
             self._seconds_per_node[request.draft_name] = new if old is None else 0.9 * old + 0.1 * new

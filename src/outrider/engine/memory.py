@@ -98,6 +98,15 @@ class MemoryPlan:
             prefix_reuse=config.prefix_reuse,
         )
 
+    def line(self) -> str:
+        """The budget in one line, for the start of a command."""
+        weights = self.target_weights + self.draft_weights
+        pools = self.target_pool + self.draft_pool
+        return (
+            f"memory: {self.total / 1e6:,.0f} MB = weights {weights / 1e6:,.0f} + cache of {self.kv_tokens:,} tokens "
+            f"{pools / 1e6:,.0f} + activations {self.activations / 1e6:,.0f}"
+        )
+
     def lines(self) -> list[str]:
         """The budget for people."""
         parts = {
