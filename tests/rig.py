@@ -9,8 +9,13 @@ from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
 from outrider.drafters.base import Drafter, Outcome, RequestView
+from outrider.drafters.catch_up import DraftModel
+from outrider.drafters.hierarchical import HierarchicalDrafter
+from outrider.drafters.layer_skip import LayerSkipDrafter
+from outrider.drafters.lookahead import LookaheadDrafter
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
+from outrider.drafters.models import ModelsDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
@@ -59,14 +64,20 @@ def engine(
     max_batched_tokens: int = 512,
     **cache: Any,
 ) -> Engine:
-    """With every draft source, ``draft`` or the target itself as draft model, and ``more``; ``cache`` as CacheSpec."""
+    """With every draft source, ``draft`` or the target as draft model, and ``more``; ``cache`` as CacheSpec."""
     vocab = model.config.vocab_size if vocab_size is None else vocab_size
     small = draft or model
     spec = CacheSpec(slots=slots, **({"max_seq_len": model.config.max_seq_len} | cache))
+    first, second = (DraftModel(m, vocab_size=vocab, cache=spec) for m in (small, model))
+    kv_cache = model.new_cache(spec)
     drafters: dict[str, Drafter] = {
         "ngram": NgramDrafter(vocab),
         "lookup": LookupDrafter(),
-        "model": ModelDrafter(small, vocab_size=vocab, cache=spec),
+        "model": ModelDrafter(first),
+        "models": ModelsDrafter([ModelDrafter(first), ModelDrafter(second)]),
+        "hierarchical": HierarchicalDrafter(first, NgramDrafter(vocab)),
+        "layer_skip": LayerSkipDrafter(model, kv_cache, layers=1, vocab_size=vocab),
+        "lookahead": LookaheadDrafter(),
     }
     return Engine(
         model,
@@ -74,6 +85,7 @@ def engine(
         eos_token_ids=eos,
         vocab_size=vocab,
         cache=spec,
+        kv_cache=kv_cache,
         max_batched_tokens=max_batched_tokens,
     )
 

@@ -6,8 +6,10 @@ anything is loaded, allocated or queued.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,8 +21,20 @@ DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
 
 VERIFIERS: tuple[str, ...] = ("matching", "rejection")
 CACHES: tuple[str, ...] = ("contiguous", "paged")
-SOURCES: tuple[str, ...] = ("none", "ngram", "lookup", "model")
+SOURCES: tuple[str, ...] = (
+    "none", "ngram", "lookup", "model", "models", "layer_skip", "hierarchical", "lookahead",
+)  # fmt: skip
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
+
+CHAIN_VERIFIERS: tuple[str, ...] = ("rejection",)
+"""Verifiers whose drafts must not branch."""
+BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
+"""Sources that branch whether a tree is asked for or not."""
+UNSHAPED_SOURCES: tuple[str, ...] = ("lookup", "hierarchical", "lookahead")
+"""Sources whose drafts have no shape to choose: chains, or a tree of their own."""
+DRAFT_MODELS: Mapping[str, tuple[int, int]] = {"model": (1, 1), "models": (2, 8), "hierarchical": (1, 2)}
+"""How many draft models a source takes, from and to."""
+MAX_TREE_NODES = 1024
 
 
 def _require(ok: bool, param: str, value: object, remedy: str) -> None:
@@ -151,14 +165,27 @@ FIXED_LENGTH = 5  # what it stands for where it cannot adapt
 class SpeculationParams:
     """How drafts are made and checked.
 
-    Shared by the engine (its defaults) and a request (its own choice). ``draft`` names a draft source:
-    ``none``, ``ngram``, ``lookup`` or ``model``.
+    Shared by the engine (its defaults) and a request (its own choice). ``draft`` names a draft source, one of
+    ``SOURCES``.
     """
 
     draft: str = "none"
     spec_length: int | Literal["auto"] = "auto"
-    """K: draft tokens proposed per step at most. ``auto``: as many as pay, by measured costs and acceptance, for
-    verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens again."""
+    """K: draft tokens on the longest path proposed per step. ``auto``: as many as pay, by measured costs and
+    acceptance, for verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens
+    again."""
+    tree: str | Iterable[int] | None = None
+    """None: a chain. Widths by depth, as in ``(4, 2, 1)`` or ``"4,2,1"``: every node at a depth has so many children.
+    The parents of each node of any other shape, the first being -1 (``core.shapes.optimal`` finds good ones).
+    ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step."""
+    tree_nodes: int = 16
+    """Nodes of a draft whose size no shape gives: dynamic trees, and the merged chains of ``models``."""
+    lookahead_window: int = 5
+    """W: columns of guesses that ``lookahead`` improves in each run."""
+    lookahead_ngram: int = 3
+    """N: length of the n-grams ``lookahead`` collects; 2 with no guesses is Jacobi decoding."""
+    lookahead_guesses: int = 3
+    """G: collected n-grams that ``lookahead`` has verified per step at most."""
     verifier: VerifierName = "matching"
     draft_temperature: float | None = None
     """Sampling temperature of a draft model; None follows the request."""
@@ -174,6 +201,43 @@ class SpeculationParams:
             _is_finite(self.draft_temperature) and self.draft_temperature >= 0
         ):
             raise ConfigError(f"draft_temperature={self.draft_temperature!r} is not valid: use 0 or a positive number")
+        for name, least in (
+            ("tree_nodes", 1), ("lookahead_window", 1), ("lookahead_ngram", 2), ("lookahead_guesses", 0),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not _is_int(value) or value < least:
+                raise ConfigError(f"{name}={value!r} is not valid: use at least {least}")
+        object.__setattr__(self, "tree", _as_tree(self.tree))
+        self._check_branches()
+
+    def _check_branches(self) -> None:
+        if self.tree is not None and self.draft in UNSHAPED_SOURCES:
+            raise ConfigError(f"tree={self.tree!r} would not be used: draft={self.draft!r} has a shape of its own")
+        if self.verifier in CHAIN_VERIFIERS and (self.tree is not None or self.draft in BRANCHING_SOURCES):
+            cause = f"draft={self.draft!r}" if self.tree is None else f"tree={self.tree!r}"
+            raise ConfigError(f"{cause} branches, and verifier={self.verifier!r} takes chains: use verifier='matching'")
+
+
+def _as_tree(tree: str | Iterable[int] | None) -> str | tuple[int, ...] | None:
+    """``tree`` of ``SpeculationParams``, checked: None, ``"dynamic"``, widths, or parents that begin with -1."""
+    if tree is None or tree == "dynamic":
+        return tree
+    remedy = 'use "dynamic", widths such as "4,2,1", or parents such as "-1,-1,0"'
+    try:
+        numbers = tuple(int(part) for part in tree.split(",")) if isinstance(tree, str) else tuple(tree)
+    except (TypeError, ValueError):
+        raise ConfigError(f"tree={tree!r} is not valid: {remedy}") from None
+    if not numbers or not all(_is_int(i) for i in numbers):
+        raise ConfigError(f"tree={tree!r} is not valid: {remedy}")
+    if numbers[0] == -1:
+        size, valid = len(numbers), all(-1 <= parent < i for i, parent in enumerate(numbers))
+    else:
+        size, valid = sum(itertools.accumulate(numbers, operator.mul)), min(numbers) >= 1
+    if not valid:
+        raise ConfigError(f"tree={tree!r} is not valid: widths are at least 1; parents come before their children")
+    if size > MAX_TREE_NODES:
+        raise ConfigError(f"tree={tree!r} has {size} nodes: use at most {MAX_TREE_NODES}")
+    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +263,19 @@ class EngineConfig:
 
     model: str
     draft: str | None = None
-    """A draft source; None is ``model`` if a draft model is named, else ``none``."""
-    draft_model: str | None = None
+    """A draft source; None is ``model`` if a draft model is named, ``models`` if several are, else ``none``."""
+    draft_model: str | Sequence[str] | None = None
+    """A smaller model of the same vocabulary, or several."""
+    draft_layers: int | None = None
+    """``layer_skip``: how many of the target's first layers draft; None is a third."""
     use_speculative_decoding: bool | None = None
     """True insists on a draft source, False does without; None leaves it to ``draft`` and ``draft_model``."""
     spec_length: int | Literal["auto"] = SpeculationParams.spec_length
+    tree: str | Iterable[int] | None = SpeculationParams.tree
+    tree_nodes: int = SpeculationParams.tree_nodes
+    lookahead_window: int = SpeculationParams.lookahead_window
+    lookahead_ngram: int = SpeculationParams.lookahead_ngram
+    lookahead_guesses: int = SpeculationParams.lookahead_guesses
     verifier: VerifierName = SpeculationParams.verifier
     draft_temperature: float | None = None
     dtype: DTypeName = ModelOptions.dtype
@@ -231,7 +303,7 @@ class EngineConfig:
             value = getattr(self, name)
             if not _is_int(value) or value < 1:
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1")
-        for name in ("threads", "kv_tokens"):
+        for name in ("threads", "kv_tokens", "draft_layers"):
             value = getattr(self, name)
             if value is not None and (not _is_int(value) or value < 1):
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1, or leave it out")
@@ -251,22 +323,40 @@ class EngineConfig:
         draft = self.draft_source
         if draft not in SOURCES:
             raise ConfigError(f"draft={draft!r} is unknown: use one of {', '.join(SOURCES)}")
-        if draft == "model" and self.draft_model is None:
-            raise ConfigError("draft='model' needs a draft model: name one with draft_model (--draft-model)")
-        if self.draft_model is not None and draft != "model":
-            raise ConfigError(
-                f"draft_model={self.draft_model!r} would not be used with draft={draft!r}: use draft='model'"
-            )
+        self._check_draft_models(draft)
+        if self.draft_layers is not None and draft != "layer_skip":
+            raise ConfigError(f"draft_layers={self.draft_layers} is for draft='layer_skip', not draft={draft!r}")
         if self.use_speculative_decoding is True and draft == "none":
             raise ConfigError("use_speculative_decoding=True needs a source of drafts: name a draft or a draft_model")
         if self.use_speculative_decoding is False and draft != "none":
             raise ConfigError(f"use_speculative_decoding=False contradicts draft={draft!r}: leave one of them out")
 
+    def _check_draft_models(self, draft: str) -> None:
+        least, most = DRAFT_MODELS.get(draft, (0, 0))
+        count = len(self.draft_models)
+        if count and not most:
+            raise ConfigError(
+                f"draft_model={self.draft_model!r} would not be used with draft={draft!r}: use draft='model'"
+            )
+        if count < least:
+            wanted = "a draft model: name one" if least == 1 else f"{least} draft models: name them"
+            raise ConfigError(f"draft={draft!r} needs {wanted} with draft_model (--draft-model)")
+        if count > most:
+            remedy = "use draft='models'" if draft == "model" else f"name at most {most}"
+            raise ConfigError(f"draft={draft!r} does not take {count} draft models: {remedy}")
+
+    @property
+    def draft_models(self) -> tuple[str, ...]:
+        """The draft models named, in order."""
+        if self.draft_model is None:
+            return ()
+        return (self.draft_model,) if isinstance(self.draft_model, str) else tuple(self.draft_model)
+
     @property
     def draft_source(self) -> str:
         if self.draft is not None:
             return self.draft
-        return "none" if self.draft_model is None else "model"
+        return ("none", "model", "models")[min(len(self.draft_models), 2)]
 
     def target_options(self) -> ModelOptions:
         return ModelOptions(dtype=self.dtype, device=self.device, max_seq_len=self.max_seq_len)
@@ -279,6 +369,11 @@ class EngineConfig:
         return SpeculationParams(
             draft=self.draft_source,
             spec_length=self.spec_length,
+            tree=self.tree,
+            tree_nodes=self.tree_nodes,
+            lookahead_window=self.lookahead_window,
+            lookahead_ngram=self.lookahead_ngram,
+            lookahead_guesses=self.lookahead_guesses,
             verifier=self.verifier,
             draft_temperature=self.draft_temperature,
         )

@@ -72,11 +72,11 @@ class LLM:
         self.speculation = config.speculation()
         folder = resolve(model, progress=progress)
         self.tokenizer = Tokenizer.from_folder(folder)
-        small: LlamaModel | None = None
-        if config.draft_model is not None:
-            draft_folder = resolve(config.draft_model, progress=progress)
+        small: list[LlamaModel] = []
+        for name in config.draft_models:
+            draft_folder = resolve(name, progress=progress)
             check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(draft_folder))  # before weights are read
-            small = load_model(draft_folder, config.draft_options())
+            small.append(load_model(draft_folder, config.draft_options()))
         self.model = load_model(folder, config.target_options())
         vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
         self.memory_plan = plan_memory(self.model, small, config, available_bytes(self.model.device))
@@ -85,8 +85,16 @@ class LLM:
         for line in self.memory_plan.lines():
             logger.info("memory: %s", line)
         cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
+        kv_cache = self.model.new_cache(cache)
         self.drafters = Sources(
-            Surroundings(vocab_size=vocab_size, cache=cache, draft_models=() if small is None else (small,))
+            Surroundings(
+                vocab_size=vocab_size,
+                cache=cache,
+                draft_models=tuple(small),
+                target=self.model,
+                target_cache=kv_cache,
+                draft_layers=config.draft_layers,
+            )
         )
         self._eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
         self.engine = Engine(
@@ -95,6 +103,7 @@ class LLM:
             eos_token_ids=self._eos,
             vocab_size=vocab_size,
             cache=cache,
+            kv_cache=kv_cache,
             max_batched_tokens=config.max_batched_tokens,
         )
         if self.speculation.draft != "none" and self.speculation.spec_length == "auto":

@@ -12,7 +12,8 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Purpose
-from outrider.drafters.model import CATCH_UP_CHUNK, ModelDrafter
+from outrider.drafters.catch_up import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.models.base import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel
@@ -25,7 +26,7 @@ REJECTION = {"verifier": "rejection"}
 
 
 def drafter(model: TableModel = TABLE, slots: int = 2, max_seq_len: int = 64, vocab: int = VOCAB) -> ModelDrafter:
-    return ModelDrafter(model, vocab_size=vocab, cache=CacheSpec(slots=slots, max_seq_len=max_seq_len))
+    return ModelDrafter(DraftModel(model, vocab_size=vocab, cache=CacheSpec(slots=slots, max_seq_len=max_seq_len)))
 
 
 def row(tokens: Sequence[int]) -> Tensor:
@@ -41,13 +42,14 @@ def greedy(tokens: Sequence[int], n: int) -> tuple[int, ...]:
 
 def agrees(source: ModelDrafter, view: Request) -> None:
     """What the cache holds is what the drafter believes it holds."""
-    sequence = source._sequences[view.id]
-    assert source.cache.length(sequence.slot) == len(sequence.cached)
+    sequence = source._model.places[view.id]
+    cache = source._model.cache
+    assert cache.length(sequence.slot) == len(sequence.cached)
     if sequence.cached:
-        keys, positions = source.cache.read(0, sequence.slot, len(sequence.cached))
+        keys, positions = cache.read(0, sequence.slot, len(sequence.cached))
         assert keys.flatten().tolist() == sequence.cached
         assert positions.flatten().tolist() == list(range(len(sequence.cached)))
-    source.cache.check()
+    cache.check()
 
 
 def test_catches_up_after_anything() -> None:
@@ -123,7 +125,7 @@ def test_beyond_its_context_it_has_nothing_to_say() -> None:
     for _ in range(3):
         view.tokens += [1]
         assert propose(source, view, 9) is EMPTY
-    assert drafter(max_seq_len=999)._max_seq_len == 64
+    assert drafter(max_seq_len=999)._model.max_seq_len == 64
 
 
 def test_coupled_draws_use_the_noise_of_their_position() -> None:
@@ -201,11 +203,11 @@ def test_on_a_real_architecture() -> None:
     """Drafting again over rolled back rows gives what a fresh drafter gives."""
     model = tiny.llama(max_seq_len=64)
     view = request(tiny.ids(20), temperature=1.0, seed=2)
-    source = ModelDrafter(model, vocab_size=64, cache=CacheSpec(max_seq_len=64))
+    source = ModelDrafter(DraftModel(model, vocab_size=64, cache=CacheSpec(max_seq_len=64)))
     source.start(view)
     for step in range(4):
         draft = propose(source, view, 4)
-        fresh = ModelDrafter(model, vocab_size=64, cache=CacheSpec(max_seq_len=64))
+        fresh = ModelDrafter(DraftModel(model, vocab_size=64, cache=CacheSpec(max_seq_len=64)))
         fresh.start(view)
         again: Draft = propose(fresh, view, 4)
         assert draft.tokens == again.tokens

@@ -117,7 +117,8 @@ def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
     controller = Controller(unused)
     fixed = request([1, 2], id="f", draft="source", spec_length=3)
     exact = request([1, 2], id="e", draft="source", verifier="rejection", spec_length="auto")
-    assert exact.longest_draft == 5
+    exact.max_seq_len = 64
+    assert (exact.depth_limit, exact.draft_limit) == (5, 5)
     assert controller.budgets([fixed, exact], [3, 5]) == [3, 5]
     draft = Draft.chain([1, 2, 3])
     assert controller.select([fixed, exact], [draft, draft], [1, 1]) == [draft, draft]

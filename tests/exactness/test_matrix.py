@@ -13,18 +13,24 @@ from typing import Any
 import pytest
 import torch
 
-from outrider.cache import CacheSpec
+from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
 from outrider.core.verify import VERIFIERS
 from outrider.drafters.base import Drafter, RequestView
+from outrider.drafters.catch_up import DraftModel
+from outrider.drafters.hierarchical import HierarchicalDrafter
+from outrider.drafters.layer_skip import LayerSkipDrafter
+from outrider.drafters.lookahead import LookaheadDrafter
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
+from outrider.drafters.models import ModelsDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
+from outrider.models.base import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
 from tests.rig import Scripted, run
 
@@ -32,8 +38,8 @@ from .toy import p_value
 
 VOCAB, SLOTS = 4, 50
 CACHE = CacheSpec(slots=SLOTS, max_seq_len=64)
-TARGET = TableModel.random(VOCAB, order=2, seed=1)
 DRAFT = TableModel.random(VOCAB, order=2, seed=4)  # far enough from the target for mistakes to show
+OTHER = TableModel.random(VOCAB, order=2, seed=5)
 PROMPT = (0, 1, 2, 0, 1, 3, 0, 1)  # repeats, so that every source has something to say
 
 
@@ -44,26 +50,81 @@ def random_tree(view: RequestView, budget: int) -> Draft:
     return Draft(tuple(rng.randrange(VOCAB) for _ in range(n)), tuple(rng.randint(-1, i - 1) for i in range(n)))
 
 
-def model() -> Drafter:
-    return ModelDrafter(DRAFT, vocab_size=VOCAB, cache=CACHE)
+class Target(TableModel):
+    """Its first layers say what the draft model says; cache rows are as in any run."""
+
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        return super().forward(batch, cache) if batch.layers is None else DRAFT.forward(batch, cache)
+
+
+TARGET = Target.random(VOCAB, order=2, seed=1)
+
+
+def draft_model(model: TableModel = DRAFT) -> DraftModel:
+    return DraftModel(model, vocab_size=VOCAB, cache=CACHE)
+
+
+def model(cache: KVCache) -> Drafter:
+    return ModelDrafter(draft_model())
+
+
+def models(cache: KVCache) -> Drafter:
+    return ModelsDrafter([ModelDrafter(draft_model()), ModelDrafter(draft_model(OTHER))])
+
+
+def hierarchical(cache: KVCache) -> Drafter:
+    return HierarchicalDrafter(draft_model(), NgramDrafter(VOCAB))
+
+
+def hierarchical_models(cache: KVCache) -> Drafter:
+    return HierarchicalDrafter(draft_model(), ModelDrafter(draft_model(OTHER)))
+
+
+def layer_skip(cache: KVCache) -> Drafter:
+    return LayerSkipDrafter(TARGET, cache, layers=1, vocab_size=VOCAB)
+
+
+def ngram(cache: KVCache) -> Drafter:
+    return NgramDrafter(VOCAB)
 
 
 @dataclass(frozen=True)
 class Source:
-    make: Callable[[], Drafter]
+    make: Callable[[KVCache], Drafter]  # given the target's cache
     options: dict[str, Any] = field(default_factory=dict)
     branches: bool = False  # proposes trees, which only some verifiers take
 
 
 SOURCES: dict[str, Source] = {
-    "none": Source(lambda: Scripted(lambda view, budget: EMPTY)),
-    "ngram": Source(lambda: NgramDrafter(VOCAB)),
-    "ngram, counts as q": Source(lambda: NgramDrafter(VOCAB), {"ngram_counts_as_q": True}),
-    "lookup": Source(LookupDrafter),
+    "none": Source(lambda cache: Scripted(lambda view, budget: EMPTY)),
+    "ngram": Source(ngram),
+    "ngram, counts as q": Source(ngram, {"ngram_counts_as_q": True}),
+    "lookup": Source(lambda cache: LookupDrafter()),
     "model": Source(model),
     "model, cold": Source(model, {"draft_temperature": 0.4}),
     "model, greedy": Source(model, {"draft_temperature": 0.0}),
-    "random tree": Source(lambda: Scripted(random_tree), branches=True),
+    "layer skip": Source(layer_skip),
+    "hierarchical": Source(hierarchical),
+    "hierarchical, two models": Source(hierarchical_models),
+    "random tree": Source(lambda cache: Scripted(random_tree), branches=True),
+    "models": Source(models, {"draft": "models", "tree_nodes": 7}, branches=True),
+    "lookahead": Source(lambda cache: LookaheadDrafter(), {"draft": "lookahead", "lookahead_window": 3}, branches=True),
+    "jacobi": Source(
+        lambda cache: LookaheadDrafter(),
+        {"draft": "lookahead", "lookahead_ngram": 2, "lookahead_guesses": 0},
+        branches=True,
+    ),
+} | {
+    f"{name}, {shape} tree": Source(make, {"tree": tree, "tree_nodes": 6} | options, branches=True)
+    for name, make, options in (
+        ("model", model, {}),
+        ("cold model", model, {"draft_temperature": 0.4}),
+        ("models", models, {}),
+        ("layer skip", layer_skip, {}),
+        ("ngram", ngram, {}),
+        ("ngram counts", ngram, {"ngram_counts_as_q": True}),
+    )
+    for shape, tree in (("static", (3, 2, 1)), ("odd", (-1, 0, -1, 1, 1, 2)), ("dynamic", "dynamic"))
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "bare": {},
@@ -79,27 +140,28 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "min tokens": {"min_tokens": 2, "stop_token_ids": [1], "ignore_eos": True},
     "all": {"temperature": 1.4, "top_k": 3, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 2},
 }
-TAKES_TREES = {"matching"}
-CELLS = [(v, s) for v in VERIFIERS for s in SOURCES if v in TAKES_TREES or not SOURCES[s].branches]
+CELLS = [(v, s) for v in VERIFIERS for s in SOURCES if VERIFIERS[v].takes_trees or not SOURCES[s].branches]
 
 
 def requests(
     verifier: str, source: str, params: SamplingParams, seeds: range, spec_length: int = 3, stop: bool = True
 ) -> list[Request]:
-    options: dict[str, Any] = {"draft": "source", "verifier": verifier, "spec_length": spec_length} | SOURCES[
-        source
-    ].options
+    options: dict[str, Any] = {"draft": "source", "verifier": verifier, "spec_length": spec_length}
+    options |= SOURCES[source].options
     stop_ids = frozenset(params.stop_token_ids) if stop else frozenset()
     return [
         Request(str(seed), PROMPT, replace(params, seed=seed), SpeculationParams(**options), stop_ids) for seed in seeds
     ]
 
 
+def engine_with(source: str) -> Engine:
+    cache = TARGET.new_cache(CACHE)
+    drafters = {SOURCES[source].options.get("draft", "source"): SOURCES[source].make(cache)}
+    return Engine(TARGET, drafters=drafters, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE, kv_cache=cache)
+
+
 def serve(source: str, asked: list[Request]) -> list[tuple[int, ...]]:
-    engine = Engine(
-        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE
-    )
-    run(engine, *asked)
+    run(engine_with(source), *asked)
     assert {r.stats.draft_error for r in asked} == {None}
     assert all(r.error is None for r in asked)
     if source != "none":
@@ -123,10 +185,8 @@ def plain(params: SamplingParams, seed: int) -> tuple[int, ...]:
 def test_greedy_output_is_the_target_s(verifier: str, source: str, options: str) -> None:
     params = SamplingParams(**OPTIONS[options] | {"temperature": 0.0, "max_tokens": 14})
     asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(k, k + 1), k)]
-    engine = Engine(
-        TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE
-    )
-    run(engine, *asked)
+    run(engine_with(source), *asked)
+    assert {r.stats.draft_error for r in asked} == {None}
     assert {tuple(r.output) for r in asked} == {plain(params, 0)}
 
 

@@ -26,7 +26,7 @@ def doctor(
     """
     facts = examine(device, threads)
     if model is not None:
-        plan = o.load(model, draft_model=draft_model, device=device, threads=threads).memory_plan
+        plan = o.load(model, draft_model=draft_model or None, device=device, threads=threads).memory_plan
         facts["memory_plan"] = asdict(plan)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

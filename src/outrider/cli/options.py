@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.config import EngineConfig, SamplingParams
+from outrider.config import SOURCES, EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -17,11 +17,10 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
-_DRAFTS = "Draft source: none, ngram, lookup, or model (with --draft-model)."
+_DRAFTS = f"Draft source: {', '.join(SOURCES)}."
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
 Draft = Annotated[str | None, typer.Option(help=_DRAFTS, show_default="none, or model with --draft-model")]
-DraftModel = Annotated[str | None, typer.Option(help="A smaller model of the same vocabulary, as draft.")]
 
 
 def _spec_length(value: str | int) -> int | str:
@@ -32,9 +31,18 @@ def _spec_length(value: str | int) -> int | str:
 SpecLength = Annotated[
     Any,
     typer.Option(
-        "--spec-length", "-k", metavar="K", parser=_spec_length, help="Draft tokens per step at most, or auto."
+        "--spec-length", "-k", metavar="K", parser=_spec_length, help="Draft tokens on a path at most, or auto."
     ),
 ]
+DraftModel = Annotated[
+    list[str] | None, typer.Option(help="A smaller model of the same vocabulary, as draft; may be repeated.")
+]
+DraftLayers = Annotated[int | None, typer.Option(help="First layers that draft (layer_skip).", show_default="a third")]
+Tree = Annotated[str | None, typer.Option(help="Draft trees: widths by depth (4,2,1), parents (-1,-1,0) or dynamic.")]
+TreeNodes = Annotated[int, typer.Option(help="Nodes of a dynamic tree, or of the drafts of several models.")]
+LookaheadWindow = Annotated[int, typer.Option(help="Columns improved in each run (lookahead).")]
+LookaheadNgram = Annotated[int, typer.Option(help="Length of collected n-grams (lookahead).")]
+LookaheadGuesses = Annotated[int, typer.Option(help="Collected n-grams verified per step (lookahead).")]
 Verifier = Annotated[str, typer.Option(help="matching (same tokens as without drafts) or rejection.")]
 DraftTemperature = Annotated[
     float | None, typer.Option(help="Sampling temperature of the draft model.", show_default="the request's")

@@ -130,6 +130,10 @@ class TargetRows:
         _check_best(best, self._params)
         return token
 
+    def most_likely(self, row: int) -> int:
+        """The first largest logit, before any sampling option."""
+        return self._greedy[row][0]
+
     def logprobs(self, row: int) -> Tensor:
         """Log-probabilities before any sampling option, for reporting: float32 [vocab without padding]."""
         return torch.log_softmax(self._logits[row, : self._vocab_size].float(), dim=-1)

@@ -47,6 +47,11 @@ class RequestView(Protocol):
     @property
     def speculation(self) -> SpeculationParams: ...
 
+    @property
+    def depth_limit(self) -> int:
+        """Levels of a draft worth proposing: more would exceed ``spec_length``, the context or ``max_tokens``."""
+        ...
+
     def draws(self) -> Draws:
         """How to draw this step's draft tokens so that they couple with the target's draws, if they may."""
         ...
@@ -69,7 +74,11 @@ class Drafter(Protocol):
     def start(self, request: RequestView) -> None: ...
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """One draft per request, of at most ``budgets[i]`` tokens; ``EMPTY`` where there is nothing to say."""
+        """One draft per request, of at most ``budgets[i]`` nodes; ``EMPTY`` where there is nothing to say.
+
+        A budget is the number of levels for a chain, and that of nodes where the request asks for a tree, of which
+        none should be deeper than its ``depth_limit``.
+        """
         ...
 
     def observe(self, outcomes: Sequence[Outcome]) -> None: ...

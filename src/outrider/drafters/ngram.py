@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Outcome, RequestView
+from outrider.drafters.growth import Choices, new_tree, tokens_to
 
 MAX_ORDER = 4  # 4-grams: a context of three tokens and the token after it
 MIN_ORDER = 2
@@ -71,6 +73,14 @@ def most_frequent(followers: dict[int, int]) -> int:
     return max(reversed(followers), key=followers.__getitem__)
 
 
+def ranked(followers: dict[int, int], count: int) -> Choices:
+    """The tokens with the highest counts, ``most_frequent`` first, with their shares as probabilities."""
+    tokens = list(reversed(followers))  # the most recent first, of equals too
+    tokens.sort(key=followers.__getitem__, reverse=True)
+    total = math.log(sum(followers.values()))
+    return Choices(tokens[:count], [math.log(followers[token]) - total for token in tokens[:count]])
+
+
 class NgramDrafter:
     """Drafts the continuation its tables know, chaining its own predictions.
 
@@ -88,7 +98,10 @@ class NgramDrafter:
         self._tables[request.id] = table
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
+        return [
+            self._chain(r, budget) if r.speculation.tree is None else self._tree(r, budget)
+            for r, budget in zip(requests, budgets, strict=True)
+        ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -97,7 +110,27 @@ class NgramDrafter:
     def finish(self, request_id: str) -> None:
         self._tables.pop(request_id, None)
 
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def _tree(self, request: RequestView, budget: int) -> Draft:
+        table, draws = self._tables[request.id], request.draws()
+        tree = new_tree(request.speculation, budget, request.depth_limit)
+        recent = request.tokens[-(MAX_ORDER - 1) :]
+        while tree.wanted:
+            found: list[Choices] = []
+            for node in tree.wanted:
+                path = tokens_to(tree, node)
+                followers = table.followers([*recent, *path][-(MAX_ORDER - 1) :])
+                if followers is None:
+                    found.append(Choices(()))
+                elif request.speculation.ngram_counts_as_q and not tree.ranks:
+                    row = self._log_counts(followers)
+                    drawn = draws.siblings(row, tree.width(node), depth=len(path), node=tree.key(node))
+                    found.append(Choices(drawn, q=row))
+                else:
+                    found.append(ranked(followers, tree.width(node)))
+            tree.extend(found)
+        return tree.draft("ngram")
+
+    def _chain(self, request: RequestView, budget: int) -> Draft:
         table = self._tables[request.id]
         sample = request.speculation.ngram_counts_as_q
         draws = request.draws()

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from outrider.cache import CacheSpec
-from outrider.config import SOURCES
+from outrider.cache import CacheSpec, KVCache
+from outrider.config import DRAFT_MODELS, SOURCES
 from outrider.drafters.base import Drafter
+from outrider.drafters.catch_up import DraftModel
+from outrider.drafters.hierarchical import HierarchicalDrafter
+from outrider.drafters.layer_skip import LayerSkipDrafter
+from outrider.drafters.lookahead import LookaheadDrafter
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
+from outrider.drafters.models import ModelsDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.errors import ConfigError
 from outrider.models.base import Model
@@ -22,18 +28,54 @@ class Surroundings:
     vocab_size: int  # ids with a meaning, shared by target and draft models
     cache: CacheSpec  # the target's
     draft_models: tuple[Model, ...] = ()
+    target: Model | None = None  # for ``layer_skip``, with its cache
+    target_cache: KVCache | None = None
+    draft_layers: int | None = None  # of the target; None: a third
+
+    @cached_property
+    def drafting(self) -> tuple[DraftModel, ...]:
+        """The draft models with their caches, which all sources share."""
+        return tuple(DraftModel(m, vocab_size=self.vocab_size, cache=self.cache) for m in self.draft_models)
 
 
 def _model(around: Surroundings) -> Drafter:
-    if not around.draft_models:
-        raise ConfigError("draft='model' needs a draft model: name one with draft_model (--draft-model)")
-    return ModelDrafter(around.draft_models[0], vocab_size=around.vocab_size, cache=around.cache)
+    return ModelDrafter(_draft_models(around, "model")[0])
+
+
+def _models(around: Surroundings) -> Drafter:
+    return ModelsDrafter([ModelDrafter(model) for model in _draft_models(around, "models")])
+
+
+def _hierarchical(around: Surroundings) -> Drafter:
+    """The first draft model, drafted for by the second, or by n-gram tables if there is but one."""
+    model, *others = _draft_models(around, "hierarchical")
+    return HierarchicalDrafter(model, ModelDrafter(others[0]) if others else NgramDrafter(around.vocab_size))
+
+
+def _layer_skip(around: Surroundings) -> Drafter:
+    if around.target is None or around.target_cache is None:
+        raise ConfigError("draft='layer_skip' needs the target's layers: none are at hand")
+    count = around.target.config.num_layers
+    layers = max(1, count // 3) if around.draft_layers is None else around.draft_layers
+    if layers > count:
+        raise ConfigError(f"draft_layers={layers} is more than the target's {count} layers: use fewer")
+    return LayerSkipDrafter(around.target, around.target_cache, layers=layers, vocab_size=around.vocab_size)
+
+
+def _draft_models(around: Surroundings, source: str) -> tuple[DraftModel, ...]:
+    if len(around.draft_models) < DRAFT_MODELS[source][0]:
+        raise ConfigError(f"draft={source!r} needs draft models: name them with draft_model (--draft-model)")
+    return around.drafting
 
 
 BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
     "ngram": lambda around: NgramDrafter(around.vocab_size),
     "lookup": lambda around: LookupDrafter(),
     "model": _model,
+    "models": _models,
+    "layer_skip": _layer_skip,
+    "hierarchical": _hierarchical,
+    "lookahead": lambda around: LookaheadDrafter(),
 }
 """One line a source."""
 
@@ -53,7 +95,12 @@ class Sources(Mapping[str, Drafter]):
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in SOURCES if name in BUILDERS and (name != "model" or self._around.draft_models))
+        return (name for name in SOURCES if name in BUILDERS and self._can_build(name))
+
+    def _can_build(self, name: str) -> bool:
+        if name == "layer_skip":
+            return self._around.target is not None and self._around.target_cache is not None
+        return len(self._around.draft_models) >= DRAFT_MODELS.get(name, (0, 0))[0]
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

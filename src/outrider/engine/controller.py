@@ -137,8 +137,8 @@ class Controller:
         assert self._curve is not None
         per_node = self._seconds_per_node.get(request.draft_name, 0.0)
         alone = self._curve.seconds([1] * batch, [request.cached] * batch) + _OVERHEAD
-        if per_node * room <= _WASTE * alone:
-            return room  # asking costs next to nothing: what to score is decided when the proposal is known
+        if per_node * room <= _WASTE * alone or request.speculation.tree is not None:
+            return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
         best, length, expected, chance = 1.0 / alone, 0, 1.0, 1.0
         for n in range(1, room + 1):
             chance *= self._acceptance.typical(request.draft_name, n - 1)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Drafter, Outcome
-from outrider.drafters.model import ModelDrafter
 from outrider.engine.controller import Controller
 from outrider.engine.request import Request
 
@@ -35,7 +34,7 @@ class Drafting:
     @property
     def caches(self) -> list[KVCache]:
         """The caches that draft models keep."""
-        return [drafter.cache for drafter in self._drafters.values() if isinstance(drafter, ModelDrafter)]
+        return [cache for drafter in self._drafters.values() for cache in getattr(drafter, "caches", ())]
 
     def start(self, request: Request) -> None:
         self._guarded([request], lambda drafter: drafter.start(request))

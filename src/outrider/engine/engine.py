@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from outrider.cache.protocol import CacheSpec
+from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.core.distribution import TargetRows, check_token_ids
 from outrider.core.draft import Verdict
 from outrider.drafters.base import Drafter, Outcome
@@ -34,12 +34,16 @@ class Engine:
         eos_token_ids: Sequence[int],
         vocab_size: int,
         cache: CacheSpec,
+        kv_cache: KVCache | None = None,
         max_batched_tokens: int = 512,
     ) -> None:
-        """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding."""
+        """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
+
+        ``kv_cache`` is made as ``cache`` says, unless it is given because a draft source works in it too.
+        """
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.vocab_size = min(vocab_size, model.config.vocab_size)
-        self.cache = model.new_cache(cache)
+        self.cache = model.new_cache(cache) if kv_cache is None else kv_cache
         self.stats = EngineStats()
         self._model = model
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)

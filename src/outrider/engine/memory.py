@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +11,8 @@ from typing import Protocol
 import torch
 
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.config import AUTO_LENGTH, EngineConfig
+from outrider.config import EngineConfig
+from outrider.core.shapes import levels_wanted, nodes_wanted
 from outrider.engine.drafting import Drafting
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
@@ -145,7 +147,7 @@ def row_bytes(model: Sized) -> int:
     return 2 * c.num_layers * c.num_kv_heads * c.head_dim * model.dtype.itemsize
 
 
-def plan_memory(target: Sized, draft: Sized | None, config: EngineConfig, available: int) -> MemoryPlan:
+def plan_memory(target: Sized, drafts: Sequence[Sized], config: EngineConfig, available: int) -> MemoryPlan:
     """Divide ``available`` bytes between the caches; weights are in memory already.
 
     The contiguous cache has a place of full length for each of ``max_batch_size`` requests, or as many as fit; the
@@ -155,11 +157,12 @@ def plan_memory(target: Sized, draft: Sized | None, config: EngineConfig, availa
         CapacityError: not even one sequence of full length fits, or the pool asked for does not.
     """
     c, max_seq_len = target.config, target.config.max_seq_len
-    per_token, per_draft_token = row_bytes(target), 0 if draft is None else row_bytes(draft)
+    per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts)
     rows = config.max_batched_tokens
-    longest = AUTO_LENGTH if config.spec_length == "auto" else config.spec_length
+    speculation = config.speculation()
+    scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * target.dtype.itemsize
-    activations += min(rows, config.max_batch_size * (1 + longest)) * c.vocab_size * 4  # logits
+    activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
     room = max(0, int(available * SHARE_FOR_CACHE) - activations)
     fitting = room // (per_token + per_draft_token)
     if config.kv_tokens is not None and config.kv_tokens > fitting:
@@ -175,7 +178,7 @@ def plan_memory(target: Sized, draft: Sized | None, config: EngineConfig, availa
         )
     return MemoryPlan(
         target_weights=weight_bytes(target),
-        draft_weights=0 if draft is None else weight_bytes(draft),
+        draft_weights=sum(weight_bytes(draft) for draft in drafts),
         target_pool=tokens * per_token,
         draft_pool=tokens * per_draft_token,
         activations=activations,

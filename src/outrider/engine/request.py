@@ -10,10 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from outrider.config import AUTO_LENGTH, FIXED_LENGTH, SamplingParams, SpeculationParams
+from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, fresh_seed
+from outrider.core.shapes import levels_wanted, nodes_wanted
 from outrider.core.verify import VERIFIERS, Draws, Verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
@@ -90,21 +91,11 @@ class Request:
         return len(self.tokens) - self.cached
 
     @property
-    def draft_limit(self) -> int:
-        """Draft tokens worth proposing: each must leave room for the token that follows the accepted path."""
-        if self.speculation.draft == "none" or self.stats.draft_error is not None:
-            return 0
+    def depth_limit(self) -> int:
+        """Levels of a draft worth proposing: each must leave room for the token that follows the accepted path."""
         room = self.max_seq_len - len(self.tokens) - 1
         left = self.params.max_tokens - self.stats.completion_tokens - 1
-        return max(0, min(self.longest_draft, room, left))
-
-    @property
-    def longest_draft(self) -> int:
-        """Nodes of a draft at most."""
-        length = self.speculation.spec_length
-        if length == "auto":
-            return AUTO_LENGTH if self.adaptive else FIXED_LENGTH
-        return length
+        return max(0, min(levels_wanted(self.speculation, adaptive=self.adaptive), room, left))
 
     @property
     def adaptive(self) -> bool:
@@ -114,6 +105,14 @@ class Request:
     @property
     def draft_name(self) -> str:
         return self.speculation.draft
+
+    @property
+    def draft_limit(self) -> int:
+        """Draft nodes worth proposing; a node that does not lead to a longer path still takes a row of the cache."""
+        if self.speculation.draft == "none" or self.stats.draft_error is not None:
+            return 0
+        room = max(0, self.max_seq_len - len(self.tokens) - 1)
+        return min(nodes_wanted(self.speculation, self.depth_limit), room)
 
     @property
     def wants_prompt_logprobs(self) -> bool:

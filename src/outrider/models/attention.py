@@ -79,7 +79,7 @@ def plan(
     for span in spans:
         placed.append((span, row))
         for fresh, path in _chains(span):
-            first = span.start + len(path) - len(fresh)  # position of the chain's first new row
+            first = _base(span) + len(path) - len(fresh)  # position of the chain's first new row
             done = 0
             while done < len(fresh):
                 keys = padded(first + done + 1, short)  # a row needs no more keys than its own position
@@ -105,8 +105,13 @@ def plan(
     return Plan(tuple(placed), tuple(pieces), inverse)
 
 
+def _base(span: Span) -> int:
+    """The cache row where the span's tree begins, which may be before its first new row."""
+    return span.start if span.mask is None else span.start + span.count - span.mask.shape[1]
+
+
 def _chains(span: Span) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """The span's rows as chains: the rows each is answerable for, and its whole path from the span's first row.
+    """The span's rows as chains: the new rows each is answerable for, and its whole path, in rows of the tree.
 
     ::
 
@@ -116,19 +121,20 @@ def _chains(span: Span) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
     if span.mask is None:
         yield range(span.count), range(span.count)
         return
-    leaves = span.mask.sum(dim=0) == 1  # seen by no row but itself
+    before = span.mask.shape[1] - span.count
+    leaves = span.mask[:, before:].sum(dim=0) == 1  # seen by no new row but itself
     seen: set[int] = set()
     for leaf in leaves.nonzero().flatten().tolist():
         path: list[int] = span.mask[leaf].nonzero().flatten().tolist()
-        yield [row for row in path if row not in seen], path
+        yield [row - before for row in path if row >= before and row not in seen], path
         seen.update(path)
 
 
 def _order(span: Span, path: Sequence[int], keys: int, device: torch.device) -> Tensor:
     """int64 [keys]: the cache row that holds each position of a chain; any row where there is none."""
-    order = torch.arange(keys, device=device)
-    held = min(len(path), keys - span.start)
-    order[span.start : span.start + held] = span.start + torch.tensor(path[:held], device=device)
+    order, base = torch.arange(keys, device=device), _base(span)
+    held = min(len(path), keys - base)
+    order[base : base + held] = base + torch.tensor(path[:held], device=device)
     return order
 
 

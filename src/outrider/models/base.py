@@ -47,7 +47,9 @@ class Span:
     slot: int
     start: int  # cache rows kept before this run
     count: int  # new rows, packed next to each other in the batch
-    mask: Tensor | None = None  # bool [count, count], who sees whom among the new rows; None: causal
+    mask: Tensor | None = None
+    """bool [count, t + count]: which of the last t kept rows, and of the new rows, each new row sees. All see the rows
+    before these. None: causal."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class ForwardBatch:
     positions: Tensor  # int64 [T]
     spans: tuple[Span, ...]  # in packing order; their counts sum to T
     logit_rows: Tensor | None  # int64 [R], rows that need the LM head; None: all
+    layers: int | None = None  # run only so many of the first layers, then final norm and LM head; None: all
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class LlamaModel:
         )
         rotation = self._rotations[positions]
         x = F.embedding(tokens, self._embedding)  # [T, d]
-        for i, layer in enumerate(self._layers):
+        for i, layer in enumerate(self._layers[: batch.layers]):
             x = x + self._attention(layer, i, self._normed(x, layer.attention_norm), rotation, cache, who)
             gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = x + layer.down(_silu(gate) * up)

@@ -81,3 +81,11 @@ class Draws:
         if self.coupled:
             return self.noise.draw_distinct(log_weights, count, self.base + depth)
         return self.noise.draw_distinct(log_weights, count, self.base, Purpose.DRAFT, node)
+
+    def perturbed(self, log_weights: Tensor, *, depth: int) -> Tensor:
+        """What the target's draw at this depth is the argmax of, should it agree with ``log_weights``: float32 [vocab].
+
+        For coupled draws only: the others must not look at the noise that decides on them.
+        """
+        assert self.coupled
+        return log_weights.cpu() + self.noise.gumbel(self.base + depth, log_weights.shape[0])

@@ -1,0 +1,81 @@
+"""From a draft model's logits to the children of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from outrider.config import SamplingParams
+from outrider.core.distribution import Context, log_weights
+from outrider.drafters.base import RequestView
+from outrider.drafters.growth import Choices, Growth, tokens_to
+
+
+def draft_params(request: RequestView) -> SamplingParams:
+    """The request's sampling options, as its draft model follows them."""
+    temperature = request.speculation.draft_temperature
+    return request.params if temperature is None else replace(request.params, temperature=temperature)
+
+
+def most_likely(row: Tensor, count: int) -> Choices:
+    """The ``count`` largest of log-weights [vocab], the first of equals first, without the impossible ones.
+
+    A row with NaN has no choices.
+    """
+    first = int(row.numpy().argmax())
+    if not row[first].isfinite():
+        return Choices(())
+    best = row.topk(min(count, row.shape[0])).indices.tolist()
+    tokens = [first, *(token for token in best if token != first and row[token] > -torch.inf)][:count]
+    total = float(torch.logsumexp(row, dim=0))
+    return Choices(tokens, [float(row[token]) - total for token in tokens])
+
+
+class Chooser:
+    """Picks children so that a request's verifier is likely to find the target's token among them.
+
+    ============================  =====================================================  ===================
+    request                       children of a node                                     scores
+    ============================  =====================================================  ===================
+    greedy                        the most likely tokens                                 softmax of the logits
+    sampled, coupled verifier     the best of the race the target will hold: log-weights  softmax of log-weights
+                                  plus the position's noise (Gumbel-top-k)               plus noise
+    sampled, other, static tree   drawn as ``Draws.siblings`` says, with their ``q``
+    sampled, other, dynamic tree  the most likely tokens, as one-hot drafts              softmax of log-weights
+    ============================  =====================================================  ===================
+
+    In the first two, what is scored is what the target will take the argmax of if it agrees with the draft; the softmax
+    is the chance that each token wins if the target's logits differ by noise of scale one.
+    """
+
+    def __init__(self, request: RequestView, *, ranks: bool, vocab_size: int) -> None:
+        params = draft_params(request)
+        self._draws = request.draws()
+        self._by_likelihood = params.greedy or (ranks and not self._draws.coupled)
+        if params.greedy:  # a one-hot row has but one token: rank by the logits themselves
+            params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+        self._params = params
+        self._vocab_size = vocab_size
+        split = request.prompt_length
+        self._prompt, self._output = request.tokens[:split], request.tokens[split:]
+
+    def __call__(self, logits: Tensor, path: Sequence[int], count: int, key: int) -> Choices:
+        """Up to ``count`` children of the node that ``path`` leads to, whose row of the draft model is [vocab]."""
+        context = Context(self._prompt, [*self._output, *path])
+        row = log_weights(logits[None], [self._params], [context], vocab_size=self._vocab_size)[0]
+        depth = len(path)
+        if self._by_likelihood:
+            return most_likely(row, count)
+        if self._draws.coupled:
+            return most_likely(self._draws.perturbed(row, depth=depth), count)
+        return Choices(self._draws.siblings(row, count, depth=depth, node=key), q=row)
+
+    def level(self, tree: Growth, logits: Tensor) -> list[Choices]:
+        """The choices behind every wanted node of a tree, from their rows: [wanted, vocab]."""
+        return [
+            self(row, tokens_to(tree, node), tree.width(node), tree.key(node))
+            for node, row in zip(tree.wanted, logits, strict=True)
+        ]

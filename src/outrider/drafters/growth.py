@@ -1,0 +1,184 @@
+"""Trees in the making: which node is looked behind next, and which of the tokens found there become nodes.
+
+A source with scores asks a tree what it wants, level by level, and never needs to know its policy:
+
+    while tree.wanted:
+        tree.extend([choices_after(node, tree.width(node)) for node in tree.wanted])
+
+so that one draft-model run serves a whole level of all requests' trees (docs/algorithms/trees.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from outrider.config import SpeculationParams
+from outrider.core.draft import EMPTY, Draft
+from outrider.core.shapes import Shape, static_shape
+from outrider.core.tree import children, path_to
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What may follow a node: different tokens, or independent draws, best or first drawn first."""
+
+    tokens: Sequence[int]
+    scores: Sequence[float] = ()  # log-probability of each, where the tree ``ranks`` or the source knows it
+    q: Tensor | None = None  # float32 [vocab], log-weights they were drawn from, where the verifier needs them
+
+
+class Growth(Protocol):
+    """A tree in the making."""
+
+    tokens: list[int]
+    parents: list[int]
+    wanted: list[int]  # nodes to look behind next, all of one depth; -1 is the root, and nothing: fully grown
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it chooses by scores. Then no draft may carry ``q``: see docs/algorithms/trees.md."""
+        ...
+
+    def width(self, node: int) -> int:
+        """How many choices it can use behind a wanted node."""
+        ...
+
+    def key(self, node: int) -> int:
+        """A number for the first child of a wanted node, and those after it for its siblings; no other has it."""
+        ...
+
+    def extend(self, found: Sequence[Choices]) -> None:
+        """Take what may follow each wanted node, in their order."""
+        ...
+
+    def draft(self, source: str) -> Draft: ...
+
+
+class StaticTree:
+    """Grows into a shape fixed beforehand, whose branches end where fewer tokens are possible."""
+
+    ranks = False
+
+    def __init__(self, shape: Shape) -> None:
+        """``shape``: breadth first."""
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self._below = children(shape)  # of the root, then of each place of the shape
+        self._places: list[int] = []  # where each node is in the shape
+        self._q: list[Tensor] = []
+        self._scores: list[float] = []
+        self.wanted = [-1] if shape else []
+
+    def width(self, node: int) -> int:
+        return len(self._at(node))
+
+    def key(self, node: int) -> int:
+        return self._at(node)[0]
+
+    def extend(self, found: Sequence[Choices]) -> None:
+        fresh = len(self.tokens)
+        for node, choices in zip(self.wanted, found, strict=True):
+            places = self._at(node)[: len(choices.tokens)]
+            self.tokens += choices.tokens[: len(places)]
+            self.parents += [node] * len(places)
+            self._places += places
+            self._scores += choices.scores[: len(places)]
+            if choices.q is not None:
+                self._q += [choices.q] * len(places)
+        self.wanted = [node for node in range(fresh, len(self.tokens)) if self._at(node)]
+
+    def draft(self, source: str) -> Draft:
+        if not self.tokens:
+            return EMPTY
+        q = torch.stack(self._q) if self._q else None
+        scores = tuple(map(math.exp, self._scores)) if self._scores else None
+        return Draft(tuple(self.tokens), tuple(self.parents), q, source, scores)
+
+    def _at(self, node: int) -> list[int]:
+        return self._below[0 if node < 0 else 1 + self._places[node]]
+
+
+class DynamicTree:
+    """The ``nodes`` most likely nodes of all that a source can name, down to ``depth`` levels.
+
+    A node's score is the log of the product of probabilities along its path, an estimate of the chance that it is
+    accepted, as in EAGLE-2 (Li et al. 2024, "EAGLE-2: faster inference of language models with dynamic draft trees").
+    EAGLE-2 looks behind a fixed number of nodes per level and keeps the best of what it found. Here a level looks
+    behind exactly those nodes that are among the best so far: as no node scores above its parent, nothing behind the
+    others can be. So the result is the best tree of its size, without a further parameter.
+    """
+
+    ranks = True
+
+    def __init__(self, nodes: int, depth: int) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self._scores: list[float] = []
+        self._kept: list[int] = []  # ascending; the others were among the best for a while
+        self._nodes, self._levels = nodes, depth
+        self.wanted = [-1] if nodes > 0 and depth > 0 else []
+
+    def width(self, node: int) -> int:
+        return self._nodes
+
+    def key(self, node: int) -> int:
+        return 0  # its choices are not drawn with noise of their own
+
+    def extend(self, found: Sequence[Choices]) -> None:
+        candidates: list[tuple[float, int, int]] = []  # score, parent, token
+        for node, choices in zip(self.wanted, found, strict=True):
+            so_far = self._score(node)
+            for token, score in zip(choices.tokens, choices.scores, strict=True):
+                if score > -math.inf:  # false for NaN too
+                    candidates.append((so_far + score, node, token))
+        self._levels -= 1
+        scores = [self._scores[node] for node in self._kept] + [score for score, _, _ in candidates]
+        # Sorting is stable and parents come first, so that of equals the parent stays.
+        best = sorted(range(len(scores)), key=lambda i: -scores[i])[: self._nodes]
+        old = len(self._kept)
+        kept = sorted(self._kept[i] for i in best if i < old)
+        fresh: list[int] = []
+        for i in sorted(i for i in best if i >= old):
+            score, parent, token = candidates[i - old]
+            fresh.append(len(self.tokens))
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self._scores.append(score)
+        self._kept = kept + fresh
+        self.wanted = fresh if self._levels > 0 else []
+
+    def draft(self, source: str) -> Draft:
+        if not self._kept:
+            return EMPTY
+        place = {node: i for i, node in enumerate(self._kept)} | {-1: -1}
+        return Draft(
+            tuple(self.tokens[node] for node in self._kept),
+            tuple(place[self.parents[node]] for node in self._kept),
+            None,
+            source,
+            tuple(math.exp(self._score(node) - self._score(self.parents[node])) for node in self._kept),
+        )
+
+    def _score(self, node: int) -> float:
+        return 0.0 if node < 0 else self._scores[node]
+
+
+def new_tree(speculation: SpeculationParams, nodes: int, depth: int) -> Growth:
+    """The tree a request asks for, of at most ``nodes`` nodes and ``depth`` levels."""
+    if speculation.tree == "dynamic":
+        return DynamicTree(nodes, depth)
+    shape = (
+        static_shape(speculation.tree, depth) if isinstance(speculation.tree, tuple) else tuple(range(-1, depth - 1))
+    )
+    return StaticTree(shape[:nodes])
+
+
+def tokens_to(tree: Growth, node: int) -> list[int]:
+    """Tokens from the root's child down to ``node``."""
+    return [tree.tokens[i] for i in path_to(tree.parents, node)]

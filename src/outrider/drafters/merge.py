@@ -1,0 +1,56 @@
+"""Drafts joined into one tree, equal beginnings once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.core.draft import EMPTY, Draft
+
+
+class Trie:
+    """A tree in the making in which no two children of a node carry the same token."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self._nodes: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, child: tuple[int, int]) -> bool:
+        """Whether a parent has a child with a token."""
+        return child in self._nodes
+
+    def add(self, parent: int, token: int) -> int:
+        """The child of ``parent`` (-1: the root) that carries ``token``, which is made if it is not there."""
+        node = self._nodes.setdefault((parent, token), len(self.tokens))
+        if node == len(self.tokens):
+            self.tokens.append(token)
+            self.parents.append(parent)
+        return node
+
+    def draft(self, source: str) -> Draft:
+        return Draft(tuple(self.tokens), tuple(self.parents), None, source) if self.tokens else EMPTY
+
+
+def merge(drafts: Sequence[Draft], budget: int, source: str) -> Draft:
+    """One tree of at most ``budget`` nodes; where they do not all fit, earlier drafts go first.
+
+    ::
+
+        a b c  +  a d  +  e     ->     root ── a ── b ── c
+                                       │       └── d
+                                       └── e
+
+    It carries no ``q``, which is right for any verifier whatever way the drafts were made: one row per token cannot say
+    that a token came from one source or another (docs/algorithms/draft-model.md).
+    """
+    trie = Trie()
+    for draft in drafts:
+        nodes: dict[int, int] = {-1: -1}  # of the draft, and of the trie
+        for i, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
+            if parent not in nodes or (len(trie) == budget and (nodes[parent], token) not in trie):
+                continue
+            nodes[i] = trie.add(nodes[parent], token)
+    return trie.draft(source)
