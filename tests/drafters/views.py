@@ -22,7 +22,9 @@ def request(
 ) -> Request:
     """A request whose prompt is ``tokens``."""
     options = {"seed": 0, "max_tokens": 1000} | params
-    return Request(id, tuple(tokens), SamplingParams(**options), SpeculationParams(**speculation or {}), frozenset())
+    view = Request(id, tuple(tokens), SamplingParams(**options), SpeculationParams(**speculation or {}), frozenset())
+    view.max_seq_len = 10_000
+    return view
 
 
 def grow(drafter: Drafter, view: Request, tokens: Sequence[int], draft: Draft = EMPTY) -> None:
@@ -34,5 +36,5 @@ def grow(drafter: Drafter, view: Request, tokens: Sequence[int], draft: Draft = 
 def propose(drafter: Drafter, view: Request, budget: int) -> Draft:
     (draft,) = drafter.propose([view], [budget])
     assert len(draft) <= budget
-    assert draft.is_chain
+    assert draft.is_chain or view.speculation.tree is not None
     return draft
