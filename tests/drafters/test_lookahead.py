@@ -79,9 +79,9 @@ def test_the_tree_of_a_window() -> None:
     state = drafter._states[view.id]
     assert len(state.columns) == 3
     assert depths(draft.parents) == [0, 1, 1, 2, 2, 3] or len(draft) < 6  # equal siblings are one node
-    for i, (column, end) in enumerate(zip(state.columns, state.ends, strict=True)):
-        path = [draft.tokens[n] for n in path_to(draft.parents, end)]
-        assert path == [*(c[0] for c in state.columns[: i + 1]), *column[1:]]
+    paths = [[draft.tokens[n] for n in path_to(draft.parents, node)] for node in range(len(draft))]
+    for i, column in enumerate(state.columns):
+        assert [*(c[0] for c in state.columns[: i + 1]), *column[1:]] in paths
 
 
 def test_an_iteration_follows_the_target() -> None:
@@ -122,7 +122,6 @@ def test_short_budgets(budget: int) -> None:
     drafter, view = start(4, 3, 2, [1, 2, 3, 1, 2, 4, 1])
     (draft,) = drafter.propose([view], [budget])
     assert len(draft) <= budget
-    assert len(drafter._states[view.id].ends) <= 4
     if budget >= 2:
         paths = [[draft.tokens[i] for i in path_to(draft.parents, n)] for n in range(len(draft))]
         assert [2, 4] in paths  # the latest of the pool's n-grams goes first
