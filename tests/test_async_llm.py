@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM, AsyncLLM, SamplingParams
-from outrider.errors import InvalidRequestError
+from outrider.errors import EngineDeadError, InvalidRequestError
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=20, ignore_eos=True, temperature=0.8, seed=1)
@@ -66,7 +66,9 @@ def test_closing_ends_what_still_runs(folder: Path) -> None:
         task = asyncio.create_task(llm.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True)))
         await asyncio.sleep(0.01)
         llm.close()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(EngineDeadError, match="closed"):
             await task
+        with pytest.raises(EngineDeadError):
+            await llm.generate("hello", PARAMS)
 
     asyncio.run(serve())

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
 from outrider.config import SamplingParams
 from outrider.engine.request import Request, StepOutput
-from outrider.errors import OutriderError
+from outrider.engine.thread import EngineThread, Event
+from outrider.errors import CapacityError
 from outrider.llm import LLM, Message, Output, Prompt, Speculation
-
-Event = StepOutput | BaseException | None  # None: the request has ended
 
 
 class AsyncLLM:
-    """Serves any number of tasks of one event loop at once.
+    """Serves any number of tasks of any event loop at once.
 
         async with AsyncLLM("smollm2-135m-instruct", draft="ngram") as llm:
             async for step in llm.stream("Once upon a time"):
@@ -27,14 +25,15 @@ class AsyncLLM:
     A task that is cancelled, or leaves its loop, frees its place in the engine within a step.
     """
 
-    def __init__(self, model: str | LLM, **options: Any) -> None:
-        """``model`` and ``options`` as for ``LLM``; an ``LLM`` is used as it is, and belongs to this object then."""
+    def __init__(
+        self, model: str | LLM, *, on_death: Callable[[BaseException], None] = lambda error: None, **options: Any
+    ) -> None:
+        """``model`` and ``options`` as for ``LLM``; an ``LLM`` is used as it is, and belongs to this object then.
+
+        ``on_death`` is called on the engine's thread should that ever die (see ``EngineThread``).
+        """
         self.llm = model if isinstance(model, LLM) else LLM(model, **options)
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._listeners: dict[str, Callable[[Event], None]] = {}
-        self._requests: dict[str, Request] = {}
-        self._thread = threading.Thread(target=self._serve, name="outrider-engine", daemon=True)
-        self._thread.start()
+        self._thread = EngineThread(self.llm.engine, on_death=on_death)
 
     async def __aenter__(self) -> AsyncLLM:
         return self
@@ -44,10 +43,14 @@ class AsyncLLM:
     ) -> None:
         self.close()
 
+    @property
+    def alive(self) -> bool:
+        """Whether requests can still be served."""
+        return self._thread.alive
+
     def close(self) -> None:
-        """Stop the engine's thread; requests that still run end with ``CancelledError``."""
-        self._commands.put(None)
-        self._thread.join()
+        """Stop the engine's thread; requests that still run end with ``EngineDeadError``."""
+        self._thread.close()
 
     async def stream(
         self,
@@ -59,8 +62,10 @@ class AsyncLLM:
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
         request = self.llm.request(prompt, params, speculation, **scheduling)
-        async for step in self._listen(request):
-            yield step
+        async with aclosing(self.bursts([request])) as bursts:
+            async for _, steps in bursts:
+                for step in steps:
+                    yield step
 
     async def generate(
         self,
@@ -72,58 +77,57 @@ class AsyncLLM:
     ) -> Output:
         """The whole output of one prompt."""
         request = self.llm.request(prompt, params, speculation, **scheduling)
-        return self.llm.output(request, [step async for step in self._listen(request)])
+        async with aclosing(self.bursts([request])) as bursts:
+            steps = [step async for _, burst in bursts for step in burst]
+        return self.llm.output(request, steps)
 
-    async def _listen(self, request: Request) -> AsyncIterator[StepOutput]:
-        loop, events = asyncio.get_running_loop(), asyncio.Queue[Event]()
+    async def bursts(
+        self, requests: Sequence[Request], *, backlog: int | None = None
+    ) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
+        """What each step gave each of several requests: (index, tokens in order), until all have ended.
 
-        def tell(event: Event) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, event)
+        Args:
+            requests: made by ``llm.requests``, not yet queued. They leave the engine when the iteration ends, for
+                whatever reason; close it (``contextlib.aclosing``) to free their places at once.
+            backlog: tokens that may wait unread. A reader that falls further behind loses its requests.
 
-        self._commands.put(lambda: self._add(request, tell))
+        Raises:
+            CapacityError: the reader was too slow.
+            OutriderError: the first request that failed, which ends the others.
+        """
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[tuple[int, Event]]()
+        unread = 0
+
+        def arrived(index: int, event: Event) -> None:
+            nonlocal unread
+            unread += len(event) if isinstance(event, list) else 0
+            if backlog is not None and unread > backlog:
+                for request in requests:
+                    self._thread.drop(request.id)
+                events.put_nowait((index, CapacityError(f"{unread} tokens wait unread, more than {backlog}")))
+            else:
+                events.put_nowait((index, event))
+
+        def listener(index: int) -> Callable[[Event], None]:
+            def tell(event: Event) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(arrived, index, event)
+
+            return tell
+
+        running = len(requests)
         try:
-            while (event := await events.get()) is not None:
+            for index, request in enumerate(requests):
+                self._thread.submit(request, listener(index))
+            while running:
+                index, event = await events.get()
                 if isinstance(event, BaseException):
                     raise event
-                yield event
+                if event is None:
+                    running -= 1
+                else:
+                    unread -= len(event)
+                    yield index, event
         finally:
-            self._commands.put(lambda: self._drop(request.id))
-
-    # -- on the engine's thread -----------------------------------------------------------------------------------
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                while not self.llm.engine.busy or not self._commands.empty():
-                    command = self._commands.get()
-                    if command is None:
-                        self._end_all(asyncio.CancelledError("the engine was closed"))
-                        return
-                    command()
-                for step in self.llm.engine.step():
-                    self._listeners[step.request_id](step)
-            except Exception as error:  # noqa: BLE001  whoever waits must hear of it, and the thread must live
-                self._end_all(error)
-                continue
-            for request in [r for r in self._requests.values() if r.finish_reason is not None or r.error is not None]:
-                self._listeners[request.id](request.error)
-                self._drop(request.id)
-
-    def _add(self, request: Request, tell: Callable[[Event], None]) -> None:
-        try:
-            self.llm.engine.add(request)
-        except OutriderError as error:  # its own fault: nobody else hears of it
-            tell(error)
-        else:
-            self._requests[request.id], self._listeners[request.id] = request, tell
-
-    def _drop(self, request_id: str) -> None:
-        if self._requests.pop(request_id, None) is not None:
-            del self._listeners[request_id]
-            self.llm.engine.abort(request_id)
-
-    def _end_all(self, error: BaseException) -> None:
-        for request_id in list(self._requests):
-            self._listeners[request_id](error)
-            self._drop(request_id)
+            for request in requests:
+                self._thread.drop(request.id)

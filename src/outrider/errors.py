@@ -8,7 +8,8 @@
     ├── IncompatibleDraftError    a draft that does not share the target's vocabulary
     ├── DownloadError             a file could not be fetched, or arrived damaged
     ├── CapacityError             no room: cache slots, memory or disk
-    └── NumericalError            the model produced NaN, or no token at all is possible
+    ├── NumericalError            the model produced NaN, or no token at all is possible
+    └── EngineDeadError           the engine has stopped, by an accident or because it was closed
 
 Each message names the offending value and what to change. The command line prints the message and
 exits with ``exit_code``; it never shows a traceback for these.
@@ -67,3 +68,7 @@ class CapacityError(OutriderError):
 
 class NumericalError(OutriderError):
     """The model produced NaN, or the request's options leave no possible token."""
+
+
+class EngineDeadError(OutriderError):
+    """The engine has stopped, by an accident or because it was closed. Nothing can be asked of it any more."""

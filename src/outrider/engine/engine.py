@@ -183,6 +183,7 @@ class Engine:
         """Commit one request's verdict to its tokens and to the cache."""
         request, base = work.request, len(work.request.tokens)
         outputs = request.commit(work.draft, verdict, p)
+        self.stats.count(work.draft, accepted=sum(output.origin == "accepted" for output in outputs))
         assert request.slot is not None
         self.cache.keep_path(request.slot, base, verdict.path)
         request.cached = min(base + len(verdict.path), len(request.tokens) - 1)

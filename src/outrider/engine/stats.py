@@ -119,6 +119,17 @@ class Room(Protocol):
 
 
 @dataclass
+class SourceStats:
+    """What the drafts of one source came to over the engine's life, all requests together."""
+
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_draft_tokens: int = 0
+    accepted_at: Counter[int] = field(default_factory=Counter)
+    """How many drafts had their token at depth i accepted."""
+
+
+@dataclass
 class EngineStats:
     """Counts over the engine's life, and the state at its last step."""
 
@@ -131,6 +142,8 @@ class EngineStats:
     busy_s: float = 0.0
     draft_s: float = 0.0
     score_s: float = 0.0
+    sources: dict[str, SourceStats] = field(default_factory=dict)
+    """By the source named in each draft."""
     _mark: float = 0.0
     _begun: float = 0.0
     _logged: tuple[float, int, float] = (0.0, 0, 0.0)  # busy seconds, tokens and draft seconds at the last log line
@@ -171,6 +184,15 @@ class EngineStats:
         self.score_s += spent
         self._mark = now
         return spent
+
+    def count(self, draft: Draft, accepted: int) -> None:
+        """Count one request's draft, of which ``accepted`` tokens along one path were kept."""
+        if draft:
+            source = self.sources.setdefault(draft.source, SourceStats())
+            source.num_drafts += 1
+            source.num_draft_tokens += len(draft)
+            source.num_accepted_draft_tokens += accepted
+            source.accepted_at.update(range(accepted))
 
     def end(self, tokens: int) -> None:
         """A step ends, having emitted ``tokens``."""

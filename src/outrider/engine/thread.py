@@ -1,0 +1,139 @@
+"""The engine on a thread of its own: requests go in from anywhere, bursts of tokens come out."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from itertools import groupby
+
+from outrider.engine.engine import Engine
+from outrider.engine.request import Request, StepOutput
+from outrider.errors import EngineDeadError, OutriderError
+
+logger = logging.getLogger(__name__)
+
+Event = list[StepOutput] | BaseException | None
+"""What one step gave a request, in order; or why the request ended early; or None, after its last token."""
+Listener = Callable[[Event], None]
+
+MAX_FAILED_STEPS = 3  # in a row, with no request served between them: the fault is then the engine's
+
+
+class EngineThread:
+    """Steps an engine while it is busy and sleeps while it is not.
+
+    Listeners are called on this thread and must not block. A step that raises ends the requests that were running,
+    each with that error, and the next ones are served. The thread dies of what an engine cannot recover from (its
+    caches no longer add up, ``MAX_FAILED_STEPS`` failures in a row, an exception that is no ``Exception``). Then
+    everyone who waits, or comes later, gets an ``EngineDeadError``, and ``on_death`` is called.
+    """
+
+    def __init__(self, engine: Engine, *, on_death: Callable[[BaseException], None] = lambda error: None) -> None:
+        self._engine = engine
+        self._on_death = on_death
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()  # between "is it dead?" and a command that a dead thread would never read
+        self._listeners: dict[str, Listener] = {}
+        self._requests: dict[str, Request] = {}
+        self._failed_steps = 0
+        self._closing = False
+        self.death: EngineDeadError | None = None
+        self._thread = threading.Thread(target=self._run, name="outrider-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self.death is None and self._thread.is_alive()
+
+    def submit(self, request: Request, listener: Listener) -> None:
+        """Queue a request. What ``Engine.add`` refuses reaches the listener as an error."""
+        with self._gate:
+            if self.death is None:
+                self._commands.put(lambda: self._add(request, listener))
+                return
+        listener(self.death)
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request before the next step; unknown ids are ignored."""
+        self._commands.put(lambda: self._drop(request_id))
+
+    def close(self) -> None:
+        """Stop the thread; requests that still run end with an ``EngineDeadError``."""
+        self._commands.put(None)
+        self._thread.join()
+
+    # -- on the thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._obey():
+                self._step()
+        except BaseException as error:
+            logger.critical("the engine has stopped", exc_info=error)
+            self._die(EngineDeadError(f"the engine has stopped ({type(error).__name__}): restart it"))
+            self._on_death(error)
+        else:
+            self._die(EngineDeadError("the engine was closed: start a new one"))
+
+    def _obey(self) -> bool:
+        """Run commands, waiting for one if there is nothing else to do; False to stop."""
+        while not self._engine.busy or not self._commands.empty():
+            command = self._commands.get()
+            if command is None:
+                return False
+            command()
+        return True
+
+    def _step(self) -> None:
+        try:
+            outputs = self._engine.step()
+        except Exception as error:
+            logger.exception("a step of the engine failed; the requests it ran are lost")
+            self._end_all(error)
+            self._engine.cache.check()
+            self._failed_steps += 1
+            if self._failed_steps >= MAX_FAILED_STEPS:
+                raise
+            return
+        for request_id, steps in groupby(outputs, key=lambda step: step.request_id):
+            self._listeners[request_id](list(steps))
+        for request in [r for r in self._requests.values() if r.finish_reason is not None or r.error is not None]:
+            self._failed_steps = 0
+            self._listeners[request.id](request.error)
+            self._drop(request.id)
+
+    def _add(self, request: Request, listener: Listener) -> None:
+        if self.death is not None:
+            listener(self.death)
+            return
+        try:
+            self._engine.add(request)
+        except OutriderError as error:  # its own fault: nobody else hears of it
+            listener(error)
+        else:
+            self._requests[request.id], self._listeners[request.id] = request, listener
+
+    def _drop(self, request_id: str) -> None:
+        if self._requests.pop(request_id, None) is not None:
+            del self._listeners[request_id]
+            self._engine.abort(request_id)
+
+    def _end_all(self, error: BaseException) -> None:
+        for request_id in list(self._requests):
+            self._listeners[request_id](error)
+            self._drop(request_id)
+
+    def _die(self, death: EngineDeadError) -> None:
+        """Tell everyone, those in the queue too; the engine itself is not touched any more."""
+        with self._gate:
+            self.death = death
+        for listener in self._listeners.values():
+            listener(death)
+        self._requests.clear()
+        self._listeners.clear()
+        while not self._commands.empty():
+            command = self._commands.get()
+            if command is not None:
+                command()

@@ -1,0 +1,59 @@
+"""The application: routes, and the guards before them."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from outrider.errors import OutriderError
+from outrider.server import chat, completions, info, openapi, playground, tokens
+from outrider.server.errors import ApiError, handle
+from outrider.server.guards import BodyLimit, Keys, KnownHosts, Outermost
+from outrider.server.service import Service
+
+DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
+
+
+def create_app(service: Service) -> ASGIApp:
+    """Everything HTTP asks for, served by ``service``."""
+    app = FastAPI(title="Outrider", description=DESCRIPTION, docs_url=None, redoc_url=None)
+    app.state.service = service
+    for part in (chat, completions, tokens, info):
+        app.include_router(part.router)
+    if service.settings.playground:
+        app.include_router(playground.router)
+    for kind in (ApiError, OutriderError):
+        app.add_exception_handler(kind, handle)
+    app.add_exception_handler(HTTPException, _no_such_route)
+    openapi.install(app)
+    return _guarded(app, service)
+
+
+def _guarded(app: FastAPI, service: Service) -> ASGIApp:
+    settings = service.settings
+    guarded: ASGIApp = BodyLimit(app, settings.max_body_bytes)
+    if settings.keys:
+        guarded = Keys(guarded, settings.keys)
+    if settings.cors_origins:
+        guarded = CORSMiddleware(
+            guarded,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Api-Key", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    if settings.hosts:
+        guarded = KnownHosts(guarded, settings.hosts)
+    return Outermost(guarded, service.metrics)
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    messages = {404: "there is nothing here: see /openapi.json", 405: "another method is needed: see /openapi.json"}
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+    message = messages.get(error.status_code, "the request cannot be served")
+    return ApiError(error.status_code, message, code=code, headers=error.headers).response()

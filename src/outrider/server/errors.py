@@ -1,0 +1,99 @@
+"""Everything that can go wrong, in the one shape clients know: ``{"error": {message, type, param, code}}``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outrider.errors import (
+    CapacityError,
+    ConfigError,
+    EngineDeadError,
+    InvalidRequestError,
+    NumericalError,
+    OutriderError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """A refusal or failure that a client is told of as it is. ``param`` names the field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = dict(headers or {})
+
+    @property
+    def kind(self) -> str:
+        """OpenAI's name for this kind of error."""
+        if self.status == 429:
+            return "rate_limit_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        return json_response(self.body(), self.status, self.headers)
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """A request that can never be served as it is."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unavailable(message: str, seconds: int, code: str) -> ApiError:
+    """Not now; perhaps in so many seconds."""
+    return ApiError(503, message, code=code, headers={"Retry-After": str(seconds)})
+
+
+def as_api_error(error: BaseException) -> ApiError:
+    """What a client may know of any error. What was not foreseen is logged, and told without its details."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, InvalidRequestError):
+        return invalid(str(error), error.param)
+    if isinstance(error, ConfigError):  # of a request's own speculation: it chose among what is loaded
+        return invalid(str(error), "speculation.method")
+    if isinstance(error, EngineDeadError):
+        return ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
+    if isinstance(error, CapacityError):
+        return unavailable(f"no room for this request: {error}", 1, "capacity")
+    if isinstance(error, NumericalError):
+        return ApiError(500, str(error), code="numerical_error")
+    if isinstance(error, OutriderError):
+        return ApiError(500, str(error))
+    logger.error("a request failed", exc_info=error)
+    return ApiError(500, "the server failed to answer this request; its log says why")
+
+
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_json(content), status, headers, "application/json")
+
+
+def to_json(content: object) -> bytes:
+    """UTF-8, and valid JSON whatever is in it: no NaN. A lone surrogate that a client sent comes back escaped."""
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def handle(request: Request, error: Exception) -> Response:
+    """The handler of every exception that leaves an endpoint."""
+    return as_api_error(error).response()

@@ -1,0 +1,209 @@
+"""From settings to a process that listens: sockets, signals, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import ssl
+import stat
+import sys
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import uvicorn
+
+from outrider.errors import ConfigError, OutriderError
+from outrider.llm import LLM
+from outrider.server.app import create_app
+from outrider.server.logs import configure
+from outrider.server.protocol import guarded_protocol
+from outrider.server.service import Service
+from outrider.server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+EXIT_DEAD_ENGINE = 3
+LAST_WORDS = 2.0  # seconds in which a server whose engine died still says so, on /health and to those who wait
+
+
+def serve(settings: ServerSettings, model: str, **options: Any) -> int:
+    """Serve until told to stop; the process's exit code.
+
+    Listens at once and answers 503 until the model is loaded. SIGTERM or SIGINT: no new connections, running
+    requests are finished; a second one ends everything at once.
+
+    Raises OutriderError if the settings are wrong, the address is taken or the model cannot be loaded.
+    """
+    configure(settings)
+    listener = listen(settings)
+    name = os.path.basename(model.rstrip("/")) if os.path.exists(model) else model
+    service = Service(settings, name)
+    server = Server(service, listener)
+    loading = threading.Thread(target=server.load, args=(model, options), name="outrider-load", daemon=True)
+    loading.start()
+    try:
+        asyncio.run(server.serve([listener]))
+    finally:
+        if settings.uds is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(settings.uds)
+    if isinstance(server.failure, OutriderError):
+        raise server.failure
+    if server.failure is not None:
+        logger.critical("the server cannot go on", exc_info=server.failure)
+    code = EXIT_DEAD_ENGINE if server.failure is not None or service.state == "dead" else 0
+    if server.force_exit or loading.is_alive():
+        sys.stderr.flush()
+        os._exit(code or 1)  # the threads that are cut off here hold nothing that must be put away
+    service.close()
+    return code
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, with exit codes of our own, loading beside serving, and one rule for both signals."""
+
+    def __init__(self, service: Service, listener: socket.socket) -> None:
+        self.service = service
+        self.failure: BaseException | None = None
+        settings = service.settings
+        self._address = address(settings, listener)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(
+            uvicorn.Config(
+                create_app(service),
+                http=guarded_protocol(settings.header_timeout),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=max(1, round(settings.keep_alive_timeout)),
+                timeout_graceful_shutdown=round(settings.drain_timeout + 2 * LAST_WORDS),
+                limit_concurrency=settings.max_connections,
+                h11_max_incomplete_event_size=settings.max_header_bytes,
+                backlog=1024,
+                ssl_certfile=settings.ssl_certfile,
+                ssl_keyfile=settings.ssl_keyfile,
+            )
+        )
+        context = tls(settings)  # its errors are ours to word
+        self.config.load()
+        self.config.ssl = context
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        logger.info("listening on %s", self._address)
+        if self.failure is not None or self.service.state == "dead":
+            self.should_exit = True
+
+    def load(self, model: str, options: dict[str, Any]) -> None:
+        """On a thread of its own: load the model, then serve it; or end the server."""
+        try:
+            self.service.attach(LLM(model, **options), on_death=self._engine_died)
+        except BaseException as error:  # noqa: BLE001  told by the main thread, as its exit
+            self.failure = error
+            self.should_exit = True
+        else:
+            logger.info("ready: %s on %s", ", ".join(self.service.model_names), self._address)
+
+    def _engine_died(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS, self._stop)
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Both signals stop the server; unlike uvicorn's, they are not raised again once it has stopped."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        yield
+
+    def _signalled(self) -> None:
+        if self.should_exit:
+            logger.warning("stopping at once")
+            self.force_exit = True
+            return
+        logger.info("finishing %d sequences before stopping; a second signal stops at once", self.service.sequences)
+        if self.service.state == "ready":
+            self.service.state = "draining"
+        self.should_exit = True
+        asyncio.get_running_loop().call_later(self.service.settings.drain_timeout, self._out_of_time)
+
+    def _out_of_time(self) -> None:
+        """Whoever still waits is told that the engine has stopped."""
+        logger.warning("time is up for %d sequences", self.service.sequences)
+        threading.Thread(target=self.service.close, daemon=True).start()
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """A bound socket, or ConfigError in one line: nothing is loaded for an address that is taken."""
+    if settings.uds is not None:
+        return _listen_unix(settings.uds)
+    where = f"{settings.host}:{settings.port}"
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(1024)
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise ConfigError(f"{where} is in use: choose another --port, or stop what listens there") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is no host name"
+        raise ConfigError(f"cannot listen on {where}: {reason}") from None
+    return listener
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """A socket file that only its owner can use; one that a dead server left behind is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+            with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+                if probe.connect_ex(path) == 0:
+                    raise ConfigError(f"{path} is in use: choose another --uds, or stop what listens there")
+            os.unlink(path)
+        before = os.umask(0o177)
+        try:
+            listener.bind(path)
+        finally:
+            os.umask(before)
+        listener.listen(1024)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {path}: {error.strerror or error}") from None
+    return listener
+
+
+def address(settings: ServerSettings, listener: socket.socket) -> str:
+    if settings.uds is not None:
+        return f"unix:{settings.uds}"
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def tls(settings: ServerSettings) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer; ConfigError if certificate or key cannot be used."""
+    if settings.ssl_certfile is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
+        if settings.ssl_ca_certs is not None:
+            context.load_verify_locations(settings.ssl_ca_certs)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the TLS files cannot be used: {error.strerror or error}") from None
+    return context

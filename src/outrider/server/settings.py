@@ -1,0 +1,136 @@
+"""How the server listens and what it allows: the home of its defaults. Every field is a flag of ``outrider serve``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from outrider.errors import ConfigError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Seconds, bytes and tokens throughout; validates itself."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: str | None = None
+    """Path of a Unix socket to listen on, instead of host and port."""
+    served_model_names: tuple[str, ...] = ()
+    """Names clients may ask for; none: the model as it was named to the server. ``*``: any name will do."""
+
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_ca_certs: str | None = None
+    """Ask clients for a certificate that one of these authorities signed."""
+    api_keys: tuple[str, ...] = ()
+    api_key_file: str | None = None
+    """One key a line; blank lines and lines that begin with # are skipped."""
+    cors_origins: tuple[str, ...] = ()
+    """Web pages of these origins may call the server; none may by default."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host headers to answer to. None: any, or only loopback names while listening on loopback alone."""
+
+    max_queue: int = 64
+    """Sequences that may wait for a place; beyond that, requests are refused with 429."""
+    max_body_bytes: int = 8 << 20
+    max_header_bytes: int = 32 << 10
+    max_connections: int = 1024
+    max_prompts: int = 64
+    """Prompts of one request."""
+    max_n: int = 16
+    """Outputs of one prompt, ``best_of`` included."""
+    max_prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    """Output tokens of one sequence; more may be asked for, but not given."""
+
+    request_timeout: float = 600.0
+    """For one whole request."""
+    header_timeout: float = 10.0
+    """For the head of a request to arrive."""
+    body_timeout: float = 30.0
+    keep_alive_timeout: float = 15.0
+    """For the next request on an idle connection."""
+    write_timeout: float = 30.0
+    """For a reader to take what it was sent; after that its connection is cut."""
+    max_backlog: int = 2048
+    """Tokens that may wait for a slow reader; after that its request is dropped."""
+    drain_timeout: float = 30.0
+    """For running requests to finish after SIGTERM."""
+
+    stream_interval: float = 0.0
+    """Send streamed text at these intervals only, so that its timing tells nothing of single tokens."""
+    stream_padding: int = 0
+    """Pad streamed events to a multiple of so many bytes, so that their size tells nothing of their text."""
+
+    playground: bool = True
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    log_prompts: bool = False
+    """Write prompts and outputs to the log."""
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise ConfigError(f"log_level={self.log_level!r} is unknown: use debug, info, warning or error")
+        if self.log_format not in ("text", "json"):
+            raise ConfigError(f"log_format={self.log_format!r} is unknown: use text or json")
+        if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
+            raise ConfigError("TLS needs both a certificate and its key: give --ssl-certfile and --ssl-keyfile")
+        if self.ssl_ca_certs is not None and self.ssl_certfile is None:
+            raise ConfigError("--ssl-ca-certs needs TLS: give --ssl-certfile and --ssl-keyfile")
+        for path in (self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs):
+            if path is not None and not Path(path).is_file():
+                raise ConfigError(f"there is no file {path}: check the path")
+        for key in self.api_keys:
+            if not key or not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
+                raise ConfigError("an API key is empty or has characters other than visible ASCII: choose another")
+
+    def _check_numbers(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port={self.port} is not valid: use 1 to 65535, or 0 for any free port")
+        for name in ("max_body_bytes", "max_header_bytes", "max_connections", "max_prompts", "max_n", "max_backlog"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not valid: use at least 1")
+        for name in ("max_queue", "stream_padding", "stream_interval", "drain_timeout"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name}={value} is not valid: use 0 or more")
+        for name in ("request_timeout", "header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name}={value} is not valid: use a positive number of seconds")
+        for name in ("max_prompt_tokens", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not valid: use at least 1, or leave it out")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All API keys, those of the file included. Raises ConfigError if it cannot be read or holds none."""
+        if self.api_key_file is None:
+            return self.api_keys
+        try:
+            lines = Path(self.api_key_file).read_text("ascii").splitlines()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+            raise ConfigError(f"the API keys in {self.api_key_file} cannot be read: {reason}") from None
+        keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+        if not keys:
+            raise ConfigError(f"there is no API key in {self.api_key_file}: write one a line")
+        return ServerSettings(api_keys=(*self.api_keys, *keys)).api_keys
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host names to answer to; empty for any.
+
+        A server for this machine alone answers to loopback names only: else a web page whose name is made to point
+        at 127.0.0.1 (DNS rebinding) could talk to it as its own origin.
+        """
+        if self.allowed_hosts or self.uds is not None or self.host not in LOOPBACK:
+            return () if "*" in self.allowed_hosts else self.allowed_hosts
+        return LOOPBACK

@@ -1,0 +1,86 @@
+"""Usage, what speculation did, and times, over all sequences of a request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from outrider.engine.request import Request
+
+
+def whole(requests: Sequence[Request], n: int, *, usage: bool = True, completion: bool = True) -> dict[str, Any]:
+    """What an answer, or the last chunk of a stream, says of its cost: usage (if asked for), metrics and timings."""
+    told = {"metrics": metrics(requests), "timings": timings(requests)}
+    return {"usage": usage_of(requests, n, completion=completion)} | told if usage else told
+
+
+def usage_of(requests: Sequence[Request], n: int, *, completion: bool = True) -> dict[str, Any]:
+    """OpenAI's ``usage``; ``n`` neighbours share one prompt, which counts once.
+
+    ``completion=False``: the tokens made are not shown, and do not count.
+    """
+    prompts = [request.stats for request in requests[::n]]
+    prompt_tokens = sum(stats.prompt_tokens for stats in prompts)
+    made = sum(request.stats.completion_tokens for request in requests) if completion else 0
+    result: dict[str, Any] = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": made,
+        "total_tokens": prompt_tokens + made,
+        "prompt_tokens_details": {"cached_tokens": sum(stats.cached_prompt_tokens for stats in prompts)},
+    }
+    if any(request.speculation.draft == "prediction" for request in requests):
+        accepted = sum(request.stats.num_accepted_draft_tokens for request in requests)
+        drafted = sum(request.stats.num_draft_tokens for request in requests)
+        result["completion_tokens_details"] = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        }
+    return result
+
+
+def metrics(requests: Sequence[Request]) -> dict[str, Any]:
+    """vLLM's ``metrics.speculative_decoding``.
+
+    ``acceptance_histogram[i]``: drafts of which exactly i tokens were accepted.
+    """
+    stats = [request.stats for request in requests]
+    kept = Counter(accepted for s in stats for drafted, accepted in s.rounds if drafted)
+    drafted_at = sum((s.drafted_at for s in stats), Counter[int]())
+    accepted_at = sum((s.accepted_at for s in stats), Counter[int]())
+    drafted = sum(s.num_draft_tokens for s in stats)
+    accepted = sum(s.num_accepted_draft_tokens for s in stats)
+    runs = sum(s.target_runs for s in stats)
+    return {
+        "speculative_decoding": {
+            "mean_acceptance_length": _ratio(sum(s.completion_tokens for s in stats), runs),
+            "draft_acceptance_rate": _ratio(accepted, drafted),
+            "acceptance_histogram": [kept[i] for i in range(max(kept, default=-1) + 1)],
+            "acceptance_by_position": [round(accepted_at[i] / drafted_at[i], 4) for i in sorted(drafted_at)],
+            "num_spec_steps": sum(s.num_drafts for s in stats),
+            "num_draft_tokens": drafted,
+            "num_accepted_draft_tokens": accepted,
+        }
+    }
+
+
+def timings(requests: Sequence[Request]) -> dict[str, Any]:
+    """llama.cpp's ``timings``; ``prompt_n`` are prompt tokens that had to be read."""
+    stats = [request.stats for request in requests]
+    cached = sum(s.cached_prompt_tokens for s in stats)
+    decoding = sum(s.decode_s for s in stats)
+    predicted = sum(s.completion_tokens for s in stats)
+    return {
+        "cache_n": cached,
+        "prompt_n": sum(s.prompt_tokens for s in stats) - cached,
+        "prompt_ms": round(1000 * sum(s.prefill_s for s in stats), 3),
+        "predicted_n": predicted,
+        "predicted_ms": round(1000 * decoding, 3),
+        "predicted_per_second": round(predicted / decoding, 3) if decoding > 0 else None,
+        "draft_n": sum(s.num_draft_tokens for s in stats),
+        "draft_n_accepted": sum(s.num_accepted_draft_tokens for s in stats),
+    }
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return round(part / whole, 4) if whole else None

@@ -1,0 +1,105 @@
+"""Tool calls in a model's text: found as it grows, in the form the model's chat template teaches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FORMS = {
+    "<tool_call>": "</tool_call>",  # Hermes, Qwen, SmolLM: one {"name", "arguments"} between the marks
+    "[TOOL_CALLS]": "",  # Mistral: a list of them, to the end
+    "<|python_tag|>": "",  # Llama 3: one, to the end
+}
+"""Opening and closing marks."""
+
+
+def form_of(template: str) -> str | None:
+    """The opening mark that a chat template uses; None: a bare JSON object that is the whole answer (Llama 3.2)."""
+    return next((mark for mark in FORMS if mark in template), None)
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    arguments: str  # JSON
+
+
+class ToolParser:
+    """Passes text through, and keeps back what is, or may become, a tool call.
+
+    ::
+
+        push("Let me look. <tool")  -> "Let me look. "
+        push('_call>{"name": "f", "arguments": {}}</tool_call>') -> ""      calls: f
+
+    What turns out not to be a call comes back as the text it was.
+    """
+
+    def __init__(self, mark: str | None) -> None:
+        self._mark = mark
+        self._held = ""
+        self._shown = False
+        self.calls: list[Call] = []
+
+    def push(self, text: str) -> str:
+        self._held += text
+        shown = self._bare() if self._mark is None else self._marked(self._mark, FORMS[self._mark])
+        self._shown = self._shown or bool(shown)
+        return shown
+
+    def flush(self) -> str:
+        """The end of the answer: calls without a closing mark are read now, and the rest is text."""
+        text, self._held = self._held, ""
+        calls = _calls(text.strip().removeprefix(self._mark or ""))
+        if calls is None:
+            return text
+        self.calls += calls
+        return ""
+
+    def _bare(self) -> str:
+        """Nothing is shown as long as the answer may be one JSON object."""
+        if not self._shown and self._held.lstrip()[:1] in ("", "{"):
+            return ""
+        text, self._held = self._held, ""
+        return text
+
+    def _marked(self, mark: str, end: str) -> str:
+        shown = ""
+        while (at := self._held.find(mark)) >= 0:
+            shown, self._held = shown + self._held[:at], self._held[at:]
+            close = self._held.find(end, len(mark)) if end else -1
+            if close < 0:
+                return shown
+            inner, self._held = self._held[len(mark) : close], self._held[close + len(end) :]
+            calls = _calls(inner)
+            if calls is None:
+                shown += mark + inner + end
+            else:
+                self.calls += calls
+                self._held = self._held.lstrip("\n")
+        keep = next((n for n in range(min(len(mark) - 1, len(self._held)), 0, -1) if self._held.endswith(mark[:n])), 0)
+        cut = len(self._held) - keep
+        shown, self._held = shown + self._held[:cut], self._held[cut:]
+        return shown
+
+
+def _calls(text: str) -> list[Call] | None:
+    """The calls that a text is, or None if it is something else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    entries = value if isinstance(value, list) else [value]
+    calls = [_call(entry) for entry in entries]
+    return [call for call in calls if call is not None] if calls and None not in calls else None
+
+
+def _call(entry: Any) -> Call | None:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        return None
+    arguments = entry.get("arguments", entry.get("parameters", {}))
+    if not isinstance(arguments, dict | str):
+        return None
+    return Call(entry["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
