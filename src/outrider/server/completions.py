@@ -141,7 +141,8 @@ class Job:
                 choice = self._part(index, steps, writers)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or self._wants_usage else self._statistics(usage=False)
-                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self.body.token_details:
+                told = self.body.token_details or self.body.return_token_ids
+                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or told:
                     yield head | {"choices": [choice]} | end
         if self._wants_usage:
             yield self._head() | {"choices": []} | self._statistics()

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from outrider import __version__
+from outrider.config import VERIFIERS
 from outrider.server.errors import ApiError, json_response
 from outrider.server.openapi import answers
 from outrider.server.service import Service
@@ -60,6 +61,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
             "method": speculation.draft,
             "spec_length": speculation.spec_length,
             "verifier": speculation.verifier,
+            "verifiers": list(VERIFIERS),
         },
     }
 

@@ -124,12 +124,14 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Both signals stop the server; unlike uvicorn's, they are not raised again once it has stopped."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.signalled)
         yield
 
-    def _signalled(self) -> None:
+    def signalled(self) -> None:
+        """Stop when what runs has finished; asked again, at once."""
         if self.should_exit:
             logger.warning("stopping at once")
             self.force_exit = True

@@ -41,10 +41,14 @@ class ToolParser:
         self._mark = mark
         self._held = ""
         self._shown = False
+        self._after_call = False
         self.calls: list[Call] = []
 
     def push(self, text: str) -> str:
         self._held += text
+        if self._after_call:  # line breaks between calls are no text
+            self._held = self._held.lstrip("\n")
+            self._after_call = not self._held
         shown = self._bare() if self._mark is None else self._marked(self._mark, FORMS[self._mark])
         self._shown = self._shown or bool(shown)
         return shown
@@ -79,6 +83,7 @@ class ToolParser:
             else:
                 self.calls += calls
                 self._held = self._held.lstrip("\n")
+                self._after_call = not self._held
         keep = next((n for n in range(min(len(mark) - 1, len(self._held)), 0, -1) if self._held.endswith(mark[:n])), 0)
         cut = len(self._held) - keep
         shown, self._held = shown + self._held[:cut], self._held[cut:]

@@ -1,0 +1,282 @@
+"""Who is let in: keys, hosts, origins, certificates; and how large, how slow and how many they may be."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+
+from outrider import LLM
+from outrider.errors import ConfigError
+from outrider.server.run import listen
+from outrider.server.settings import ServerSettings
+from tests.server.conftest import load
+from tests.server.live import Live, wait_until
+
+COMPLETIONS = "/v1/completions"
+KEY, OTHER = "sk-correct-horse", "sk-battery-staple"
+ASK = {"prompt": "hello", "max_tokens": 2}
+ENDLESS = {"prompt": "hello", "max_tokens": 900, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> LLM:
+    """Lent to one server after another."""
+    return load(folder)
+
+
+@pytest.fixture(scope="module")
+def locked(llm: LLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text(f"# ours\n\n{OTHER}\n")
+    with Live(llm, api_keys=(KEY,), api_key_file=str(file), cors_origins=("https://app.example",)) as server:
+        yield server
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"anyone:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {KEY}"},
+        {"Authorization": f"bearer  {OTHER}"},
+        {"X-Api-Key": KEY},
+        {"Authorization": basic(KEY)},
+    ],
+)
+def test_a_key_opens(locked: Live, headers: dict[str, str]) -> None:
+    assert locked.client.post(COMPLETIONS, json=ASK, headers=headers).status_code == 200
+
+
+BAD_KEYS: list[dict[str, Any]] = [
+    {},
+    {"Authorization": ""},
+    {"Authorization": "Bearer"},
+    {"Authorization": "Bearer "},
+    {"Authorization": KEY},
+    {"Authorization": f"Bearer {KEY[:-1]}"},
+    {"Authorization": f"Bearer {KEY}x"},
+    {"Authorization": f"Bearer {KEY.upper()}"},
+    {"Authorization": f"Bearer {KEY} {OTHER}"},
+    {"Authorization": "Bearer sk-cörrect-horse".encode()},
+    {"Authorization": b"Bearer \xff\xfe\x80"},
+    {"Authorization": f"Digest {KEY}"},
+    {"Authorization": "Basic !!!"},
+    {"Authorization": basic("")},
+    {"X-Api-Key": ""},
+    {"Authorization": "Bearer # ours"},
+]
+
+
+@pytest.mark.parametrize("headers", BAD_KEYS)
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/", "/openapi.json", "/nothing", "/version"])
+def test_everything_but_health_needs_a_key(locked: Live, headers: dict[str, Any], path: str) -> None:
+    answer = locked.client.get(path, headers=headers)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["code"] == "invalid_api_key"
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert KEY not in answer.text
+    assert locked.client.get("/health", headers=headers).status_code == 200
+
+
+def test_a_browser_is_asked_for_the_key(locked: Live) -> None:
+    answer = locked.client.get("/", headers={"Accept": "text/html,*/*"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic ")
+    assert locked.client.get("/", headers={"Authorization": basic(KEY)}).status_code == 200
+
+
+def test_origins(locked: Live, live: Live) -> None:
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    for origin, allowed in (("https://app.example", True), ("https://evil.example", False), ("null", False)):
+        answer = locked.client.options(COMPLETIONS, headers={"Origin": origin} | asked)
+        assert (answer.headers.get("access-control-allow-origin") == origin) == allowed
+        assert "access-control-allow-credentials" not in answer.headers
+    answer = live.client.options(COMPLETIONS, headers={"Origin": "https://app.example"} | asked)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:1234", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.", 421),
+        ("localhost@evil.example", 421),
+        ("[::1", 200),
+        ("", 421),
+    ],
+)
+def test_a_server_for_this_machine_knows_its_names(live: Live, host: str, status: int) -> None:
+    answer = live.client.get("/health", headers={"Host": host})
+    assert answer.status_code == status
+
+
+def raw(live: Live, data: bytes, *, wait: float = 10.0) -> bytes:
+    """What the server answers to these bytes until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", live.port), timeout=wait) as connection:
+        connection.sendall(data)
+        received = b""
+        while piece := connection.recv(65536):
+            received += piece
+    return received
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HELLO\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n\r\n",  # without Host
+        b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n{}",
+        b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS to a port without
+    ],
+    ids=["no HTTP", "HTTP/9.9", "no Host", "two Hosts", "a huge header", "many headers", "a length below zero"]
+    + ["two lengths", "a null byte", "TLS"],
+)
+def test_what_is_not_http_gets_one_answer(live: Live, data: bytes) -> None:
+    answer = raw(live, data)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'{"error":{"message":' in answer
+    assert live.post(COMPLETIONS, ASK)["choices"]
+
+
+def test_large_bodies_are_refused_before_and_while_they_come(llm: LLM) -> None:
+    with Live(llm, max_body_bytes=1000) as server:
+        big = b'{"prompt": "' + b"x" * 5000 + b'"}'
+        kind = {"Content-Type": "application/json"}
+        for content in (big, iter([big])):  # the second in pieces, without saying how long it is
+            answer = server.client.post(COMPLETIONS, content=content, headers=kind)
+            assert answer.status_code == 413
+            assert answer.json()["error"]["code"] == "body_too_large"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        assert raw(server, head + b"Content-Length: 99999999999999999999\r\n\r\n").startswith(b"HTTP/1.1 4")
+        assert server.client.post(COMPLETIONS, json=ASK).status_code == 200
+
+
+def test_slow_senders_are_cut_off(llm: LLM) -> None:
+    with Live(llm, header_timeout=0.4, body_timeout=0.4, keep_alive_timeout=1.0) as server:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        assert raw(server, b"").startswith(b"HTTP/1.1 408 ")
+        assert raw(server, head[:30]).startswith(b"HTTP/1.1 408 ")
+        assert raw(server, head + b"Content-Length: 50\r\n\r\n{").startswith(b"HTTP/1.1 408 ")
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            began = time.monotonic()
+            for byte in head * 3:  # slowloris: always a little more
+                try:
+                    connection.sendall(bytes([byte]))
+                except OSError:
+                    break
+                time.sleep(0.02)
+            assert time.monotonic() - began < 5
+        second = head + b"Content-Length: 2\r\n\r\n{}" + b"GET /hea"
+        answers = raw(server, second)
+        assert b"HTTP/1.1 400 " in answers
+        assert b"HTTP/1.1 408 " in answers
+
+
+def test_a_full_queue_says_when_to_come_again(llm: LLM) -> None:
+    with Live(llm, max_queue=0) as server:
+        threads = [
+            threading.Thread(target=server.client.post, args=(COMPLETIONS,), kwargs={"json": ENDLESS | {"n": 4}})
+        ]
+        threads[0].start()
+        wait_until(lambda: server.service.sequences == 4)
+        answer = httpx.post(server.url + COMPLETIONS, json=ASK)
+        assert answer.status_code == 429
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        threads[0].join()
+        assert server.client.post(COMPLETIONS, json=ASK).status_code == 200
+        assert server.metric("requests_rejected_total") == 1
+        too_many = server.client.post(COMPLETIONS, json=ASK | {"n": 5})
+        assert too_many.status_code == 400, "it would never fit"
+
+
+def test_a_request_that_takes_too_long_ends(llm: LLM) -> None:
+    with Live(llm, request_timeout=0.05) as server:
+        answer = server.client.post(COMPLETIONS, json=ENDLESS)
+        assert answer.status_code == 504
+        assert answer.json()["error"]["code"] == "timeout"
+        wait_until(server.idle)
+
+
+def test_tls_and_client_certificates(llm: LLM, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    cert = authority.issue_cert("127.0.0.1", "localhost")
+    cert.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    cert.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    files = {"ssl_certfile": str(tmp_path / "cert.pem"), "ssl_keyfile": str(tmp_path / "key.pem")}
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    with Live(llm, **files, ssl_ca_certs=str(tmp_path / "ca.pem")) as server:
+        url = f"https://127.0.0.1:{server.port}/health"
+        with pytest.raises(httpx.TransportError):
+            httpx.get(url, verify=trusting)
+        cert.configure_cert(trusting)
+        assert httpx.get(url, verify=trusting).json() == {"status": "ok"}
+
+
+def test_a_unix_socket(llm: LLM, tmp_path: Path) -> None:
+    path = tmp_path / "outrider.sock"
+    with Live(llm, uds=str(path)):
+        assert path.stat().st_mode & 0o777 == 0o600
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://any.name") as client:
+            assert client.post(COMPLETIONS, json=ASK).status_code == 200
+        with pytest.raises(ConfigError, match="in use"):
+            listen(ServerSettings(uds=str(path)))
+    listen(ServerSettings(uds=str(path))).close()  # what a dead server left behind is in nobody's way
+
+
+def test_a_port_in_use_is_said_in_a_line(live: Live) -> None:
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{live.port} is in use: choose another --port"):
+        listen(ServerSettings(port=live.port))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"port": 70000}, "port=70000"),
+        ({"max_queue": -1}, "max_queue"),
+        ({"request_timeout": 0}, "request_timeout"),
+        ({"stream_interval": float("nan")}, "stream_interval"),
+        ({"log_format": "xml"}, "log_format"),
+        ({"ssl_certfile": "x"}, "ssl-keyfile"),
+        ({"ssl_certfile": "/nothing", "ssl_keyfile": "/nothing"}, "/nothing"),
+        ({"api_keys": ("",)}, "empty"),
+        ({"api_keys": ("kéy",)}, "ASCII"),
+        ({"max_prompt_tokens": 0}, "max_prompt_tokens"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ServerSettings(**settings)
+
+
+def test_an_empty_key_file_locks_nobody_out_silently(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# none yet\n")
+    with pytest.raises(ConfigError, match="no API key"):
+        _ = ServerSettings(api_key_file=str(file)).keys
+    with pytest.raises(ConfigError, match="cannot be read"):
+        _ = ServerSettings(api_key_file=str(tmp_path / "missing")).keys
