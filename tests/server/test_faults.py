@@ -1,4 +1,4 @@
-"""Parts that break, one at a time: the output is unchanged, or there is a clean error and the next request is served."""
+"""Parts that break, one at a time: the output is unchanged, or there is a clean error and the next request works."""
 
 from __future__ import annotations
 

@@ -151,8 +151,9 @@ def raw(live: Live, data: bytes, *, wait: float = 10.0) -> bytes:
         b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS to a port without
     ],
-    ids=["no HTTP", "HTTP/9.9", "no Host", "two Hosts", "a huge header", "many headers", "a length below zero"]
-    + ["two lengths", "a null byte", "TLS"],
+    ids="no HTTP,HTTP/9.9,no Host,two Hosts,huge header,many headers,negative length,two lengths,null byte,TLS".split(
+        ","
+    ),
 )
 def test_what_is_not_http_gets_one_answer(live: Live, data: bytes) -> None:
     answer = raw(live, data)

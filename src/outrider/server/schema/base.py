@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Text = Annotated[str, Field(max_length=1 << 24)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
+Length = Annotated[int, Field(ge=1, le=1024)]
 MAX_STOPS = 16
 
 
@@ -25,8 +26,10 @@ class SpeculationOptions(Strict):
     """
 
     method: str | None = Field(None, max_length=64, description="Draft source: ngram, lookup, model, ..., or none.")
-    spec_length: int | None = Field(None, ge=1, le=1024, description="K: draft tokens per step at most.")
-    num_speculative_tokens: int | None = Field(None, ge=1, le=1024, description="Another name of spec_length.")
+    spec_length: Length | Literal["auto"] | None = Field(
+        None, description="K: draft tokens per step at most; auto: as many as pay."
+    )
+    num_speculative_tokens: Length | Literal["auto"] | None = Field(None, description="Another name of spec_length.")
     verifier: str | None = Field(None, max_length=64)
     draft_temperature: float | None = Field(None, ge=0)
     ngram_counts_as_q: bool | None = None

@@ -42,7 +42,7 @@ async function connect() {
   state.sources = sources;
   fill($("method"), sources, method === "none" ? sources.find((s) => s !== "none") : method);
   fill($("verifier"), verifiers, verifier);
-  $("length").value = length;
+  $("length").value = length === "auto" ? 0 : length;
   $("model").textContent = state.model.id;
   say("ready");
   showOutputs();
@@ -54,7 +54,7 @@ function fill(select, names, chosen) {
 }
 
 function showOutputs() {
-  $("length-out").textContent = $("length").value;
+  $("length-out").textContent = draftLength();
   $("temperature-out").textContent = Number($("temperature").value).toFixed(1);
 }
 
@@ -75,7 +75,12 @@ function options(speculation) {
 function chosen() {
   const method = $("method").value;
   if (method === "none") return "off";
-  return { method, spec_length: Number($("length").value), verifier: $("verifier").value };
+  return { method, spec_length: draftLength(), verifier: $("verifier").value };
+}
+
+// The slider's left end leaves the length to the engine.
+function draftLength() {
+  return Number($("length").value) || "auto";
 }
 
 async function run(messages, speculation, onTokens, signal) {

@@ -1,0 +1,90 @@
+"""What Prometheus is told, and whether it adds up; the dashboard; the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from outrider import LLM, SpeculationParams
+from outrider.server.schema.base import SpeculationOptions
+from tests.server.conftest import load
+from tests.server.live import Live, wait_until
+
+PATH = "/v1/completions"
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "outrider.json"
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> LLM:
+    return load(folder)
+
+
+def test_counters_agree_with_what_clients_saw(llm: LLM) -> None:
+    with Live(llm) as server:
+        engine_tokens = server.metric("generation_tokens_total")
+        prompt = made = drafted = accepted = 0
+        positions = [0] * 4
+        for i, method in enumerate(["ngram", "lookup", "ngram", "off"]):
+            body = {"prompt": [5, 6, 7] * 3, "max_tokens": 30, "seed": i, "temperature": 0, "ignore_eos": True}
+            body |= {"logit_bias": {"5": 30}, "speculation": {"method": method, "spec_length": 4}}
+            answer = server.post(PATH, body)
+            prompt += answer["usage"]["prompt_tokens"]
+            made += answer["usage"]["completion_tokens"]
+            told = answer["metrics"]["speculative_decoding"]
+            drafted += told["num_draft_tokens"]
+            accepted += told["num_accepted_draft_tokens"]
+            for count, times in enumerate(told["acceptance_histogram"]):
+                for depth in range(count):
+                    positions[depth] += times
+        server.client.post(PATH, json={"prompt": "x", "n": 0})
+        wait_until(server.idle)
+        assert server.metric("request_success_total", finished_reason="length") == 4
+        assert server.metric("prompt_tokens_total") == prompt
+        assert server.metric("generation_tokens_total") - engine_tokens == made
+        assert server.metric("time_to_first_token_seconds_count") == 4
+        assert server.metric("inter_token_latency_seconds_count") >= 60
+        assert server.metric("http_requests_total", method="POST", path=PATH, status="200") == 4
+        assert server.metric("http_requests_total", method="POST", path=PATH, status="400") == 1
+        name = "spec_decode_num_{}_total"
+        both = ("ngram", "lookup")
+        assert sum(server.metric(name.format("draft_tokens"), source=s) for s in both) == drafted
+        assert sum(server.metric(name.format("accepted_tokens"), source=s) for s in both) == accepted > 20
+        for depth in range(4):
+            found = [server.metric(name.format("accepted_tokens_per_pos"), source=s, position=str(depth)) for s in both]
+            assert sum(found) == positions[depth]
+        assert server.metric("kv_cache_usage_perc") < 1
+        assert server.metric("num_requests_running") == 0
+
+
+def test_the_dashboard_shows_metrics_that_exist(live: Live) -> None:
+    live.post(PATH, {"prompt": [5, 6, 5, 6, 5, 6], "max_tokens": 20, "logit_bias": {"5": 90}, "temperature": 0})
+    text = live.client.get("/metrics").text
+    known = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    known |= {"outrider:requests_rejected_total", "outrider:slow_readers_dropped_total"}
+    dashboard = json.loads(DASHBOARD.read_text())
+    shown = set(re.findall(r"outrider:\w+", DASHBOARD.read_text()))
+    assert shown <= known
+    assert len(shown) >= 15
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_every_way_to_draft_can_be_asked_for() -> None:
+    own = {field.name for field in fields(SpeculationParams)} - {"draft", "prediction"}
+    assert own <= set(SpeculationOptions.model_fields)
+
+
+def test_the_document_describes_every_field(live: Live) -> None:
+    document = live.client.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    for name in ("CompletionRequest", "ChatRequest"):
+        assert schemas[name]["additionalProperties"] is False
+        assert {"seed", "speculation", "stream", "logit_bias"} <= set(schemas[name]["properties"])
+    for path in (PATH, "/v1/chat/completions", "/tokenize", "/detokenize"):
+        route = document["paths"][path]["post"]
+        assert route["requestBody"]["required"]
+        assert {"200", "400", "401", "429", "503"} <= set(route["responses"])
