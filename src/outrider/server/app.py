@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from outrider.errors import OutriderError
 from outrider.server import chat, completions, info, openapi, playground, tokens
 from outrider.server.errors import ApiError, handle
-from outrider.server.guards import BodyLimit, Keys, KnownHosts, Outermost
+from outrider.server.guards import Keys, KnownHosts, Outermost, Sizes
 from outrider.server.service import Service
 
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
@@ -35,7 +35,7 @@ def create_app(service: Service) -> ASGIApp:
 
 def _guarded(app: FastAPI, service: Service) -> ASGIApp:
     settings = service.settings
-    guarded: ASGIApp = BodyLimit(app, settings.max_body_bytes)
+    guarded: ASGIApp = Sizes(app, head=settings.max_header_bytes, body=settings.max_body_bytes)
     if settings.keys:
         guarded = Keys(guarded, settings.keys)
     if settings.cors_origins:

@@ -149,15 +149,20 @@ def _given_key(headers: dict[bytes, bytes]) -> bytes:
     return headers.get(b"x-api-key", b"")
 
 
-class BodyLimit:
-    """Refuses bodies that say they are too large, and stops reading those that turn out to be."""
+class Sizes:
+    """Refuses heads that are too large, bodies that say they are, and stops reading those that turn out to be."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app, self._limit = app, limit
+    def __init__(self, app: ASGIApp, *, head: int, body: int) -> None:
+        self._app, self._head, self._limit = app, head, body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > self._head:  # 4: ": " and a line's end
+            message = f"the headers are larger than {self._head} bytes: send less"
+            error = ApiError(431, message, code="headers_too_large", headers={"Connection": "close"})
+            await error.response()(scope, receive, send)
             return
         declared = dict(scope["headers"]).get(b"content-length", b"")
         if declared.isdigit() and int(declared[:20]) > self._limit:

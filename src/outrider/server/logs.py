@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from outrider.engine.request import Request
 from outrider.server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
 
 FIELDS = (
     "request_id",
@@ -70,3 +74,19 @@ def configure(settings: ServerSettings) -> None:
     uvicorn = logging.getLogger("uvicorn")
     uvicorn.handlers, uvicorn.propagate = [handler], False
     uvicorn.setLevel("WARNING")
+
+
+def note_sequences(name: str, requests: Sequence[Request], *, prompts: bool) -> None:
+    """One line for all sequences of a request that has ended; with their texts only if ``prompts``."""
+    stats = [request.stats for request in requests]
+    more: dict[str, object] = {
+        "prompt_tokens": sum(s.prompt_tokens for s in stats),
+        "cached_tokens": sum(s.cached_prompt_tokens for s in stats),
+        "completion_tokens": sum(s.completion_tokens for s in stats),
+        "draft_tokens": sum(s.num_draft_tokens for s in stats),
+        "accepted_tokens": sum(s.num_accepted_draft_tokens for s in stats),
+        "finish_reason": ",".join(request.finish_reason or "abort" for request in requests),
+    }
+    if prompts:
+        more |= {"prompt": [list(r.prompt) for r in requests], "output": [r.text for r in requests]}
+    logger.info("generated %s", name, extra=more)

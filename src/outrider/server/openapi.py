@@ -21,6 +21,7 @@ ERRORS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     421: "The Host header names another server.",
+    431: "The headers are too large.",
     429: "The queue is full; Retry-After says when to try again.",
     500: "The server failed.",
     503: "Not ready, or no longer.",

@@ -17,6 +17,7 @@ from outrider.llm import LLM
 from outrider.models.tokenizer import Tokenizer
 from outrider.server.errors import ApiError, invalid, unavailable
 from outrider.server.identity import fingerprint
+from outrider.server.logs import note_sequences
 from outrider.server.metrics import Metrics
 from outrider.server.settings import ServerSettings
 
@@ -158,6 +159,7 @@ class Generation:
             ) from None
         finally:
             self.lease.release()
+            note_sequences(self.id, self.requests, prompts=service.settings.log_prompts)
             for request in self.requests:
                 service.metrics.finished(request, time.perf_counter() - self._began)
 

@@ -71,7 +71,7 @@ class ServerSettings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     log_prompts: bool = False
-    """Write prompts and outputs to the log."""
+    """Write prompts (as token ids) and outputs to the log."""
 
     def __post_init__(self) -> None:
         self._check_numbers()

@@ -68,12 +68,14 @@ def timings(requests: Sequence[Request]) -> dict[str, Any]:
     """llama.cpp's ``timings``; ``prompt_n`` are prompt tokens that had to be read."""
     stats = [request.stats for request in requests]
     cached = sum(s.cached_prompt_tokens for s in stats)
-    decoding = sum(s.decode_s for s in stats)
+    reading, decoding = sum(s.prefill_s for s in stats), sum(s.decode_s for s in stats)
+    read = sum(s.prompt_tokens for s in stats) - cached
     predicted = sum(s.completion_tokens for s in stats)
     return {
         "cache_n": cached,
-        "prompt_n": sum(s.prompt_tokens for s in stats) - cached,
-        "prompt_ms": round(1000 * sum(s.prefill_s for s in stats), 3),
+        "prompt_n": read,
+        "prompt_ms": round(1000 * reading, 3),
+        "prompt_per_second": round(read / reading, 3) if reading > 0 else None,
         "predicted_n": predicted,
         "predicted_ms": round(1000 * decoding, 3),
         "predicted_per_second": round(predicted / decoding, 3) if decoding > 0 else None,

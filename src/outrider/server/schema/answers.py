@@ -35,6 +35,7 @@ class Timings(BaseModel):
     cache_n: int
     prompt_n: int
     prompt_ms: float
+    prompt_per_second: float | None
     predicted_n: int
     predicted_ms: float
     predicted_per_second: float | None
