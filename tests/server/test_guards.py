@@ -193,6 +193,21 @@ def test_slow_senders_are_cut_off(llm: LLM) -> None:
         assert b"HTTP/1.1 408 " in answers
 
 
+def test_no_more_connections_than_allowed(llm: LLM) -> None:
+    with Live(llm, max_connections=2, header_timeout=30.0) as server:
+        wait_until(lambda: not server.server.server_state.connections)
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        wait_until(lambda: len(server.server.server_state.connections) == 2)
+        answer = raw(server, b"")
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"too_many_connections" in answer
+        assert b"Retry-After: 1" in answer
+        for connection in idle:
+            connection.close()
+        wait_until(lambda: not server.server.server_state.connections)
+        assert server.client.post(COMPLETIONS, json=ASK).status_code == 200
+
+
 def test_a_full_queue_says_when_to_come_again(llm: LLM) -> None:
     with Live(llm, max_queue=0) as server:
         threads = [

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, with a deadline for the head of a request and JSON for what is not HTTP."""
+"""HTTP/1.1 as uvicorn speaks it, with a deadline for the head of a request, and refusals in JSON."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from outrider.server.errors import ApiError, to_json
+from outrider.server.errors import ApiError, to_json, unavailable
 
 
-def guarded_protocol(header_timeout: float) -> type[H11Protocol]:
+def guarded_protocol(header_timeout: float, max_connections: int) -> type[H11Protocol]:
     """A protocol class for ``uvicorn.Config(http=...)``."""
 
     class Guarded(H11Protocol):
@@ -25,7 +25,10 @@ def guarded_protocol(header_timeout: float) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.app_state = {**self.app_state, "transport": transport}
-            self._expect_head()
+            if len(self.connections) > max_connections:
+                self._answer(unavailable("too many connections are open: try again", 1, "too_many_connections"))
+            else:
+                self._expect_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._head_is_here()
@@ -66,6 +69,7 @@ def guarded_protocol(header_timeout: float) -> type[H11Protocol]:
                 ("content-type", "application/json"),
                 ("content-length", str(len(body))),
                 ("connection", "close"),
+                *error.headers.items(),
             ]
             for event in (h11.Response(status_code=error.status, headers=headers), h11.Data(body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")

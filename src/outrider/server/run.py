@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(service),
-                http=guarded_protocol(settings.header_timeout),
+                http=guarded_protocol(settings.header_timeout, settings.max_connections),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -86,7 +86,6 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=max(1, round(settings.keep_alive_timeout)),
                 timeout_graceful_shutdown=round(settings.drain_timeout + 2 * LAST_WORDS),
-                limit_concurrency=settings.max_connections,
                 h11_max_incomplete_event_size=settings.max_header_bytes,
                 backlog=1024,
                 ssl_certfile=settings.ssl_certfile,
