@@ -26,7 +26,7 @@ class Live:
         self._socket = listen(self.settings)
         self.server = Server(self.service, self._socket)
         if llm is not None:
-            self.service.attach(llm, on_death=self.server._engine_died)
+            self.service.attach(llm, on_death=self.server.engine_died)
         self.port: int = 0 if self.settings.uds else self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self._socket])))

@@ -109,7 +109,9 @@ def test_token_details_name_origin_and_source(live: Live) -> None:
 
 def joined(chunks: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
     """What the chunks of a stream come to, choice by choice."""
-    whole = [{"text": "", "finish_reason": None, "logprobs": [], "token_ids": []} for _ in range(n)]
+    whole: list[dict[str, Any]] = [
+        {"text": "", "finish_reason": None, "logprobs": [], "token_ids": []} for _ in range(n)
+    ]
     for chunk in chunks:
         for choice in chunk["choices"]:
             own = whole[choice["index"]]

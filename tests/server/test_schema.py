@@ -22,7 +22,7 @@ schema = schemathesis.pytest.from_fixture("document")
 
 
 @schema.exclude(path="/metrics").parametrize()
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_the_server_fail(case: Any, live: Live) -> None:
     if isinstance(case.body, dict):
         case.body.pop("stream", None)  # streams have tests of their own, and another content type

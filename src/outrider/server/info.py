@@ -14,7 +14,7 @@ from outrider.server.openapi import answers
 from outrider.server.service import Service
 
 router = APIRouter()
-_JSON = answers("The answer.", **{"application/json": {"schema": {"type": "object"}}})
+_JSON = answers("The answer.", {"application/json": {"schema": {"type": "object"}}})
 
 
 @router.get("/health", responses=_JSON)
@@ -71,7 +71,7 @@ async def version() -> Response:
     return json_response({"version": __version__})
 
 
-@router.get("/metrics", responses=answers("Prometheus' text format.", **{"text/plain": {"schema": {"type": "string"}}}))
+@router.get("/metrics", responses=answers("Prometheus' text format.", {"text/plain": {"schema": {"type": "string"}}}))
 async def metrics(request: Request) -> Response:
     """Counters, for Prometheus."""
     service: Service = request.app.state.service

@@ -41,9 +41,6 @@ class CompletionLogprobs:
         self._tokenizer, self._top = tokenizer, top
         self._offset = 0
 
-    def of_steps(self, steps: Sequence[StepOutput]) -> dict[str, Any]:
-        return self.lists([(step.token_id, step.logprobs or {}) for step in steps])
-
     def lists(self, tokens: Sequence[tuple[int, Mapping[int, float] | None]]) -> dict[str, Any]:
         """(token, log-probabilities) in order; None for the first token of all, which nothing predicts."""
         texts, values, tops, offsets = [], [], [], []

@@ -36,21 +36,13 @@ def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str,
     for model in (request, response):
         _documented[model.__name__] = model
     body = {"required": True, "content": _json(request)}
-    return {"openapi_extra": {"requestBody": body}, "responses": _answers({200: ("The answer.", response)})}
+    return {"openapi_extra": {"requestBody": body}, "responses": answers("The answer.", _json(response))}
 
 
-def answers(description: str, **content: Any) -> dict[int | str, Any]:
-    """Responses of a route without a body."""
-    return _answers({200: (description, None)}) | {200: {"description": description, "content": content}}
-
-
-def _answers(good: dict[int, tuple[str, type[BaseModel] | None]]) -> dict[int | str, Any]:
-    listed: dict[int | str, Any] = {
-        status: {"description": text, "content": _json(model) if model else {}}
-        for status, (text, model) in good.items()
-    }
+def answers(description: str, content: dict[str, Any]) -> dict[int | str, Any]:
+    """Responses of a route: ``content`` by media type, or any of the errors."""
     bad = {status: {"description": text, "content": _json(ErrorResponse)} for status, text in ERRORS.items()}
-    return listed | bad
+    return {200: {"description": description, "content": content}, **bad}
 
 
 def _json(model: type[BaseModel]) -> dict[str, Any]:

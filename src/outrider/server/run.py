@@ -106,14 +106,15 @@ class Server(uvicorn.Server):
     def load(self, model: str, options: dict[str, Any]) -> None:
         """On a thread of its own: load the model, then serve it; or end the server."""
         try:
-            self.service.attach(LLM(model, **options), on_death=self._engine_died)
+            self.service.attach(LLM(model, **options), on_death=self.engine_died)
         except BaseException as error:  # noqa: BLE001  told by the main thread, as its exit
             self.failure = error
             self.should_exit = True
         else:
             logger.info("ready: %s on %s", ", ".join(self.service.model_names), self._address)
 
-    def _engine_died(self) -> None:
+    def engine_died(self) -> None:
+        """Say so for a while, then stop."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS, self._stop)
 
