@@ -6,32 +6,58 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from tests.server.live import Live
 
+OPERATIONS = [
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{name}"),
+    ("GET", "/health"),
+    ("GET", "/version"),
+]
+CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance]
 
-@pytest.fixture
-def document(live: Live) -> Any:
-    return schemathesis.openapi.from_dict(live.client.get("/openapi.json").json())
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["good", "bad"])
+def test_no_request_makes_the_server_fail(live: Live, method: str, path: str, mode: GenerationMode) -> None:
+    document = schemathesis.openapi.from_dict(live.client.get("/openapi.json").json())
+    operation = document[path][method]
+    if mode is GenerationMode.NEGATIVE and method == "GET":
+        pytest.skip("there is nothing to get wrong")
+
+    @given(operation.as_strategy(generation_mode=mode))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    def send(case: Any) -> None:
+        if isinstance(case.body, dict):
+            _keep_short(case.body)
+        response = case.call(base_url=live.url)
+        case.validate_response(response, checks=CHECKS)
+        if response.status_code >= 400 and path != "/health":
+            assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+
+    send()
 
 
-schema = schemathesis.pytest.from_fixture("document")
+def _keep_short(body: dict[str, Any]) -> None:
+    """Whole answers (streams have tests of their own) of a few tokens, so that this takes seconds."""
+    body.pop("stream", None)
+    for name in ("max_tokens", "max_completion_tokens"):
+        if isinstance(body.get(name), int):
+            body[name] = min(body[name], 8)
+    if "messages" in body and not {"max_tokens", "max_completion_tokens"} & set(body):
+        body["max_tokens"] = 4
 
 
-@schema.exclude(path="/metrics").parametrize()
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_request_makes_the_server_fail(case: Any, live: Live) -> None:
-    if isinstance(case.body, dict):
-        case.body.pop("stream", None)  # streams have tests of their own, and another content type
-        for name in ("max_tokens", "max_completion_tokens"):
-            if isinstance(case.body.get(name), int):
-                case.body[name] = min(case.body[name], 8)
-        if "messages" in case.body and "max_tokens" not in case.body:
-            case.body["max_tokens"] = 4
-    response = case.call(base_url=live.url)
-    case.validate_response(response, checks=[not_a_server_error, response_schema_conformance, content_type_conformance])
-    if response.status_code >= 400:
-        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+def test_the_list_of_operations_is_complete(live: Live) -> None:
+    paths = live.client.get("/openapi.json").json()["paths"]
+    found = {(method.upper(), path) for path, methods in paths.items() for method in methods}
+    assert found == {*OPERATIONS, ("GET", "/metrics")}
