@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outrider import LLM, SpeculationParams
-from outrider.server.schema.base import SpeculationOptions
+from outrider.server.schema.speculation import NAMED_HERE, SpeculationOptions
 from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 
@@ -74,8 +74,9 @@ def test_the_dashboard_shows_metrics_that_exist(live: Live) -> None:
 
 
 def test_every_way_to_draft_can_be_asked_for() -> None:
-    own = {field.name for field in fields(SpeculationParams)} - {"draft", "prediction"}
-    assert own <= set(SpeculationOptions.model_fields)
+    own = {field.name for field in fields(SpeculationParams)} - NAMED_HERE
+    asked = set(SpeculationOptions.model_fields)
+    assert asked == own | {"method", "spec_length", "num_speculative_tokens", "verifier"}
 
 
 def test_the_document_describes_every_field(live: Live) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.server.errors import invalid
-from outrider.server.schema.base import PredictedOutput, SamplingRequest, SpeculationOptions
+from outrider.server.schema.base import PredictedOutput, SamplingRequest
+from outrider.server.schema.speculation import SpeculationOptions
 
 _SAME_NAME = (
     "seed",

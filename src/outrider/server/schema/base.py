@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from outrider.server.schema.speculation import SpeculationOptions
+from outrider.server.schema.strict import Strict
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Text = Annotated[str, Field(max_length=1 << 24)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Length = Annotated[int, Field(ge=1, le=1024)]
 MAX_STOPS = 16
-
-
-class Strict(BaseModel):
-    """No unknown fields, no text for numbers, no NaN."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class SpeculationOptions(Strict):
-    """How drafts are made and checked for this request; what is left out is as the server was started.
-
-    Output is the same with any ``method`` and length while ``verifier`` is ``matching``.
-    """
-
-    method: str | None = Field(None, max_length=64, description="Draft source: ngram, lookup, model, ..., or none.")
-    spec_length: Length | Literal["auto"] | None = Field(
-        None, description="K: draft tokens per step at most; auto: as many as pay."
-    )
-    num_speculative_tokens: Length | Literal["auto"] | None = Field(None, description="Another name of spec_length.")
-    verifier: str | None = Field(None, max_length=64)
-    draft_temperature: float | None = Field(None, ge=0)
-    ngram_counts_as_q: bool | None = None
 
 
 class StreamOptions(Strict):

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from outrider.server.schema.answers import SpeculationMetrics, Timings, Usage
-from outrider.server.schema.base import SamplingRequest, Strict, Text
+from outrider.server.schema.base import SamplingRequest, Text
+from outrider.server.schema.strict import Strict
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 

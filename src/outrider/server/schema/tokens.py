@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from outrider.server.schema.base import Strict, Text, TokenId
+from outrider.server.schema.base import Text, TokenId
 from outrider.server.schema.chat import Message, Tool
+from outrider.server.schema.strict import Strict
 
 
 class TokenizeRequest(Strict):
