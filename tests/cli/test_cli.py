@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pty
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from outrider.cli.generate import generate
+from outrider.cli.serve import serve
+from outrider.config import EngineConfig
 from tests.whole import model_folder, other_vocabulary
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -135,7 +140,7 @@ def test_damaged_weights_are_refused(tmp_path: Path, damage: str) -> None:
 
 
 def test_help_of_every_command() -> None:
-    for command in ((), ("generate",), ("chat",), ("models",), ("doctor",)):
+    for command in ((), ("generate",), ("chat",), ("serve",), ("models",), ("doctor",)):
         assert "Usage:" in run(*command, "--help").stdout
 
 
@@ -150,3 +155,9 @@ def test_doctor_reports_and_tests_this_machine() -> None:
     kept = {f["dtype"]: f["chains"] for f in facts["batch_invariance"]}
     assert kept[facts["dtype"]]
     assert facts["threads"] == 1
+
+
+def test_every_engine_option_of_generate_is_one_of_serve() -> None:
+    """Options that say how the model is loaded or drafts are made; those of a request are the client's."""
+    engine = {field.name for field in fields(EngineConfig)} & set(inspect.signature(generate).parameters)
+    assert engine <= set(inspect.signature(serve).parameters)

@@ -28,6 +28,12 @@ def serve(
     spec_length: o.SpecLength = o.ENGINE.spec_length,
     verifier: o.Verifier = o.ENGINE.verifier,
     draft_temperature: o.DraftTemperature = o.ENGINE.draft_temperature,
+    draft_layers: o.DraftLayers = None,
+    tree: o.Tree = None,
+    tree_nodes: o.TreeNodes = o.ENGINE.tree_nodes,
+    lookahead_window: o.LookaheadWindow = o.ENGINE.lookahead_window,
+    lookahead_ngram: o.LookaheadNgram = o.ENGINE.lookahead_ngram,
+    lookahead_guesses: o.LookaheadGuesses = o.ENGINE.lookahead_guesses,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
@@ -93,7 +99,7 @@ def serve(
     """
     given = {_NAMES.get(name, name): value for name, value in locals().items()}
     settings = ServerSettings(**_own(ServerSettings, given))
-    engine = _own(EngineConfig, given)
+    engine = _own(EngineConfig, given | {"draft_model": draft_model or None})
     EngineConfig(**engine)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
     from outrider.server.run import serve as run

@@ -78,7 +78,10 @@ def speculation(body: SamplingRequest, default: SpeculationParams) -> Speculatio
 
 
 def _changed(default: SpeculationParams, asked: SpeculationOptions) -> SpeculationParams:
-    given = asked.model_dump(exclude_none=True)
+    given = asked.model_dump(exclude_unset=True)  # null, where it was sent, is a value of its own
+    for name in ("method", "spec_length", "num_speculative_tokens", "verifier"):
+        if given.get(name) is None:
+            given.pop(name, None)
     length = given.pop("num_speculative_tokens", None)
     if length is not None and given.setdefault("spec_length", length) != length:
         raise invalid("spec_length and num_speculative_tokens differ: give one", "speculation.spec_length")
