@@ -89,6 +89,7 @@ class Zygote:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
         self._listener.listen()
+        import outrider.cli.main
         import outrider.server.run  # noqa: F401  (what takes seconds)
 
     def run(self) -> None:

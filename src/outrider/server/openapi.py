@@ -41,8 +41,10 @@ def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str,
 
 def answers(description: str, content: dict[str, Any]) -> dict[int | str, Any]:
     """Responses of a route: ``content`` by media type, or any of the errors."""
-    bad = {status: {"description": text, "content": _json(ErrorResponse)} for status, text in ERRORS.items()}
-    return {200: {"description": description, "content": content}, **bad}
+    listed: dict[int | str, Any] = {200: {"description": description, "content": content}}
+    for status, text in ERRORS.items():
+        listed[status] = {"description": text, "content": _json(ErrorResponse)}
+    return listed
 
 
 def _json(model: type[BaseModel]) -> dict[str, Any]:
