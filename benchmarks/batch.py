@@ -75,7 +75,7 @@ def main() -> None:
     if args.questions:
         picked = questions.read(args.questions, count=most * args.rounds, max_chars=args.max_chars)
     else:
-        picked = (questions.BUILT_IN * (most * args.rounds))[: most * args.rounds]
+        picked = list(questions.BUILT_IN * (most * args.rounds))[: most * args.rounds]
     prompts = [
         tokenizer.encode_chat([{"role": "user", "content": q.text}])
         if tokenizer.chat_template

@@ -134,7 +134,7 @@ def main() -> None:
     if args.questions:
         picked = questions.read(args.questions, count=args.count, categories=categories)
     else:
-        picked = questions.BUILT_IN[: args.count]
+        picked = list(questions.BUILT_IN[: args.count])
     prompts = [tokenizer.encode_chat([{"role": "user", "content": q.text}]) for q in picked]
     workers = [Worker(name, folder, args.dtype, args.threads, args.python) for name in args.contenders]
     records = measure(workers, prompts, args.max_tokens, args.rounds)

@@ -46,7 +46,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write one JSON line per difference, and one of totals")
     args = parser.parse_args()
 
-    picked = questions.read(args.questions, count=args.count) if args.questions else questions.BUILT_IN[: args.count]
+    picked = (
+        questions.read(args.questions, count=args.count) if args.questions else list(questions.BUILT_IN[: args.count])
+    )
     llm = LLM(args.model, draft_model=args.draft_model, draft_dtype=args.draft_dtype)
     totals = {(mode, source): [0, 0, 0, 0] for mode in MODES for source in args.sources}
     differences: list[dict[str, object]] = []

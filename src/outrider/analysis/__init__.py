@@ -1,0 +1,1 @@
+"""What speculation should gain, what it did gain, and whether it kept its promise."""

@@ -1,0 +1,138 @@
+"""What to measure with: prompts of many kinds, from a file or built in."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import InvalidRequestError
+
+_MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+
+
+@dataclass(frozen=True)
+class Question:
+    id: str
+    category: str
+    text: str
+    chat: bool = True  # a message to answer; else a text to continue
+
+
+BUILT_IN: tuple[Question, ...] = (
+    Question("b1", "rewrite", "Correct the spelling and repeat the text: Speling is hard, but spelling is usefull. "
+             "A sentence with many mistaks is hard to reed, and a sentence without mistakes is easy to read."),
+    Question("b2", "summary", "Summarise in two sentences: The river rises in the northern hills, runs south through "
+             "three old market towns, and reaches the sea at a wide estuary. For centuries the river carried wool and "
+             "timber from the market towns to the estuary; today it carries pleasure boats and supplies the towns "
+             "with water."),
+    Question("b3", "code", "Write a Python class Point with x and y, and methods add, subtract, scale and norm."),
+    Question("b4", "question", "Why is the sky blue? Answer in one paragraph."),
+    Question("b5", "writing", "Write a short story about a lighthouse keeper and a lost ship."),
+    Question("b6", "list", "List the twelve months with one typical activity for each."),
+)  # fmt: skip
+"""A small mix for machines without a data set: much and little to copy, code, lists and prose."""
+
+STORIES: tuple[Question, ...] = tuple(
+    Question(f"s{i}", "story", text, chat=False)
+    for i, text in enumerate((
+        "Once upon a time, there was a little girl named Lily. She loved to play in the garden. One day, she",
+        "Tom and his dog went to the park. They saw a big red ball. Tom said",
+        "The little bird was sad because it could not fly. Its mother told it",
+        "One day, a boy named Ben found a shiny key under his bed. He wanted to know what it",
+        "There was a kind old man who lived in a small house near the sea. Every morning he",
+        "Mia had a toy bear. She took the bear everywhere. One rainy day, the bear",
+    ), 1)
+)  # fmt: skip
+"""Openings for models that tell stories rather than answer."""
+
+NAMED = {"mix": BUILT_IN, "stories": STORIES}
+
+
+def load(
+    source: str, *, count: int | None = None, categories: set[str] | None = None, max_chars: int = 4500
+) -> list[Question]:
+    """Questions of a built-in set by name (``mix``, ``stories``) or of a file, round robin over categories.
+
+    A file is a text, whose paragraphs are continued, or JSONL of one of these kinds: Spec-Bench or MT-bench
+    (``turns``), ShareGPT (``conversations``, whose first human message is taken), OpenAI messages (``messages``),
+    HumanEval (``prompt``, continued as text). Longer texts than ``max_chars`` are left out. Built-in questions are
+    repeated up to ``count``.
+
+    Raises:
+        InvalidRequestError: the file cannot be read as one of these, or has fewer than ``count`` such questions.
+    """
+    if source in NAMED:
+        questions = [q for q in NAMED[source] if categories is None or q.category in categories]
+        if not questions:
+            raise InvalidRequestError(f"prompts={source!r} has no category of {sorted(categories or ())}")
+        repeats = 1 if count is None else -(-count // len(questions))
+        return (questions * repeats)[:count]
+    return read(Path(source), count=count, categories=categories, max_chars=max_chars)
+
+
+def read(
+    path: Path, *, count: int | None = None, categories: set[str] | None = None, max_chars: int = 4500
+) -> list[Question]:
+    """The questions of a file: see ``load``."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(NAMED)
+        raise InvalidRequestError(f"prompts={str(path)!r} cannot be read ({error}): use {known} or a file") from None
+    groups: dict[str, list[Question]] = defaultdict(list)
+    for question in _questions(path, text):
+        if len(question.text) < max_chars and (categories is None or question.category in categories):
+            groups[question.category].append(question)
+    picked = interleaved(groups)
+    if not picked or (count is not None and len(picked) < count):
+        raise InvalidRequestError(f"{path} has {len(picked)} such questions, but {count or 'some'} were asked for")
+    return picked[:count]
+
+
+def interleaved(groups: dict[str, list[Question]]) -> list[Question]:
+    """One of each group, in the order of their names, then the next of each."""
+    ranks = range(max(map(len, groups.values()), default=0))
+    return [groups[name][rank] for rank in ranks for name in sorted(groups) if rank < len(groups[name])]
+
+
+def _questions(path: Path, text: str) -> list[Question]:
+    if path.suffix not in (".json", ".jsonl"):
+        parts = [part.strip() for part in text.split("\n\n")]
+        return [Question(str(i), "text", part, chat=False) for i, part in enumerate(parts) if part]
+    try:
+        rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(x) for x in text.splitlines() if x]
+    except json.JSONDecodeError as error:
+        raise InvalidRequestError(f"{path} is not JSONL: {error}") from None
+    return [_question(path, number, row) for number, row in enumerate(rows, 1)]
+
+
+def _question(path: Path, number: int, row: Any) -> Question:
+    try:
+        category = row.get("category", path.stem)
+        name = str(row.get("question_id", row.get("id", row.get("task_id", number))))
+        if "turns" in row:
+            return Question(name, "mt_bench" if category in _MT_BENCH else category, row["turns"][0])
+        if "conversations" in row:
+            human = next(m["value"] for m in row["conversations"] if m["from"] in ("human", "user"))
+            return Question(name, category, human)
+        if "messages" in row:
+            return Question(name, category, next(m["content"] for m in row["messages"] if m["role"] == "user"))
+        return Question(name, category, row["prompt"], chat=False)
+    except (AttributeError, KeyError, IndexError, StopIteration, TypeError):
+        raise InvalidRequestError(
+            f"line {number} of {path} has no prompt: give turns, conversations, messages or prompt"
+        ) from None
+
+
+def token_ids(tokenizer: Any, questions: Sequence[Question]) -> list[list[int]]:
+    """Each question as a model reads it: a chat message where the model has a template for those, else plain text."""
+    return [
+        tokenizer.encode_chat([{"role": "user", "content": q.text}])
+        if q.chat and tokenizer.chat_template
+        else tokenizer.encode(q.text)
+        for q in questions
+    ]
