@@ -85,12 +85,13 @@ class LLM:
         for line in self.memory_plan.lines():
             logger.info("memory: %s", line)
         cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
+        self.draft_models = tuple(small)
         kv_cache = self.model.new_cache(cache)
         self.drafters = Sources(
             Surroundings(
                 vocab_size=vocab_size,
                 cache=cache,
-                draft_models=tuple(small),
+                draft_models=self.draft_models,
                 target=self.model,
                 target_cache=kv_cache,
                 draft_layers=config.draft_layers,

@@ -31,8 +31,8 @@ def expected_tokens(alpha: ArrayLike, k: ArrayLike) -> Values:
     """
     a, n = _share("alpha", alpha), _at_least(0, "k", k) + 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        tokens = -np.expm1(n * np.log(a)) / (1 - a)  # 1 - α^n without cancellation where α is near 1
-    return np.where(a == 1, n, tokens)[()]
+        tokens: Values = -np.expm1(n * np.log(a)) / (1 - a)  # 1 - α^n without cancellation where α is near 1
+    return _plain(np.where(a == 1, n, tokens))
 
 
 def expected_accepted(alpha: ArrayLike, k: ArrayLike) -> Values:
@@ -42,7 +42,7 @@ def expected_accepted(alpha: ArrayLike, k: ArrayLike) -> Values:
 
 def improvement(alpha: ArrayLike, k: ArrayLike, c: ArrayLike = 0.0) -> Values:
     """Wall time of plain decoding over that of speculation: (1 - α^(K+1)) / ((1 - α)(Kc + 1)). Theorem 3.8."""
-    return expected_tokens(alpha, k) / (np.asarray(k) * _at_least(0, "c", c) + 1)
+    return _plain(np.asarray(expected_tokens(alpha, k) / (np.asarray(k) * _at_least(0, "c", c) + 1)))
 
 
 def operations(alpha: ArrayLike, k: ArrayLike, c_hat: ArrayLike = 0.0) -> Values:
@@ -102,7 +102,7 @@ def d_lk(p: ArrayLike, q: ArrayLike) -> Values:
     ``p``, ``q``: probabilities [..., vocab]. Returns [...], as the functions below do.
     """
     p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
-    return np.abs(p - (p + q) / 2).sum(axis=-1)[()]
+    return _plain(np.abs(p - (p + q) / 2).sum(axis=-1))
 
 
 def acceptance(p: ArrayLike, q: ArrayLike) -> Values:
@@ -110,7 +110,7 @@ def acceptance(p: ArrayLike, q: ArrayLike) -> Values:
 
     Its mean over positions is α (corollary 3.6).
     """
-    return np.minimum(p, q).sum(axis=-1)[()]
+    return _plain(np.minimum(p, q).sum(axis=-1))
 
 
 def lenient_acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> Values:
@@ -120,7 +120,7 @@ def lenient_acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> Values:
     """
     if not 0 < lenience <= 1:
         raise ConfigError(f"lenience={lenience!r} is not valid: use a number above 0 and at most 1")
-    return np.minimum(np.asarray(p) / lenience, q).sum(axis=-1)[()]
+    return _plain(np.minimum(np.asarray(p) / lenience, q).sum(axis=-1))
 
 
 def coupled_acceptance(p: ArrayLike, q: ArrayLike) -> Values:
@@ -131,14 +131,14 @@ def coupled_acceptance(p: ArrayLike, q: ArrayLike) -> Values:
     """
     p, q = np.broadcast_arrays(np.asarray(p, np.float64), np.asarray(q, np.float64))
     rows = [_coupled(a, b) for a, b in zip(p.reshape(-1, p.shape[-1]), q.reshape(-1, q.shape[-1]), strict=True)]
-    return np.reshape(rows, p.shape[:-1])[()]
+    return _plain(np.reshape(rows, p.shape[:-1]))
 
 
 def tree_tokens(parents: Sequence[int], rates: Sequence[float]) -> float:
     """Tokens per target run of a draft tree: 1 + Σ over nodes of the product of ``rates`` along its path.
 
     ``rates[r]`` is the probability that the child drawn r-th below an accepted node is the one accepted: the positional
-    acceptance assumption of Sequoia (Chen et al. 2024, section 3.1). ``parents`` as in ``core.draft.Draft``.
+    acceptance assumption of Sequoia (Chen et al. 2024). ``parents`` as in ``core.draft.Draft``.
     """
     rates = list(_share("rates", rates))
     value: list[float] = []
@@ -183,6 +183,12 @@ def _coupled(p: Values, q: Values) -> float:
     from_here = p[::-1].cumsum()[::-1] + only_p  # Σ of p_j where p_j/q_j >= p_i/q_i
     before = np.concatenate([[0.0], q.cumsum()[:-1]]) + only_q  # Σ of q_j for the others
     return float((1 / (from_here / p + before / q)).sum())
+
+
+def _plain(values: Values) -> Values:
+    """A NumPy number instead of an array without dimensions."""
+    result: Values = values[()]
+    return result
 
 
 def _share(name: str, values: ArrayLike) -> Values:

@@ -10,7 +10,7 @@ from typing import Any
 
 from outrider.errors import ConfigError
 
-# Okabe and Ito (2008), "Color universal design": told apart by colour-blind readers. Yellow, too light for lines, is left out.
+# Okabe and Ito (2008), "Color universal design": told apart by colour-blind readers. No yellow: too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # a second sign beside the colour
 GREY = "#6b6b6b"
@@ -74,9 +74,7 @@ def pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError(
-            "figures need matplotlib, which is not installed: pip install 'outrider[plots]', or use --tables-only"
-        ) from None
+        raise ConfigError("figures need matplotlib, which is not installed: pip install 'outrider[plots]'") from None
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 

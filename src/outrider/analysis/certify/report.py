@@ -1,0 +1,66 @@
+"""What a check found, and a report that can be pasted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["pass", "note", "fail"]
+_SIGNS: dict[Status, str] = {"pass": "PASS", "note": "NOTE", "fail": "FAIL"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question and its answer. ``note``: something to know that breaks no promise by itself, such as rounding."""
+
+    name: str
+    status: Status
+    summary: str
+    details: list[str] = field(default_factory=list)  # one line each
+    data: dict[str, Any] = field(default_factory=dict)  # JSON-ready
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks of one session, and what they were made on."""
+
+    subject: dict[str, Any]
+    checks: list[Check]
+
+    @property
+    def passed(self) -> bool:
+        return not any(check.status == "fail" for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        if not self.passed:
+            count = sum(check.status == "fail" for check in self.checks)
+            return f"NOT CERTIFIED: {count} of {len(self.checks)} checks failed"
+        notes = sum(check.status == "note" for check in self.checks)
+        return f"CERTIFIED: {len(self.checks)} checks" + (f", {notes} with a note" if notes else "")
+
+    def as_json(self) -> str:
+        checks = [
+            {"name": c.name, "status": c.status, "summary": c.summary, "details": c.details, "data": c.data}
+            for c in self.checks
+        ]
+        whole = {"verdict": self.verdict, "passed": self.passed, "subject": self.subject, "checks": checks}
+        return json.dumps(whole, ensure_ascii=False)
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        out = []
+        for check in self.checks:
+            out.append(f"{_SIGNS[check.status]}  {check.name}: {check.summary}")
+            out += [f"        {line}" for line in check.details]
+        return [*out, "", self.verdict]
+
+    def markdown(self) -> str:
+        subject = [f"- {key}: {value}" for key, value in self.subject.items()]
+        rows = [f"| {c.status} | {c.name} | {c.summary} |" for c in self.checks]
+        details = [
+            line for c in self.checks if c.details for line in (f"\n**{c.name}**\n", *(f"- {d}" for d in c.details))
+        ]
+        head = ["# Certificate of exactness", "", f"**{self.verdict}**", "", *subject, ""]
+        return "\n".join([*head, "| | check | found |", "|---|---|---|", *rows, *details]) + "\n"

@@ -1,0 +1,95 @@
+"""All checks in order, for one model and its draft sources."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from outrider import __version__, workloads
+from outrider.analysis.certify import arithmetic, drafts, frequencies, identity, mathematics
+from outrider.analysis.certify.report import Check, Report
+from outrider.analysis.measure import Tick
+from outrider.core.verify import VERIFIERS
+from outrider.llm import LLM
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is run. Everything is checked in each; more samples see smaller deviations."""
+
+    toy_samples: int
+    prompts: int
+    tokens: int
+    samples: int  # of each prompt, where frequencies are compared
+    sample_prompts: int
+
+
+QUICK = Effort(toy_samples=300, prompts=3, tokens=24, samples=8, sample_prompts=2)
+NORMAL = Effort(toy_samples=1000, prompts=6, tokens=48, samples=16, sample_prompts=4)
+FULL = Effort(toy_samples=4000, prompts=24, tokens=96, samples=64, sample_prompts=6)
+
+
+def certify(
+    llm: LLM,
+    questions: Sequence[workloads.Question],
+    effort: Effort,
+    *,
+    sources: Sequence[str] | None = None,
+    verifiers: Sequence[str] | None = None,
+    tick: Tick = lambda _: None,
+) -> Report:
+    """Run every check that applies. ``sources``: draft sources to test, None for all that can be built."""
+    sources = [s for s in (sources or llm.drafters) if s != "none"]
+    verifiers = list(verifiers or VERIFIERS)
+    prompts = workloads.token_ids(llm.tokenizer, questions)
+    checks: list[Check] = []
+    for found in _checks(llm, prompts, effort, sources, verifiers):
+        if isinstance(found, Check):
+            checks.append(found)
+            tick(found.name)
+        else:
+            tick(found)
+    return Report(subject(llm, sources, verifiers, len(questions)), checks)
+
+
+def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts: int) -> dict[str, Any]:
+    """What was certified, and on what."""
+    config = llm.config
+    return {
+        "model": config.model,
+        "draft model": config.draft_model or "none",
+        "sources": ", ".join(sources),
+        "verifiers": ", ".join(v if VERIFIERS[v].exact else f"{v} (lossy, not tested)" for v in verifiers),
+        "dtype": str(llm.model.dtype).removeprefix("torch.") if config.dtype != "int8" else "int8",
+        "device": str(llm.model.device),
+        "cache": config.kv_cache,
+        "prompts": prompts,
+        "versions": f"outrider {__version__}, torch {torch.__version__}, {platform.machine()}",
+    }
+
+
+def _checks(
+    llm: LLM, prompts: Sequence[list[int]], effort: Effort, sources: Sequence[str], verifiers: Sequence[str]
+) -> Iterator[Check | str]:
+    yield from mathematics.check(verifiers, samples=effort.toy_samples)
+    findings = arithmetic.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
+    yield arithmetic.check(findings, str(llm.config.dtype))
+    noise = findings.noise
+    yield from identity.check(llm, prompts, sources, verifiers=verifiers, tokens=effort.tokens, noise=noise)
+    few = prompts[: effort.sample_prompts]
+    yield from drafts.check(llm, few, sources, tokens=effort.tokens, noise=noise)
+    yield from frequencies.check(
+        llm, few, sources, verifiers=verifiers, tokens=min(24, effort.tokens), samples=effort.samples
+    )
+
+
+def stretch(prompts: Sequence[list[int]], room: int, wanted: int = 120) -> list[int]:
+    """Some real text to score, from the prompts: enough for the rows that are compared and a context before them."""
+    count = min(wanted, room - 2 * arithmetic.ROWS - 2)
+    endless = itertools.cycle(token for prompt in prompts for token in prompt)
+    return list(itertools.islice(endless, max(count, arithmetic.ROWS + 1)))

@@ -1,0 +1,65 @@
+"""Tests of frequencies: chi-square, the total variation it could not have missed, many tests at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+POWER = 0.9
+SIGNIFICANCE = 1e-3
+"""The chance that any check of a session fails although nothing is wrong, split between its tests (Bonferroni)."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Observed against expected frequencies."""
+
+    p_value: float
+    total_variation: float  # between the two, as observed
+    samples: int
+    bins: int
+
+    def fails(self, tests: int) -> bool:
+        """Whether this is too unlikely to be chance, ``tests`` tests having been made (Bonferroni's correction)."""
+        return self.p_value < SIGNIFICANCE / tests
+
+    def detectable(self, tests: int) -> float:
+        """The total variation between the true and the right distribution that would have been noticed with ``POWER``.
+
+        For the deviation that is hardest to see, one spread evenly over equal bins: the chi-square statistic is then
+        non-central with λ = 4 n TV².
+        """
+        if self.bins < 2:
+            return 1.0
+        limit = stats.chi2.isf(SIGNIFICANCE / tests, self.bins - 1)
+        low, high = 0.0, 1e6
+        for _ in range(80):
+            middle = (low + high) / 2
+            enough = stats.ncx2.sf(limit, self.bins - 1, middle) >= POWER if middle > 0 else False
+            low, high = (low, middle) if enough else (middle, high)
+        return min(1.0, math.sqrt(high / (4 * self.samples)))
+
+
+def chi_square(counts: Sequence[float] | NDArray[np.float64], expected: Sequence[float] | NDArray[np.float64]) -> Fit:
+    """Pearson's test of ``counts`` against probabilities ``expected``; bins expecting under five are counted as one.
+
+    An observation where nothing is possible has p-value 0.
+    """
+    seen, p = np.asarray(counts, np.float64), np.asarray(expected, np.float64)
+    n = seen.sum()
+    if seen[p <= 0].any():
+        return Fit(0.0, float(np.abs(seen / n - p).sum() / 2), int(n), int((p > 0).sum()))
+    common = p * n >= 5
+    observed = np.append(seen[common], seen[~common].sum())
+    wanted = np.append(p[common], max(0.0, 1 - p[common].sum())) * n
+    kept = wanted > 1e-9 * n
+    if kept.sum() < 2:
+        return Fit(1.0, 0.0, int(n), 1)
+    wanted = wanted[kept] * (observed[kept].sum() / wanted[kept].sum())
+    p_value = float(stats.chisquare(observed[kept], wanted).pvalue)
+    return Fit(p_value, float(np.abs(seen / n - p).sum() / 2), int(n), int(kept.sum()))

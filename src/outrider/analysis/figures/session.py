@@ -1,0 +1,112 @@
+"""Every figure that needs a model, in one session with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from outrider.analysis import agreement, graded
+from outrider.analysis.agreement import Agreement, Text
+from outrider.analysis.comparison import compare
+from outrider.analysis.figures import of_runs
+from outrider.analysis.figures.page import Made
+from outrider.analysis.measure import Tick
+from outrider.analysis.trace import record
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.verify import VERIFIERS
+from outrider.llm import LLM
+
+BATCH = 8  # requests that write target text together
+
+
+def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, tokens: int, tick: Tick) -> list[Made]:
+    """The figures for one target and its draft sources; ``tokens``: how much target text to judge agreement on."""
+    return [
+        *trace_of(llm, about, prompts[0], out, tick),
+        *agreement_of(llm, about, prompts, out, tokens, tick),
+        comparison_of(llm, about, prompts, out, tick),
+    ]
+
+
+def graded_drafts(out: Path, *, steps: int, tick: Tick) -> Made:
+    """Toy distributions, real verifiers; needs no model."""
+    verifiers = {name: verifier for name, verifier in VERIFIERS.items() if verifier.exact}
+    found = graded.grades(verifiers, steps=steps)
+    tick("graded drafts")
+    return of_runs.graded_drafts(out, found, steps)
+
+
+def sources_of(llm: LLM) -> list[str]:
+    """The draft sources that can be built for this model."""
+    return list(llm.drafters)
+
+
+def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> list[Made]:
+    """Figure 5, if there is a draft model whose runs can be shown."""
+    if not llm.draft_models:
+        return []
+    params = SamplingParams(max_tokens=48, ignore_eos=True)
+    traces = {}
+    settings = {"K = 7": 7, "K = 3": 3, "plain decoding": None}
+    for name, k in settings.items():
+        speculation = SpeculationParams() if k is None else SpeculationParams(draft="model", spec_length=k)
+        record(llm, prompt, SamplingParams(max_tokens=4), speculation, llm.draft_models[0])  # warm up
+        traces[name] = record(llm, prompt, params, speculation, llm.draft_models[0])
+        tick(f"trace of {name}")
+    return [of_runs.trace_diagram(out, traces, about)]
+
+
+def agreement_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tokens: int, tick: Tick) -> list[Made]:
+    """Tables 3 and 5: α of counts and of the draft model on the target's own text."""
+    vocab = llm.engine.vocab_size
+    found: dict[float, dict[str, Agreement]] = {}
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(temperature=temperature, seed=1, ignore_eos=True)
+        texts = target_text(llm, prompts, params, tokens, tick)
+        counts = agreement.Counts(texts, vocab)
+        drafts: dict[str, agreement.Predict] = {"unigram": counts.unigram, "bigram": counts.bigram}
+        for model in llm.draft_models:
+            drafts["draft model"] = agreement.model_rows(model, vocab)
+        for totals in agreement.agreements(texts, params, agreement.model_rows(llm.model, vocab), drafts):
+            found[temperature] = totals
+            tick(f"agreement at temperature {temperature:g}")
+    return [of_runs.agreement_table(out, found, about), of_runs.lenience_table(out, found[1.0], about)]
+
+
+def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick) -> list[Text]:
+    """About ``tokens`` tokens that the target writes after the prompts, again and again with other seeds.
+
+    Greedy text does not depend on the seed: prompts then begin with a part of an earlier text, to differ.
+    """
+    room = min([llm.engine.max_seq_len, *(m.config.max_seq_len for m in llm.draft_models)])
+    each = max(16, min(120, room - max(map(len, prompts)) - 1))
+    texts: list[Text] = []
+    while sum(len(t.output) for t in texts) < tokens:
+        turn, place = divmod(len(texts), len(prompts))
+        batch = []
+        for i in range(place, min(place + BATCH, len(prompts))):
+            prompt = list(prompts[i])
+            if turn and params.greedy:  # go on from the middle of what was written after this prompt before
+                earlier = texts[(turn - 1) * len(prompts) + i]
+                prompt = (
+                    [*prompts[i], *earlier.output[: len(earlier.output) // 2], *prompts[(i + turn) % len(prompts)]]
+                )[-room // 2 :]
+            batch.append(prompt)
+        own = [
+            SamplingParams(**{**vars(params), "max_tokens": each, "seed": len(texts) + i}) for i in range(len(batch))
+        ]
+        outputs = llm.generate(batch, own, speculation=SpeculationParams())
+        texts += [Text(prompt, output.token_ids) for prompt, output in zip(batch, outputs, strict=True)]
+        tick("text of the target")
+    return texts
+
+
+def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tick: Tick) -> Made:
+    """Table 4 for every source, two K, temperatures 0 and 1."""
+    settings = {
+        f"{source}, K={k}": SpeculationParams(draft=source, spec_length=k) for source in sources_of(llm) for k in (3, 7)
+    }
+    rows = []
+    for params in (SamplingParams(max_tokens=64), SamplingParams(max_tokens=64, temperature=1.0, seed=3)):
+        rows += compare(llm, prompts, params, settings, tick=tick)
+    return of_runs.theory_and_measurement(out, rows, about)

@@ -1,0 +1,74 @@
+"""Acceptance against the distance of draft and target, for drafts of graded quality.
+
+Toy distributions, real verifiers: each step draws a token from q and lets a verifier decide. Rejection must accept a
+share of Σ min(p, q) = 1 - D_LK(p, q), so that acceptance falls with total variation exactly, and with the
+Kullback-Leibler divergence (which bounds it, by Pinsker's inequality) monotonically.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outrider.analysis import theory
+from outrider.config import SamplingParams
+from outrider.core.distribution import Context, TargetRows, probs
+from outrider.core.draft import Draft
+from outrider.core.noise import Noise
+from outrider.core.verify import Draws, Verifier
+
+VOCAB = 24
+CONTEXTS = 8  # distributions of p and q that steps take turns with
+_SAMPLED = SamplingParams(temperature=1.0)
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One draft quality: distances in the mean over contexts, and the share of one-token drafts accepted."""
+
+    quality: float  # 1: the target itself, 0: unrelated to it
+    kl: float  # KL(p || q), nats
+    total_variation: float
+    coupled: float  # what matching should accept, by theory
+    accepted: dict[str, float]  # by verifier
+
+
+def grades(verifiers: dict[str, Verifier], *, levels: int = 9, steps: int = 10_000, seed: int = 0) -> list[Grade]:
+    """``levels`` drafts between the target and an unrelated one, ``steps`` verified steps with each verifier.
+
+    log q moves on a straight line from log p to unrelated logits, on which both distances grow.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    target, other = (2.0 * torch.randn(CONTEXTS, VOCAB, generator=generator) for _ in range(2))
+    result = []
+    for level, quality in enumerate(np.linspace(1, 0, levels)):
+        draft = quality * target + (1 - quality) * other
+        p, q = probs(target).numpy(), probs(draft).numpy()
+        result.append(
+            Grade(
+                quality=float(quality),
+                kl=float((p * np.log(p / q)).sum(axis=-1).mean()),
+                total_variation=float(theory.d_lk(p, q).mean()),
+                coupled=float(theory.coupled_acceptance(p, q).mean()),
+                accepted={name: accepted_share(v, target, draft, steps, seed=level) for name, v in verifiers.items()},
+            )
+        )
+    return result
+
+
+def accepted_share(verifier: Verifier, target: Tensor, draft: Tensor, steps: int, seed: int = 0) -> float:
+    """Share of ``steps`` one-token drafts that ``verifier`` keeps; ``target``, ``draft``: logits [contexts, vocab]."""
+    noise = Noise(seed)
+    nothing = Context((), ())
+    accepted = 0
+    for step in range(steps):
+        row = step % len(target)
+        log_q = torch.log_softmax(draft[row], -1)
+        token = Draws(noise, step, verifier.coupled, verifier.distinct).draw(log_q, depth=0, node=0)
+        proposal = Draft.chain([token], q=log_q[None])
+        p = TargetRows(target[[row, row]], _SAMPLED, nothing, proposal)
+        accepted += len(verifier(proposal, p, noise, step).path)
+    return accepted / steps

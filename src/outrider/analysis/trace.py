@@ -1,0 +1,73 @@
+"""When target and draft model ran: the data of a trace diagram (Leviathan et al. 2023, figure 5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.llm import LLM
+
+
+@dataclass(frozen=True)
+class Event:
+    """One run, or one step's work in a source that has no model. Seconds since the request began."""
+
+    kind: str  # target, draft
+    begin: float
+    end: float
+
+
+@dataclass
+class Trace:
+    events: list[Event] = field(default_factory=list)
+    tokens: list[tuple[float, str]] = field(default_factory=list)  # when each token was there, and where from
+
+
+@contextmanager
+def _timed(model: Any, kind: str, events: list[Event]) -> Iterator[None]:
+    """Note every run of ``model`` while the context lasts."""
+    run = model.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            events.append(Event(kind, begin, time.perf_counter()))
+
+    model.forward = forward
+    try:
+        yield
+    finally:
+        del model.forward  # the class's own again
+
+
+def record(
+    llm: LLM, prompt: Sequence[int], params: SamplingParams, speculation: SpeculationParams, draft_model: Any = None
+) -> Trace:
+    """Run one request and note when each model ran; the first run, which reads the prompt, is left out."""
+    events: list[Event] = []
+    trace = Trace()
+    request = llm.request(list(prompt), params, speculation)
+    with _timed(llm.model, "target", events):
+        if draft_model is None:
+            _run(llm, request, trace)
+        else:
+            with _timed(draft_model, "draft", events):
+                _run(llm, request, trace)
+    start = next(e.end for e in events if e.kind == "target")
+    trace.events = [Event(e.kind, e.begin - start, e.end - start) for e in events if e.begin >= start]
+    trace.tokens = [(at - start, origin) for at, origin in trace.tokens]
+    return trace
+
+
+def _run(llm: LLM, request: Any, trace: Trace) -> None:
+    llm.engine.add(request)
+    while request.finish_reason is None and request.error is None:
+        outputs = llm.engine.step()
+        now = time.perf_counter()
+        trace.tokens += [(now, output.origin) for output in outputs]

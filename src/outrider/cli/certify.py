@@ -1,0 +1,105 @@
+"""``outrider certify``: is it really lossless here? A report, and an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.cli import options as o
+from outrider.errors import ConfigError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from outrider.analysis.certify.report import Report
+
+
+def certify(
+    model: o.Model = o.DEFAULT_MODEL,
+    draft_model: o.DraftModel = None,
+    draft: Annotated[
+        list[str] | None, typer.Option(help="Draft source to test; may be repeated.", show_default="all")
+    ] = None,
+    verifier: Annotated[
+        list[str] | None, typer.Option(help="Verifier to test; may be repeated.", show_default="all")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute with a small model.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="More prompts and samples: smaller deviations show.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Notes, such as rounding, also exit with 1.")] = False,
+    prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
+    endpoint: Annotated[
+        str | None, typer.Option(help="URL of an OpenAI-compatible server with speculation, instead of a model.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write the report here, as Markdown.")] = None,
+    dtype: o.DType = o.ENGINE.dtype,
+    draft_dtype: o.DraftDType = o.ENGINE.dtype,
+    device: o.Device = o.ENGINE.device,
+    threads: o.Threads = None,
+    kv_cache: Annotated[str, typer.Option(help="contiguous or paged.")] = o.ENGINE.kv_cache,
+    as_json: o.AsJson = False,
+) -> None:
+    """Test that drafts do not change what the model says: exit code 0 if so, 1 if not.
+
+    The mathematics on enumerable sequences; greedy and same-seed identity over prompts, sources and batch mixes;
+    whether the arithmetic of a row depends on its company, and in which layer and operation first; samples against the
+    target's distribution for verifiers that keep just that. Each difference is called rounding or a bug.
+
+    Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
+    With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
+    """
+    if quick and full:
+        raise InvalidRequestError("quick and full exclude each other: use one of them")
+    if (endpoint is None) != (baseline is None):
+        raise ConfigError("endpoint and baseline belong together: give the URLs of both servers")
+    if endpoint is not None and baseline is not None:
+        found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
+    else:
+        options = {
+            "draft_model": draft_model, "dtype": dtype, "draft_dtype": draft_dtype, "device": device,
+            "threads": threads, "kv_cache": kv_cache,
+        }  # fmt: skip
+        found = _model(model, options, draft, verifier, prompts, quick, full)
+    if report is not None:
+        report.write_text(found.markdown(), encoding="utf-8")
+    typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
+    if not found.passed or (strict and any(check.status == "note" for check in found.checks)):
+        raise typer.Exit(1)
+
+
+def _model(
+    model: str,
+    options: dict[str, object],
+    draft: list[str] | None,
+    verifier: list[str] | None,
+    prompts: str,
+    quick: bool,
+    full: bool,
+) -> Report:
+    from outrider import workloads
+    from outrider.analysis.certify import session
+    from outrider.cli.working import working
+    from outrider.config import SOURCES, VERIFIERS
+
+    for what, given, known in (("draft", draft, SOURCES), ("verifier", verifier, VERIFIERS)):
+        for name in given or ():
+            if name not in known:
+                raise ConfigError(f"{what}={name!r} is unknown: use one of {', '.join(known)}")
+    if "model" in (draft or ()) and options["draft_model"] is None:
+        raise ConfigError("draft='model' needs a draft model: name one with --draft-model")
+    effort = session.QUICK if quick else session.FULL if full else session.NORMAL
+    questions = workloads.load(prompts, count=effort.prompts)
+    with working("certify") as tick:
+        llm = o.load(model, **options)
+        return session.certify(llm, questions, effort, sources=draft, verifiers=verifier, tick=tick)
+
+
+def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:
+    from outrider import workloads
+    from outrider.analysis.certify import endpoints
+    from outrider.cli.working import working
+
+    count = 4 if quick else 48 if full else 12
+    questions = workloads.load(prompts, count=count)
+    with working("certify", total=None) as tick:
+        return endpoints.compare(endpoint, baseline, questions, model=model, tokens=48 if quick else 128, tick=tick)

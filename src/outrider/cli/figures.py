@@ -1,0 +1,85 @@
+"""``outrider figures``: the figures and tables of the literature, and the same for one's own models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.cli import options as o
+from outrider.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from outrider.analysis.figures.page import Made
+
+
+def figures(
+    out: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")],
+    theory_only: Annotated[bool, typer.Option("--theory-only", help="Only what needs no model.")] = False,
+    model: o.Model = o.DEFAULT_MODEL,
+    draft_model: o.DraftModel = None,
+    prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
+    tokens: Annotated[int, typer.Option(help="Target tokens to judge agreement on.")] = 10_000,
+    steps: Annotated[int, typer.Option(help="Verified steps for each grade of toy draft.")] = 10_000,
+    dtype: o.DType = o.ENGINE.dtype,
+    draft_dtype: o.DraftDType = o.ENGINE.dtype,
+    device: o.Device = o.ENGINE.device,
+    threads: o.Threads = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Write every figure as PNG and SVG, and its numbers as CSV.
+
+    From theory alone: tokens per target run, the best K, speed and operations (figures 2 to 4 and table 1 of
+    Leviathan et al. 2023). With a model: a trace of a real run (figure 5), acceptance of graded drafts, theory beside
+    measurement (table 4), α of unigram, bigram and draft model (table 3), lenience (table 5).
+
+    Example: outrider figures --out figures -m tinyllama-1.1b-chat --draft-model stories15m --prompts stories
+    """
+    if tokens < 1 or steps < 1:
+        raise InvalidRequestError(f"tokens={tokens}, steps={steps}: use at least 1 of each")
+    from outrider.analysis.figures import of_theory, page
+
+    page.pyplot()  # missing: say so before anything is loaded
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequestError(f"out={str(out)!r} cannot be written: {error.strerror}", param="out") from None
+    made = of_theory.all_of_them(out)
+    if not theory_only:
+        made += _measured(out, model, draft_model, prompts, tokens, steps, dtype, draft_dtype, device, threads)
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), "figures": [m.as_dict() for m in made]}))
+        return
+    for figure in made:
+        typer.echo(f"{figure.name:24} {figure.about}")
+    typer.echo(f"{sum(len(m.files) for m in made)} files in {out}")
+
+
+def _measured(
+    out: Path,
+    model: str,
+    draft_model: str | None,
+    prompts: str,
+    tokens: int,
+    steps: int,
+    dtype: str,
+    draft_dtype: str,
+    device: str,
+    threads: int | None,
+) -> list[Made]:
+    from outrider import workloads
+    from outrider.analysis.figures import session
+    from outrider.cli.working import working
+
+    questions = workloads.load(prompts)
+    with working("figures") as tick:
+        llm = o.load(
+            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads
+        )
+        tick("model loaded")
+        made = [session.graded_drafts(out, steps=steps, tick=tick)]
+        about = model if draft_model is None else f"{model} with {draft_model}"
+        ids = workloads.token_ids(llm.tokenizer, questions)
+        return made + session.of_model(llm, about, ids, out, tokens=tokens, tick=tick)

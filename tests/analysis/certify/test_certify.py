@@ -1,0 +1,184 @@
+"""A sound build passes; three seeded bugs, each in another part, do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider import LLM, SamplingParams
+from outrider.analysis.certify import arithmetic, drafts, frequencies, identity, mathematics, session
+from outrider.analysis.certify.near_ties import parting
+from outrider.analysis.certify.report import Check, Report
+from outrider.core.verify import rejection
+from outrider.drafters import model as draft_model
+from outrider.models.linear import Linear
+from outrider.workloads import Question
+from tests.whole import model_folder
+
+QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
+EFFORT = session.Effort(toy_samples=400, prompts=2, tokens=20, samples=30, sample_prompts=2)
+
+
+@pytest.fixture
+def llm(tmp_path: Path) -> LLM:
+    target = model_folder(tmp_path / "target")
+    small = model_folder(tmp_path / "draft", num_hidden_layers=1)
+    return LLM(str(target), draft_model=str(small), dtype="float32", draft_dtype="float32", max_batch_size=4)
+
+
+def certify(llm: LLM, **options: list[str]) -> Report:
+    return session.certify(llm, QUESTIONS, EFFORT, **options)
+
+
+def failed(report: Report) -> set[str]:
+    return {check.name for check in report.checks if check.status == "fail"}
+
+
+def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
+    said: list[str] = []
+    report = session.certify(llm, QUESTIONS, EFFORT, tick=said.append)
+    assert failed(report) == set()
+    assert report.passed
+    names = [check.name for check in report.checks]
+    assert names == [
+        "enumerable sequences", "same tokens on enumerable sequences", "rows do not depend on their company",
+        "greedy output", "same seed output", "drafts do not depend on what was refused before",
+        "samples follow the target",
+    ]  # fmt: skip
+    assert report.subject["dtype"] == "float32"
+    assert json.loads(report.as_json())["passed"] is True
+    assert "| pass | greedy output |" in report.markdown()
+    assert report.lines()[-1].startswith("CERTIFIED")
+    assert len(said) > len(names)
+
+
+def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovered token comes from p instead of from what q left of it."""
+    monkeypatch.setattr(rejection, "_residual", lambda p, q: p.log().float())
+    assert failed(certify(llm, verifiers=["rejection"])) >= {"enumerable sequences", "samples follow the target"}
+
+
+def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused tokens stay in the draft model's cache: no output changes, but drafts do."""
+    whole = draft_model._common_prefix
+
+    def longer(a: list[int], b: list[int]) -> int:
+        return max(whole(a, b), min(len(a), len(b)))  # as long as what is cached: nothing is dropped
+
+    monkeypatch.setattr(draft_model, "_common_prefix", longer)
+    assert failed(certify(llm)) == {"drafts do not depend on what was refused before"}
+
+
+def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts are drawn from the truncated distribution, but the verifier is told the one before truncation.
+
+    Leaving top-p out of the draft altogether would be no bug: q may be any distribution, if it is the one drawn from.
+    """
+    draw = draft_model._Chain.draw
+
+    def wrong(chain: draft_model._Chain, vocab_size: int) -> None:
+        draw(chain, vocab_size)
+        if chain.rows:  # not for coupled verifiers, which need no q
+            bare = replace(chain, params=replace(chain.params, top_p=1.0, top_k=0), tokens=chain.tokens[:-1], rows=[])
+            bare.logits = chain.logits
+            draw(bare, vocab_size)
+            chain.rows[-1] = bare.rows[-1]
+
+    monkeypatch.setattr(draft_model._Chain, "draw", wrong)
+    assert failed(certify(llm, verifiers=["rejection"])) >= {"enumerable sequences"}
+
+
+def test_a_target_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of refused tokens stay where the next tokens look."""
+    keep = type(llm.engine.cache).keep_path
+
+    def wrong(cache: object, slot: int, base: int, path: tuple[int, ...]) -> None:
+        keep(cache, slot, base, path)  # type: ignore[arg-type]
+        length = llm.engine.cache.length(slot)
+        for layer in range(llm.model.config.num_layers):
+            k, v = llm.engine.cache.read(layer, slot, length)
+            if not path:
+                llm.engine.cache.write(layer, slot, length - 1, k[:1].clone(), v[:1].clone())
+
+    monkeypatch.setattr(type(llm.engine.cache), "keep_path", wrong)
+    assert "greedy output" in failed(certify(llm, verifiers=["matching"]))
+
+
+class _Sloppy:
+    """A layer whose rows depend on how many they are."""
+
+    def __init__(self, linear: Linear) -> None:
+        self._linear = linear
+        self.out_features, self.in_features = linear.out_features, linear.in_features
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._linear(x) * (1 + 1e-4 * (x.shape[0] % 3))
+
+
+def test_where_arithmetic_breaks_is_named_and_near_ties_are_told_from_bugs(llm: LLM) -> None:
+    layer = llm.model._layers[1]
+    llm.model._layers[1] = replace(layer, down=_Sloppy(layer.down))
+    tokens = list(range(5, 65))
+    findings = arithmetic.examine(llm.model, tokens)
+    assert findings.noise > 0
+    assert {(b.layer, b.operation) for b in findings.breaks} == {(1, "projection down")}
+    check = arithmetic.check(findings, "float32")
+    assert check.status == "note"
+    assert "layer 1, projection down" in check.summary
+    report = certify(llm)
+    assert report.checks[2].status == "note"
+    assert failed(report) <= {"samples follow the target"} - {"samples follow the target"}
+
+
+def test_a_difference_is_rounding_only_if_the_margin_allows(llm: LLM) -> None:
+    prompt, params = [5, 6, 7, 8], SamplingParams(max_tokens=3, ignore_eos=True)
+    plain = llm.generate([prompt], params)[0].token_ids
+    logits = mathematics_free_logits(llm, prompt)
+    second = int(logits.topk(2).indices[1])
+    gap = float(logits.max() - logits[second])
+    wide = parting(llm, prompt, params, plain, [second, 1, 1], noise=gap)
+    narrow = parting(llm, prompt, params, plain, [second, 1, 1], noise=gap / 4)
+    assert wide.margin == pytest.approx(gap, rel=1e-4)
+    assert (wide.is_rounding, narrow.is_rounding) == (True, False)
+    assert not parting(llm, prompt, params, plain, plain[:2], noise=10.0).is_rounding  # an early end is no near-tie
+    sampled = replace(params, temperature=0.9, seed=4)
+    drawn = llm.generate([prompt], sampled)[0].token_ids
+    other = parting(llm, prompt, sampled, drawn, [(drawn[0] + 1) % 200, 1, 1], noise=0.0)
+    assert other.margin > 0
+    assert not other.is_rounding
+
+
+def mathematics_free_logits(llm: LLM, prompt: list[int]) -> Tensor:
+    from outrider.analysis.agreement import read
+
+    return read(llm.model, prompt, len(prompt) - 1)[0, : llm.engine.vocab_size]
+
+
+def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise RuntimeError("out of ideas")
+
+    monkeypatch.setattr(draft_model._Chain, "draw", broken)
+    found = [c for c in identity.check(llm, [[5, 6]], ["model"], verifiers=["matching"], tokens=6, noise=0.0)
+             if isinstance(c, Check)]  # fmt: skip
+    assert {c.status for c in found} == {"note"}
+    assert "out of ideas" in found[0].details[0]
+
+
+@pytest.mark.parametrize("check", [drafts.check, frequencies.check])
+def test_checks_that_do_not_apply_are_left_out(llm: LLM, check: Callable[..., object]) -> None:
+    options = {"noise": 0.0} if check is drafts.check else {"verifiers": ["matching"], "samples": 1}
+    assert list(check(llm, [[5]], ["lookup"], tokens=4, **options)) == []  # type: ignore[call-overload]
+
+
+def test_toy_cells_cover_every_exact_verifier() -> None:
+    from outrider.core.verify import VERIFIERS
+
+    assert {c.verifier for c in mathematics.cells(list(VERIFIERS))} == {v for v in VERIFIERS if VERIFIERS[v].exact}
+    assert torch.equal(mathematics.TARGET.table, mathematics.TARGET.table)
