@@ -37,7 +37,7 @@ def expected_tokens(alpha: ArrayLike, k: ArrayLike) -> Values:
 
 def expected_accepted(alpha: ArrayLike, k: ArrayLike) -> Values:
     """Draft tokens kept per target run: equation (1) without the recovered or bonus token, Σ_{i=1..K} α^i."""
-    return expected_tokens(alpha, k) - 1
+    return _plain(np.asarray(expected_tokens(alpha, k) - 1))
 
 
 def improvement(alpha: ArrayLike, k: ArrayLike, c: ArrayLike = 0.0) -> Values:

@@ -55,7 +55,7 @@ def certify(
     if endpoint is not None and baseline is not None:
         found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
     else:
-        options = {
+        options: dict[str, object] = {
             "draft_model": draft_model, "dtype": dtype, "draft_dtype": draft_dtype, "device": device,
             "threads": threads, "kv_cache": kv_cache,
         }  # fmt: skip

@@ -33,13 +33,8 @@ class _Tapped:
     after: str
     record: Record
 
-    @property
-    def out_features(self) -> int:
-        return self.linear.out_features
-
-    @property
-    def in_features(self) -> int:
-        return self.linear.in_features
+    def __post_init__(self) -> None:
+        self.out_features, self.in_features = self.linear.out_features, self.linear.in_features
 
     def __call__(self, x: Tensor) -> Tensor:
         self.record(self.layer, self.before, x)
@@ -51,10 +46,10 @@ class _Tapped:
 def tapped(model: LlamaModel, record: Record) -> LlamaModel:
     """A view of ``model``, sharing its weights, whose runs are recorded."""
     view = copy.copy(model)
-    view._layers = [
-        replace(layer, **{name: _Tapped(getattr(layer, name), i, before, after, record)
-                          for name, before, after in _PROJECTIONS})
-        for i, layer in enumerate(model._layers)
-    ]  # fmt: skip
+    layers = []
+    for i, layer in enumerate(model._layers):
+        taps = {name: _Tapped(getattr(layer, name), i, *names, record) for name, *names in _PROJECTIONS}
+        layers.append(replace(layer, **taps))  # type: ignore[arg-type]  # fields that hold linear layers
+    view._layers = layers
     view._head = _Tapped(model._head, len(model._layers), "last norm", "head", record)
     return view

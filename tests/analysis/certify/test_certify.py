@@ -32,8 +32,8 @@ def llm(tmp_path: Path) -> LLM:
     return LLM(str(target), draft_model=str(small), dtype="float32", draft_dtype="float32", max_batch_size=4)
 
 
-def certify(llm: LLM, **options: list[str]) -> Report:
-    return session.certify(llm, QUESTIONS, EFFORT, **options)
+def certify(llm: LLM, verifiers: list[str] | None = None) -> Report:
+    return session.certify(llm, QUESTIONS, EFFORT, verifiers=verifiers)
 
 
 def failed(report: Report) -> set[str]:

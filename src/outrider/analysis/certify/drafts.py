@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from outrider.analysis.certify.report import Check
+from outrider.analysis.certify.report import Check, Status
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
@@ -41,7 +41,7 @@ def check(
                 done += accepted + 1
             yield f"{source}, prompt {number}"
     rounded = noise > 0 and len(different) <= 0.05 * compared
-    status = "pass" if not different else "note" if rounded else "fail"
+    status: Status = "pass" if not different else "note" if rounded else "fail"
     summary = f"{compared - len(different)} of {compared} drafts are what the source says when it reads the text afresh"
     if status == "note":
         summary += "; so few differences are rounding, as rows depend on their company here"

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from outrider.analysis.certify.report import Check, Report
+from outrider.analysis.certify.report import Check, Report, Status
 from outrider.analysis.certify.statistics import SIGNIFICANCE
 from outrider.analysis.measure import Tick
 from outrider.errors import ConfigError
@@ -78,7 +79,7 @@ def compare(
     again = _told(tick, "baseline again, in company", lambda: theirs.texts(greedy, COMPANY))
     checks.append(_control(base, again))
     for company, workers in (("alone", 1), ("in company", COMPANY)):
-        found = _told(tick, f"endpoint, greedy, {company}", lambda n=workers: ours.texts(greedy, n))
+        found = _told(tick, f"endpoint, greedy, {company}", partial(ours.texts, greedy, workers))
         checks.append(_greedy(theirs, questions, base, found, tokens, company))
     plain = _told(tick, "baseline, seeded", lambda: theirs.texts(seeded, 1))
     found = _told(tick, "endpoint, seeded", lambda: ours.texts(seeded, 1))
@@ -144,8 +145,8 @@ def _greedy(
     summary = f"{same} of {len(base)} outputs are the baseline's"
     if lines:
         summary += f"; {ties} part at a near-tie, {others} where there is none, {unknown} cannot be judged"
-    status = "pass" if not lines else "fail" if others or unknown else "note"
-    return Check(f"greedy output, {company}", status, summary, lines, {"same": same, "ties": ties, "others": others})  # type: ignore[arg-type]
+    status: Status = "pass" if not lines else "fail" if others or unknown else "note"
+    return Check(f"greedy output, {company}", status, summary, lines, {"same": same, "ties": ties, "others": others})
 
 
 def _gap(baseline: Server, prompt: str, tokens: int, at: int) -> float | None:

@@ -1,0 +1,230 @@
+"""Which source and K for my model, my prompts, my machine? Measured costs and acceptance, and predictions from them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from outrider.analysis.choice import WORTHWHILE
+from outrider.analysis.comparison import decoding, predicted_seconds
+from outrider.analysis.cost import CostCurve
+from outrider.analysis.measure import Observed, Round, Tick, alpha, cost_curve, observe, shortened
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.llm import LLM
+
+MAX_K = 10
+BATCHES = (1, 4, 8, 16)
+CHECKED = 3  # of the best settings are run, to see whether the predictions hold
+_RESAMPLES = 400
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One source at one K and batch size. ``low`` and ``high``: 90% interval over prompts (bootstrap)."""
+
+    source: str
+    k: int
+    batch: int
+    speedup: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A prediction made on some prompts, and what was measured on others."""
+
+    source: str
+    k: int
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was measured and what follows. ``best`` is None where plain decoding is the advice."""
+
+    target: CostCurve
+    sources: dict[str, dict[str, float | None]]  # α, cost of a draft token over a run (c), share of steps with a draft
+    predictions: list[Prediction]
+    best: Prediction | None
+    checked: list[Checked]
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def median_error(self) -> float | None:
+        """Of the checked predictions, relative and absolute."""
+        return statistics.median(abs(c.error) for c in self.checked) if self.checked else None
+
+    def as_dict(self) -> dict[str, Any]:
+        def rows(items: Sequence[Any]) -> list[dict[str, Any]]:
+            return [{k: round(v, 4) if isinstance(v, float) else v for k, v in vars(i).items()} for i in items]
+
+        return {
+            "recommended": None if self.best is None else rows([self.best])[0],
+            "reasons": self.reasons,
+            "target_ms_by_rows": {n: round(1e3 * s, 3) for n, s in self.target.points.items()},
+            "sources": {n: {k: None if v is None else round(v, 4) for k, v in s.items()} for n, s in self.sources.items()},
+            "predictions": rows(self.predictions),
+            "checked": [{**row, "error": round(c.error, 4)} for row, c in zip(rows(self.checked), self.checked, strict=True)],
+            "median_error": None if self.median_error is None else round(self.median_error, 4),
+        }
+
+    def settings(self, config: EngineConfig) -> dict[str, Any]:
+        """Fields of ``EngineConfig`` that put the recommendation to work: ``LLM(**settings)``."""
+        found: dict[str, Any] = {"model": config.model, "dtype": config.dtype, "draft": "none"}
+        if self.best is not None:
+            found |= {"draft": self.best.source, "spec_length": self.best.k}
+            if self.best.source == "model":
+                found |= {"draft_model": config.draft_model, "draft_dtype": config.draft_dtype}
+        return found
+
+
+def make(
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    params: SamplingParams,
+    *,
+    batch: int = 1,
+    verify: bool = True,
+    tick: Tick = lambda _: None,
+) -> Plan:
+    """Measure on every other prompt, predict for every source, K and batch size, and check on the other prompts.
+
+    ``batch``: requests that will run at once, for which the recommendation is made.
+    """
+    learn, test = prompts[::2], prompts[1::2]
+    settings = {"none": SpeculationParams()} | {
+        name: SpeculationParams(draft=name, spec_length=MAX_K) for name in llm.drafters if name != "none"
+    }
+    found = observe(llm, learn, params, settings, tick=tick)
+    plain = found.pop("none")
+    context = int(statistics.median(map(len, learn))) + params.max_tokens // 2
+    target = cost_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
+    tick("cost of a run")
+    predictions = [
+        _predict(name, observed, plain, target, k, size)
+        for name, observed in found.items()
+        for k in range(1, MAX_K + 1)
+        for size in sorted({batch, *BATCHES})
+    ]
+    ranked = sorted((p for p in predictions if p.batch == batch), key=lambda p: -p.speedup)
+    best = ranked[0] if ranked and ranked[0].speedup >= WORTHWHILE else None
+    sources = {name: _facts(observed, target) for name, observed in found.items()}
+    checked = _check(llm, test, params, _worth_checking(predictions), tick) if verify and test else []
+    return Plan(target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch))
+
+
+def _predict(
+    name: str, observed: Observed, plain: Observed, target: CostCurve, k: int, batch: int
+) -> Prediction:
+    """Requests of a batch are taken to draft alike, and to share each run."""
+
+    def cost(rows: float) -> float:
+        return target(batch * rows) / batch
+
+    def gain(requests: Sequence[Sequence[Round]]) -> float:
+        rounds = [pair for request in requests for pair in request]
+        tokens = sum(accepted + 1 for _, accepted in rounds)
+        seconds = predicted_seconds(rounds, cost, observed.draft_s_per_token, observed.overhead_s)
+        return tokens * (cost(1) + plain.overhead_s) / seconds if seconds else 1.0
+
+    requests = [shortened(request[1:], k) for request in observed.rounds]
+    rng = np.random.default_rng(0)
+    spread = [
+        gain([requests[i] for i in rng.integers(len(requests), size=len(requests))]) for _ in range(_RESAMPLES)
+    ]
+    low, high = np.quantile(spread, [0.05, 0.95])
+    return Prediction(name, k, batch, gain(requests), float(low), float(high))
+
+
+def _worth_checking(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The best K of each source, and the best few of all, at batch 1, which is how they are run."""
+    alone = sorted((p for p in predictions if p.batch == 1), key=lambda p: -p.speedup)
+    firsts = list({p.source: p for p in reversed(alone)}.values())
+    chosen = {(p.source, p.k): p for p in [*firsts, *alone[:CHECKED]]}
+    return list(chosen.values())
+
+
+def _check(
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[Prediction], tick: Tick
+) -> list[Checked]:
+    settings = {f"{p.source} K={p.k}": SpeculationParams(draft=p.source, spec_length=p.k) for p in chosen}
+    found = observe(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=2, tick=tick)
+    base = found["none"].s_per_token
+    return [
+        Checked(p.source, p.k, p.speedup, base / found[name].s_per_token)
+        for name, p in zip(settings, chosen, strict=True)
+        if found[name].s_per_token
+    ]
+
+
+def _facts(observed: Observed, target: CostCurve) -> dict[str, float | None]:
+    rounds = decoding(observed)
+    return {
+        "alpha": alpha(rounds),
+        "c": observed.draft_s_per_token / target(1),
+        "drafting_share": sum(d > 0 for d, _ in rounds) / max(1, len(rounds)),
+        "tau_at_most": sum(a + 1 for _, a in rounds) / max(1, len(rounds)),
+    }
+
+
+def _reasons(
+    best: Prediction | None,
+    ranked: Sequence[Prediction],
+    sources: dict[str, dict[str, float | None]],
+    target: CostCurve,
+    plain: Observed,
+    params: SamplingParams,
+    batch: int,
+) -> list[str]:
+    """Why this and not another, and what to look out for."""
+    found = []
+    if not ranked:
+        return ["no draft source can be built for this model"]
+    first = ranked[0]
+    facts = sources[first.source]
+    if best is None:
+        found.append(f"do not speculate: the best setting, {first.source} with K={first.k}, is predicted at {first.speedup:.2f}x")
+    else:
+        found.append(
+            f"{first.source} with K={first.k}: {first.speedup:.2f}x predicted (90% interval {first.low:.2f} to "
+            f"{first.high:.2f}), α {facts['alpha'] or 0:.2f}, drafts in {facts['drafting_share'] or 0:.0%} of steps"
+        )
+    even = _break_even(first.k, target, facts["c"] or 0.0, batch)
+    found.append(
+        f"at K={first.k} a run takes {target(batch * (1 + first.k)) / target(batch):.2f} times one without drafts, so it "
+        + (f"pays from α = {even:.2f} on" if even is not None else "cannot pay")
+    )
+    if batch > 1 and target(2 * batch) > 1.5 * target(batch):
+        found.append(f"at batch {batch} a run is bound by arithmetic: drafts compete with requests")
+    if params.temperature > 0.9:
+        found.append(f"temperature {params.temperature:g} makes text hard to guess; greedy requests would gain more")
+    short = statistics.median(map(len, plain.outputs))
+    if short < 16:
+        found.append(f"outputs here are short (median {short:.0f} tokens): reading the prompt is what takes time")
+    return found
+
+
+def _break_even(k: int, target: CostCurve, c: float, batch: int) -> float | None:
+    from outrider.analysis.cost import DraftCost, break_even
+
+    return break_even(k, target, DraftCost(per_token=lambda _: c * target(1)), batch=batch)
+
+
+def _rows(batch: int) -> tuple[int, ...]:
+    """Row counts to time: close together where steps are small, up to a full batch of drafts of four."""
+    return tuple(n for n in (1, 2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 64, 96, 128) if n <= max(16, 5 * batch))
+
+
+def with_seed(params: SamplingParams) -> SamplingParams:
+    """Sampling with a seed, so that every setting writes the same text."""
+    return params if params.greedy or params.seed is not None else replace(params, seed=1)

@@ -1,0 +1,108 @@
+"""``outrider plan``: which source and K for my model, my prompts, my machine?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.cli import options as o
+from outrider.config import SamplingParams
+
+if TYPE_CHECKING:
+    from outrider.analysis.plan import Plan
+    from outrider.analysis.what_if import Answer
+
+
+def plan(
+    model: o.Model = o.DEFAULT_MODEL,
+    draft_model: o.DraftModel = None,
+    prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
+    count: Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")] = None,
+    max_tokens: o.MaxTokens = 64,
+    temperature: o.Temperature = 0.0,
+    batch: Annotated[int, typer.Option(help="Requests that will run at once.")] = 1,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.")] = False,
+    write: Annotated[Path | None, typer.Option(help="Write the recommended options here, as JSON.")] = None,
+    what_if: Annotated[
+        str | None,
+        typer.Option(help='Answer without running, as in "a 70B on an H100 with a 1B draft at α 0.75".'),
+    ] = None,
+    dtype: o.DType = o.ENGINE.dtype,
+    draft_dtype: o.DraftDType = o.ENGINE.dtype,
+    device: o.Device = o.ENGINE.device,
+    threads: o.Threads = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Measure what runs and drafts cost and what is accepted; predict every source, K and batch size; recommend.
+
+    Costs and acceptance come from half of the prompts; the best predictions are then tested on the other half, and
+    the error is reported. Says so if plain decoding is best.
+
+    Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m --prompts stories
+    """
+    if what_if is not None:
+        from outrider.analysis.what_if import answer, parse
+
+        found = answer(parse(what_if))
+        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _answer(found))
+        return
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+    from outrider import workloads
+    from outrider.analysis.plan import make, with_seed
+    from outrider.cli.working import working
+
+    questions = workloads.load(prompts, count=count)
+    with working("plan") as tick:
+        llm = o.load(
+            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
+            prefix_reuse=False,
+        )  # fmt: skip
+        ids = workloads.token_ids(llm.tokenizer, questions)
+        made = make(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
+    if write is not None:
+        write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(made.as_dict() | {"settings": made.settings(llm.config)}, ensure_ascii=False))
+    else:
+        typer.echo(_shown(made, batch))
+
+
+def _answer(found: Answer) -> str:
+    head = (
+        f"K = {found.best_k}: {found.speedup:.2f}x, {found.plain_tokens_per_s * found.speedup:.0f} tokens/s a request "
+        f"instead of {found.plain_tokens_per_s:.0f} (c = {found.c:.3f})"
+    )
+    if found.best_k == 0:
+        head = f"Plain decoding, {found.plain_tokens_per_s:.0f} tokens/s a request"
+    rows = [f"  K={k:<2} {gain:5.2f}x {rate:8.0f} tokens/s" for k, gain, rate in found.by_k if k in (1, 2, 3, 4, 5, 7, 10, 16)]
+    even = "" if found.break_even_alpha is None else f"Pays from α = {found.break_even_alpha:.2f} on.\n"
+    lines = [head, *rows, "", even + "Notes:", *(f"  · {n}" for n in found.notes or ["none"])]
+    return "\n".join([*lines, "Assumed:", *(f"  · {a}" for a in found.assumptions)])
+
+
+def _shown(made: Plan, batch: int) -> str:
+    lines = []
+    if made.best is None:
+        lines.append("Recommended: --draft none")
+    else:
+        lines.append(f"Recommended: --draft {made.best.source} --spec-length {made.best.k}")
+    lines += [f"  · {reason}" for reason in made.reasons]
+    lines += ["", "milliseconds a run, by rows: " + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items())]
+    lines += ["", f"{'source':10} {'α':>5} {'c':>6} {'drafts in':>10}   best K (speedup), by batch size"]
+    for name, facts in made.sources.items():
+        own = [p for p in made.predictions if p.source == name]
+        best = [max((p for p in own if p.batch == b), key=lambda p: p.speedup) for b in sorted({p.batch for p in own})]
+        cells = "  ".join(f"{p.batch}: K={p.k} ({p.speedup:.2f}x)" for p in best)
+        rate = "   - " if facts["alpha"] is None else f"{facts['alpha']:5.2f}"
+        lines.append(f"{name:10} {rate} {facts['c'] or 0:6.3f} {facts['drafting_share'] or 0:9.0%}   {cells}")
+    if made.checked:
+        lines += ["", "Predictions tested on prompts they were not made from:"]
+        lines += [
+            f"  {c.source:10} K={c.k:<3} predicted {c.predicted:.2f}x, measured {c.measured:.2f}x ({c.error:+.0%})"
+            for c in made.checked
+        ]
+        lines.append(f"  median error {made.median_error or 0:.0%}")
+    return "\n".join(lines)
