@@ -30,7 +30,7 @@ format: $(READY)
 
 bench: $(READY)  ## time plain and speculative decoding on this machine
 	$(BIN)/python -m benchmarks.rows
-	$(BIN)/python -m benchmarks.compare
+	$(BIN)/outrider bench -s none -s lookup:10 -s ngram:4
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results

@@ -3,9 +3,9 @@
     python -m benchmarks.batch --questions question.jsonl --concurrency 1 4 8 16
 
 Each round gives every contender the same N prompts at once and waits for all of them. Contenders are those of
-``worker.py``; peers that take one request at a time get them one after another. Reported, as medians over rounds:
-tokens per second over the whole batch, the ratio to the first contender, the 50th and 90th percentile of the requests'
-own latencies, and how many outputs equal the first contender's.
+``outrider.bench.worker``; peers that take one request at a time get them one after another. Reported, as medians over
+rounds: tokens per second over the whole batch, the ratio to the first contender, the 50th and 90th percentile of the
+requests' own latencies, and how many outputs equal the first contender's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import questions
-from benchmarks.compare import Worker
+from outrider.bench.process import Worker
 from outrider.models.catalog import resolve
 from outrider.models.tokenizer import Tokenizer
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 
 import torch
 
-from outrider.cache import CacheSpec
+from outrider.analysis.measure import cost_curve
 from outrider.config import ModelOptions
-from outrider.models.base import ForwardBatch, Span
 from outrider.models.catalog import resolve
 from outrider.models.load import load_model
 
@@ -33,18 +30,9 @@ def main() -> None:
     folder = resolve(args.model, progress=True)
     for dtype in args.dtype:
         model = load_model(folder, ModelOptions(dtype=dtype))
-        cache = model.new_cache(CacheSpec(max_seq_len=max(args.context) + max(args.rows)))
-        slot = cache.allocate()
         for context in args.context:
-            times: dict[int, list[float]] = {n: [] for n in args.rows}
-            for _ in range(args.repeat):  # interleaved: a busy moment hits every row count
-                for n in args.rows:
-                    ids = torch.arange(n) % 1000
-                    batch = ForwardBatch(ids, torch.arange(context, context + n), (Span(slot, context, n),), None)
-                    began = time.perf_counter()
-                    model.forward(batch, cache)
-                    times[n].append(time.perf_counter() - began)
-            medians = {n: statistics.median(t) * 1e3 for n, t in times.items()}
+            curve = cost_curve(model, context=context, rows=args.rows, repeat=args.repeat)
+            medians = {n: 1e3 * seconds for n, seconds in curve.points.items()}
             first = medians[args.rows[0]]
             cells = "  ".join(f"{n}: {ms:.1f} ms (x{ms / first:.2f})" for n, ms in medians.items())
             print(f"{dtype:9} context {context:5}   {cells}")

@@ -72,9 +72,13 @@ class Plan:
             "recommended": None if self.best is None else rows([self.best])[0],
             "reasons": self.reasons,
             "target_ms_by_rows": {n: round(1e3 * s, 3) for n, s in self.target.points.items()},
-            "sources": {n: {k: None if v is None else round(v, 4) for k, v in s.items()} for n, s in self.sources.items()},
+            "sources": {
+                n: {k: None if v is None else round(v, 4) for k, v in s.items()} for n, s in self.sources.items()
+            },
             "predictions": rows(self.predictions),
-            "checked": [{**row, "error": round(c.error, 4)} for row, c in zip(rows(self.checked), self.checked, strict=True)],
+            "checked": [
+                {**row, "error": round(c.error, 4)} for row, c in zip(rows(self.checked), self.checked, strict=True)
+            ],
             "median_error": None if self.median_error is None else round(self.median_error, 4),
         }
 
@@ -120,12 +124,12 @@ def make(
     best = ranked[0] if ranked and ranked[0].speedup >= WORTHWHILE else None
     sources = {name: _facts(observed, target) for name, observed in found.items()}
     checked = _check(llm, test, params, _worth_checking(predictions), tick) if verify and test else []
-    return Plan(target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch))
+    return Plan(
+        target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch)
+    )
 
 
-def _predict(
-    name: str, observed: Observed, plain: Observed, target: CostCurve, k: int, batch: int
-) -> Prediction:
+def _predict(name: str, observed: Observed, plain: Observed, target: CostCurve, k: int, batch: int) -> Prediction:
     """Requests of a batch are taken to draft alike, and to share each run."""
 
     def cost(rows: float) -> float:
@@ -139,9 +143,7 @@ def _predict(
 
     requests = [shortened(request[1:], k) for request in observed.rounds]
     rng = np.random.default_rng(0)
-    spread = [
-        gain([requests[i] for i in rng.integers(len(requests), size=len(requests))]) for _ in range(_RESAMPLES)
-    ]
+    spread = [gain([requests[i] for i in rng.integers(len(requests), size=len(requests))]) for _ in range(_RESAMPLES)]
     low, high = np.quantile(spread, [0.05, 0.95])
     return Prediction(name, k, batch, gain(requests), float(low), float(high))
 
@@ -193,7 +195,9 @@ def _reasons(
     first = ranked[0]
     facts = sources[first.source]
     if best is None:
-        found.append(f"do not speculate: the best setting, {first.source} with K={first.k}, is predicted at {first.speedup:.2f}x")
+        found.append(
+            f"do not speculate: the best setting, {first.source} with K={first.k}, is predicted at {first.speedup:.2f}x"
+        )
     else:
         found.append(
             f"{first.source} with K={first.k}: {first.speedup:.2f}x predicted (90% interval {first.low:.2f} to "
@@ -201,7 +205,7 @@ def _reasons(
         )
     even = _break_even(first.k, target, facts["c"] or 0.0, batch)
     found.append(
-        f"at K={first.k} a run takes {target(batch * (1 + first.k)) / target(batch):.2f} times one without drafts, so it "
+        f"at K={first.k} a run takes {target(batch * (1 + first.k)) / target(batch):.2f} times one without, so it "
         + (f"pays from α = {even:.2f} on" if even is not None else "cannot pay")
     )
     if batch > 1 and target(2 * batch) > 1.5 * target(batch):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
-from outrider.cli import certify, chat, doctor, figures, generate, models, pick, plan, serve
+from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve
 from outrider.errors import OutriderError
 
 # Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
@@ -28,6 +28,7 @@ app.command("serve", context_settings={"auto_envvar_prefix": "OUTRIDER"})(serve.
 app.add_typer(models.app, name="models")
 app.command("doctor")(doctor.doctor)
 app.command("certify")(certify.certify)
+app.command("bench")(bench.bench)
 app.command("plan")(plan.plan)
 app.command("pick")(pick.pick)
 app.command("figures")(figures.figures)

@@ -77,7 +77,11 @@ def _answer(found: Answer) -> str:
     )
     if found.best_k == 0:
         head = f"Plain decoding, {found.plain_tokens_per_s:.0f} tokens/s a request"
-    rows = [f"  K={k:<2} {gain:5.2f}x {rate:8.0f} tokens/s" for k, gain, rate in found.by_k if k in (1, 2, 3, 4, 5, 7, 10, 16)]
+    rows = [
+        f"  K={k:<2} {gain:5.2f}x {rate:8.0f} tokens/s"
+        for k, gain, rate in found.by_k
+        if k in (1, 2, 3, 4, 5, 7, 10, 16)
+    ]
     even = "" if found.break_even_alpha is None else f"Pays from α = {found.break_even_alpha:.2f} on.\n"
     lines = [head, *rows, "", even + "Notes:", *(f"  · {n}" for n in found.notes or ["none"])]
     return "\n".join([*lines, "Assumed:", *(f"  · {a}" for a in found.assumptions)])
@@ -90,7 +94,10 @@ def _shown(made: Plan, batch: int) -> str:
     else:
         lines.append(f"Recommended: --draft {made.best.source} --spec-length {made.best.k}")
     lines += [f"  · {reason}" for reason in made.reasons]
-    lines += ["", "milliseconds a run, by rows: " + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items())]
+    lines += [
+        "",
+        "milliseconds a run, by rows: " + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items()),
+    ]
     lines += ["", f"{'source':10} {'α':>5} {'c':>6} {'drafts in':>10}   best K (speedup), by batch size"]
     for name, facts in made.sources.items():
         own = [p for p in made.predictions if p.source == name]

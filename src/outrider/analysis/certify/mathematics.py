@@ -46,15 +46,18 @@ class Cell:
         return f"{self.source} with {self.verifier}, {self.options}"
 
 
-def cells(verifiers: Sequence[str]) -> list[Cell]:
-    """Every installed source that a model like this can have, with every exact verifier and option."""
+def cells(verifiers: Sequence[str], sources: Sequence[str] | None = None) -> list[Cell]:
+    """Every source asked for (None: all) that a model like this can have, with every exact verifier and option."""
     names = [v for v in verifiers if VERIFIERS[v].exact]
-    return [Cell(v, s, o) for v, s, o in itertools.product(names, _sources(), OPTIONS)]
+    known = [s for s in _sources() if sources is None or s in sources]
+    return [Cell(v, s, o) for v, s, o in itertools.product(names, known, OPTIONS)]
 
 
-def check(verifiers: Sequence[str], *, samples: int) -> Iterator[Check | str]:
+def check(verifiers: Sequence[str], *, samples: int, sources: Sequence[str] | None = None) -> Iterator[Check | str]:
     """Yields progress by name, then two checks: sequence frequencies, and tokens equal to plain decoding's."""
-    plan = cells(verifiers)
+    plan = cells(verifiers, sources)
+    if not plan:
+        return
     fits: dict[Cell, Fit] = {}
     different: list[str] = []
     broken: list[str] = []

@@ -76,7 +76,7 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
 def _checks(
     llm: LLM, prompts: Sequence[list[int]], effort: Effort, sources: Sequence[str], verifiers: Sequence[str]
 ) -> Iterator[Check | str]:
-    yield from mathematics.check(verifiers, samples=effort.toy_samples)
+    yield from mathematics.check(verifiers, samples=effort.toy_samples, sources=sources)
     findings = arithmetic.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
     yield arithmetic.check(findings, str(llm.config.dtype))
     noise = findings.noise

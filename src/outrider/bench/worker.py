@@ -1,4 +1,4 @@
-"""One contender of ``compare.py`` and ``batch.py``, in a process of its own: JSON on stdin and stdout.
+"""One contender in a process of its own, JSON on stdin and stdout: ``python -m outrider.bench.worker``.
 
 Contenders: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
 ``transformers:batch`` (continuous batching) and ``llama.cpp:FILE.gguf``. The peer's library is imported here, so that

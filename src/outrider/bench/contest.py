@@ -1,0 +1,130 @@
+"""Contenders take turns on the same work, so that a busy moment of the machine hits all of them."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from outrider.bench.process import Worker
+from outrider.bench.serve import Served, closed_loop, poisson
+from outrider.bench.summary import Record, details, summary
+from outrider.config import SOURCES, VERIFIERS, SamplingParams, SpeculationParams
+from outrider.errors import ConfigError
+from outrider.llm import LLM
+from outrider.workloads import Question
+
+
+class Contender(Protocol):
+    """Something that continues a group of prompts at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
+        """Tokens of each, seconds until the last of them was there, and when each token came, if that is known."""
+        ...
+
+    def peak_mb(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Own:
+    """A draft source of ours; all sources share one model."""
+
+    name: str
+    llm: LLM
+    params: SamplingParams
+    speculation: SpeculationParams
+    concurrency: int
+    rate: float | None
+
+    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
+        began = time.perf_counter()
+        if self.rate is None:
+            served = closed_loop(self.llm, prompts, self.params, self.speculation, self.concurrency)
+        else:
+            served = poisson(self.llm, prompts, self.params, self.speculation, self.rate)
+        return [s.tokens for s in served], time.perf_counter() - began, served
+
+    def peak_mb(self) -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+class Peer:
+    """Another engine, in a process of its own."""
+
+    def __init__(self, worker: Worker, max_tokens: int) -> None:
+        self.name, self._worker, self._max_tokens = worker.name, worker, max_tokens
+        self._peak = 0.0
+
+    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
+        answer = self._worker.ask([list(p) for p in prompts], self._max_tokens)
+        self._peak = answer["peak_mb"]
+        return answer["tokens"], answer["s"], []
+
+    def peak_mb(self) -> float:
+        return self._peak
+
+
+def parse(setting: str, default_k: int) -> SpeculationParams:
+    """``SOURCE[:K[:VERIFIER]]``, as in ``lookup``, ``ngram:8`` or ``model:4:rejection``."""
+    source, *rest = setting.split(":")
+    if source not in SOURCES:
+        raise ConfigError(f"source={setting!r} is unknown: use one of {', '.join(SOURCES)}, perhaps with :K")
+    if len(rest) > 2 or (rest and not rest[0].isdigit()):
+        raise ConfigError(f"source={setting!r} cannot be read: write SOURCE:K or SOURCE:K:VERIFIER")
+    verifier = rest[1] if len(rest) > 1 else SpeculationParams.verifier
+    if verifier not in VERIFIERS:
+        raise ConfigError(f"source={setting!r} names an unknown verifier: use one of {', '.join(VERIFIERS)}")
+    k = int(rest[0]) if rest else default_k
+    return SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]
+
+
+def hold(
+    contenders: Sequence[Contender],
+    prompts: Sequence[list[int]],
+    *,
+    group: int,
+    rounds: int,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, Record]:
+    """Every contender on every group of ``group`` prompts, ``rounds`` times, the order changing each time."""
+    groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
+    records = {c.name: Record() for c in contenders}
+    for contender in contenders:
+        contender.run(groups[0][:1])
+        tick(f"warm up {contender.name}")
+    for turn in range(rounds):
+        for unit, work in enumerate(groups):
+            shift = (turn + unit) % len(contenders)
+            for contender in [*contenders[shift:], *contenders[:shift]]:
+                tokens, seconds, served = contender.run(work)
+                record = records[contender.name]
+                record.add(unit, seconds, tokens)
+                record.add_served(served)
+                record.peak_mb = contender.peak_mb()
+                tick(contender.name)
+    return records
+
+
+def results(records: dict[str, Record], questions: Sequence[Question], group: int) -> dict[str, Any]:
+    """By contender: everything, each category (where groups do not mix them), details. The first is the baseline."""
+    base = next(iter(records.values()))
+    units: dict[str, list[int]] = defaultdict(list)
+    for unit in base.seconds:
+        kinds = {q.category for q in questions[unit * group : (unit + 1) * group]}
+        if len(kinds) == 1:
+            units[kinds.pop()].append(unit)
+    everything = list(base.seconds)
+    return {
+        name: {
+            "all": summary(record, base, everything),
+            "categories": {kind: summary(record, base, own) for kind, own in sorted(units.items())},
+            **details(record),
+        }
+        for name, record in records.items()
+    }

@@ -1,0 +1,54 @@
+"""A contender in a process of its own, so that nobody pays memory or threads for another."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import ConfigError
+
+
+class Worker:
+    """``outrider.bench.worker``, run by an interpreter that has the contender's library."""
+
+    def __init__(
+        self, name: str, folder: Path, dtype: str, threads: int, python: str = sys.executable, draft: str = ""
+    ) -> None:
+        self.name = name
+        command = [
+            python,
+            "-m",
+            "outrider.bench.worker",
+            name,
+            str(folder),
+            "--dtype",
+            dtype,
+            "--threads",
+            str(threads),
+        ]
+        command += ["--draft-model", draft] if draft else []
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.started = self._read()
+
+    def ask(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
+        """Hand over prompts at once and wait for all of them."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"prompts": prompts, "max_tokens": max_tokens}) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ConfigError(f"peer {self.name!r} ended early (is its library installed?); its message is above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

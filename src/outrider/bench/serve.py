@@ -1,0 +1,101 @@
+"""Serving a list of requests as a client would send them, and when each of their tokens came."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.request import Request
+from outrider.engine.stats import RequestStats
+from outrider.llm import LLM
+
+
+@dataclass
+class Served:
+    """One request: times in seconds after it was sent."""
+
+    sent: float
+    times: list[float] = field(default_factory=list)  # of every token
+    tokens: list[int] = field(default_factory=list)
+    stats: RequestStats = field(default_factory=RequestStats)
+
+    @property
+    def ttft(self) -> float:
+        """Time to the first token."""
+        return self.times[0]
+
+    @property
+    def latency(self) -> float:
+        """Time to the last token."""
+        return self.times[-1]
+
+    @property
+    def gaps(self) -> list[float]:
+        """Time between a token and the one before; tokens of one step come together."""
+        return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
+
+
+def closed_loop(
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, speculation: SpeculationParams, concurrency: int
+) -> list[Served]:
+    """``concurrency`` clients, each of which sends its next request when the last one is answered."""
+    return _serve(llm, prompts, params, speculation, [0.0] * len(prompts), concurrency)
+
+
+def poisson(
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    params: SamplingParams,
+    speculation: SpeculationParams,
+    rate: float,
+    seed: int = 0,
+) -> list[Served]:
+    """Requests that arrive at random, ``rate`` a second on average, whatever is still running."""
+    rng, now, arrivals = random.Random(seed), 0.0, []
+    for _ in prompts:
+        arrivals.append(now)
+        now += rng.expovariate(rate)
+    return _serve(llm, prompts, params, speculation, arrivals, len(prompts))
+
+
+def _serve(
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    params: SamplingParams,
+    speculation: SpeculationParams,
+    arrivals: Sequence[float],
+    at_once: int,
+) -> list[Served]:
+    requests: list[Request] = [llm.request(prompt, params, speculation) for prompt in prompts]
+    served: dict[str, Served] = {}
+    waiting = list(zip(requests, arrivals, strict=True))
+    began = time.perf_counter()
+    running = 0
+    while waiting or running:
+        now = time.perf_counter() - began
+        while waiting and waiting[0][1] <= now and running < at_once:
+            request, arrival = waiting.pop(0)
+            # A client of a closed loop sends when the one before is answered; one of an open loop did so on arrival.
+            served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
+            llm.engine.add(request)
+            running += 1
+        if not running:
+            time.sleep(max(0.0, waiting[0][1] - now))
+            continue
+        outputs = llm.engine.step()
+        now = time.perf_counter() - began
+        for output in outputs:
+            one = served[output.request_id]
+            one.times.append(now - one.sent)
+            one.tokens.append(output.token_id)
+        running = sum(
+            request.finish_reason is None and request.error is None for request in requests if request.id in served
+        )
+    for request in requests:
+        if request.error is not None:
+            raise request.error
+        served[request.id].stats = request.stats
+    return [served[request.id] for request in requests]

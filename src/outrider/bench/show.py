@@ -1,0 +1,71 @@
+"""A contest's results as a table and as a plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import ConfigError
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    """One line a contender, then its categories."""
+    first = next(iter(results))
+    lines = [
+        f"{'':26} {'tokens/s':>9} {'times as fast as ' + first:>28} {'same output':>12} {'α':>5} {'τ':>5} "
+        f"{'first token':>12} {'token gap p50/p99':>18}"
+    ]
+    for name, found in results.items():
+        every = found["all"]
+        high = every["speedup_high"]
+        ratio = (
+            f"{every['speedup']:.2f} ({every['speedup_low']:.2f} to {high:.2f})" if high else f"{every['speedup']:.2f}"
+        )
+        alpha = found.get("draft_acceptance_rate")
+        gaps = found.get("inter_token_s")
+        lines.append(
+            f"{name:26} {every['tokens_per_s']:9.1f} {ratio:>28} "
+            f"{every['identical']:>5} of {every['requests']:<3} {'' if alpha is None else f'{alpha:.2f}':>5} "
+            f"{found.get('mean_acceptance_length', ''):>5} "
+            f"{'' if 'ttft_s' not in found else '{:.0f} ms'.format(1e3 * found['ttft_s']['p50']):>12} "
+            f"{'' if not gaps else '{:.0f} / {:.0f} ms'.format(1e3 * gaps['p50'], 1e3 * gaps['p99']):>18}"
+        )
+    kinds = list(results[first]["categories"])
+    if len(kinds) > 1:
+        lines += ["", f"{'times as fast, by category':26} " + " ".join(f"{kind:>14}" for kind in kinds)]
+        for name, found in results.items():
+            cells = (found["categories"][kind]["speedup"] for kind in kinds)
+            lines.append(f"{name:26} " + " ".join(f"{cell:14.2f}" for cell in cells))
+    return lines
+
+
+def plot(path: Path, sweeps: dict[int, dict[str, Any]], title: str) -> None:
+    """Speedup of each contender with its interval, for each concurrency. Raises ConfigError without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError("--plot needs matplotlib, which is not installed: pip install 'outrider[plots]'") from None
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    names = list(next(iter(sweeps.values())))
+    colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito (2008)
+    figure, axes = plt.subplots(figsize=(7, 0.5 * len(names) * max(1, len(sweeps) * 0.7) + 1.4), dpi=150)
+    height = 0.8 / len(sweeps)
+    for i, (concurrency, results) in enumerate(sweeps.items()):
+        means = [results[n]["all"]["speedup"] for n in names]
+        low = [m - results[n]["all"]["speedup_low"] for m, n in zip(means, names, strict=True)]
+        high = [(results[n]["all"]["speedup_high"] or m) - m for m, n in zip(means, names, strict=True)]
+        at = [y + (i - (len(sweeps) - 1) / 2) * height for y in range(len(names))]
+        axes.barh(at, means, height * 0.9, xerr=[low, high], color=colours[i % 7], ecolor="#444444", capsize=2,
+                  label=f"{concurrency} at once")  # fmt: skip
+    axes.axvline(1, color="#6b6b6b", linewidth=1, linestyle=":")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel(f"times as fast as {names[0]} (95% interval)")
+    axes.set_title(title, loc="left", fontsize=11)
+    if len(sweeps) > 1:
+        axes.legend(frameon=False, loc="best")
+    figure.savefig(path, bbox_inches="tight")
+    plt.close(figure)

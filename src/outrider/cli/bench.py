@@ -1,0 +1,127 @@
+"""``outrider bench``: a workload on several draft sources and engines, side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outrider.cli import options as o
+from outrider.config import SamplingParams
+from outrider.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from outrider.bench.contest import Contender
+    from outrider.llm import LLM
+
+
+def bench(
+    model: o.Model = o.DEFAULT_MODEL,
+    draft_model: o.DraftModel = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            "-s",
+            help="SOURCE[:K[:VERIFIER]]; may be repeated. The first is the baseline.",
+            show_default="none, and every source there is",
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="transformers[:lookup:K], llama.cpp:FILE.gguf, or the URL of a completions server."),
+    ] = None,
+    prompts: Annotated[
+        str,
+        typer.Option(help="mix, stories, a text, or JSONL as of Spec-Bench, ShareGPT, OpenAI messages or HumanEval."),
+    ] = "mix",
+    count: Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")] = None,
+    category: Annotated[list[str] | None, typer.Option(help="Only this category; may be repeated.")] = None,
+    concurrency: Annotated[
+        list[int] | None, typer.Option(help="Requests at once; repeat to sweep.", show_default="1")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second that arrive at random, instead.")] = None,
+    rounds: Annotated[int, typer.Option(help="Times to repeat everything.")] = 3,
+    spec_length: o.SpecLength = o.ENGINE.spec_length,
+    max_tokens: o.MaxTokens = 96,
+    temperature: o.Temperature = 0.0,
+    python: Annotated[str | None, typer.Option(help="An interpreter that has the peers' libraries.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture of the speedups here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON here.")] = None,
+    dtype: o.DType = o.ENGINE.dtype,
+    draft_dtype: o.DraftDType = o.ENGINE.dtype,
+    device: o.Device = o.ENGINE.device,
+    threads: o.Threads = None,
+    kv_cache: Annotated[str, typer.Option(help="contiguous or paged.")] = o.ENGINE.kv_cache,
+    as_json: o.AsJson = False,
+) -> None:
+    """Time a workload, contenders taking turns prompt by prompt, and report paired ratios with 95% intervals.
+
+    Times are of whole requests, the reading of prompts included. Peers are greedy; ask for --temperature 0 beside them.
+
+    Example: outrider bench -s none -s lookup:10 -s ngram:4 --peer transformers --prompts question.jsonl --count 12
+    """
+    sweep = concurrency or [1]
+    if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
+        raise InvalidRequestError(f"concurrency={min(sweep)}, rounds={rounds}, rate={rate}: use positive numbers")
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=1 if temperature > 0 else None)
+    from outrider import workloads
+    from outrider.bench import contest, show
+    from outrider.cli.working import working
+
+    questions = workloads.load(prompts, count=count, categories=set(category) if category else None)
+    settings = {name: contest.parse(name, spec_length) for name in source or ()}
+    found: dict[int, dict[str, Any]] = {}
+    with working("bench") as tick:
+        llm = o.load(
+            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
+            kv_cache=kv_cache, prefix_reuse=False, max_batch_size=max([*sweep, 8 if rate else 1]),
+        )  # fmt: skip
+        if not settings:
+            settings = {name: contest.parse(name, spec_length) for name in ("none", *llm.drafters)}
+        ids = workloads.token_ids(llm.tokenizer, questions)
+        peers = _peers(peer or [], llm, python, params, max(sweep))
+        for n in sweep:
+            group = n if rate is None else len(ids)
+            contenders: list[Contender] = [
+                contest.Own(name, llm, params, speculation, n, rate) for name, speculation in settings.items()
+            ]
+            records = contest.hold([*contenders, *peers], ids, group=group, rounds=rounds, tick=tick)
+            found[n] = contest.results(records, questions, group)
+    result = {"model": model, "draft_model": draft_model, "prompts": prompts, "count": len(ids), "rounds": rounds,
+              "max_tokens": max_tokens, "temperature": temperature, "rate": rate, "results": found}  # fmt: skip
+    if out is not None:
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if plot is not None:
+        show.plot(plot, found, f"{model}, {len(ids)} prompts, {rounds} rounds")
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    for n, results in found.items():
+        typer.echo(f"{n} at once" if rate is None else f"{rate:g} requests a second")
+        typer.echo("\n".join(show.table(results)) + "\n")
+
+
+def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Contender]:
+    import sys
+
+    import torch
+
+    from outrider.bench.contest import Peer
+    from outrider.bench.endpoint import Endpoint
+    from outrider.bench.process import Worker
+    from outrider.models.catalog import resolve
+
+    found: list[Contender] = []
+    for name in names:
+        if name.startswith(("http://", "https://")):
+            found.append(Endpoint(name, llm.tokenizer, params.max_tokens, concurrency, llm.config.model))
+            continue
+        if name.partition(":")[0] not in ("transformers", "llama.cpp"):
+            raise InvalidRequestError(f"peer={name!r} is unknown: use transformers, llama.cpp:FILE.gguf or a URL")
+        dtype = str(llm.model.dtype).removeprefix("torch.")
+        worker = Worker(name, resolve(llm.config.model), dtype, torch.get_num_threads(), python or sys.executable)
+        found.append(Peer(worker, params.max_tokens))
+    return found

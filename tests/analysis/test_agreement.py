@@ -1,0 +1,136 @@
+"""α on the target's own text, graded drafts, traces, plans: small models, known answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.analysis import agreement, graded, trace
+from outrider.analysis.agreement import Agreement, Counts, Text
+from outrider.analysis.comparison import compare
+from outrider.analysis.measure import Observed
+from outrider.analysis.plan import make, with_seed
+from outrider.core.verify import VERIFIERS
+from outrider.errors import ConfigError
+from tests.whole import model_folder
+
+SAMPLED = SamplingParams(temperature=1.0)
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    root = tmp_path_factory.mktemp("models")
+    small = model_folder(root / "draft", num_hidden_layers=1)
+    return LLM(str(model_folder(root / "target")), draft_model=str(small), dtype="float32", draft_dtype="float32")
+
+
+def test_counts_leave_out_the_text_they_predict() -> None:
+    texts = [Text([0], [1, 2, 1]), Text([0], [1, 3])]
+    counts = Counts(texts, 4)
+    assert counts.unigram(texts[0], SAMPLED)[0] == pytest.approx([0, 0.5, 0, 0.5])  # of the other text: 1, 3
+    assert counts.bigram(texts[1], SAMPLED) == pytest.approx(np.array([[0, 1, 0, 0], [0, 0, 1, 0]]))
+    assert counts.bigram(texts[0], SAMPLED)[2] == pytest.approx([0, 0.5, 0, 0.5])  # 2 was never seen: the unigram
+    assert counts.unigram(texts[1], SamplingParams())[0].tolist() == [0, 1, 0, 0]
+    assert counts.unigram(texts[0], SAMPLED)[0] == pytest.approx([0, 0.5, 0, 0.5])  # and puts it back
+
+
+def test_a_model_agrees_with_itself_and_less_with_another(llm: LLM) -> None:
+    vocab = llm.engine.vocab_size
+    prompt = [5, 6, 7]
+    texts = [Text(prompt, llm.generate([prompt], SamplingParams(max_tokens=12, ignore_eos=True))[0].token_ids)]
+    target = agreement.model_rows(llm.model, vocab)
+    drafts = {"itself": target, "other": agreement.model_rows(llm.draft_models[0], vocab)}
+    for params in (SamplingParams(), SAMPLED):
+        *_, totals = agreement.agreements(texts, params, target, drafts)
+        assert totals["itself"].mean(totals["itself"].rejection) == pytest.approx(1)
+        assert totals["itself"].mean(totals["itself"].coupled) == pytest.approx(1)
+        assert totals["other"].rejection < 12
+    lenient = totals["other"].lenient
+    assert list(lenient.values()) == sorted(lenient.values())
+    assert lenient[1.0] == pytest.approx(totals["other"].rejection)
+
+
+def test_rows_are_those_the_engine_decodes_with(llm: LLM) -> None:
+    output = llm.generate([[5, 6, 7]], SamplingParams(max_tokens=8, ignore_eos=True))[0].token_ids
+    rows = agreement.model_rows(llm.model, llm.engine.vocab_size)(Text([5, 6, 7], output), SamplingParams())
+    assert rows.argmax(axis=-1).tolist() == output
+
+
+def test_graded_drafts_are_accepted_as_theory_says_and_ever_less() -> None:
+    found = graded.grades({n: v for n, v in VERIFIERS.items() if v.exact}, levels=4, steps=600)
+    for grade in found:
+        assert grade.accepted["rejection"] == pytest.approx(1 - grade.total_variation, abs=0.06)
+        assert grade.accepted["matching"] == pytest.approx(grade.coupled, abs=0.06)
+    for values in (
+        [g.kl for g in found],
+        [g.total_variation for g in found],
+        [-g.accepted["rejection"] for g in found],
+    ):
+        assert values == sorted(values)
+    assert found[0].kl == 0
+    assert found[0].accepted["matching"] == 1
+
+
+def test_a_trace_shows_each_run_and_leaves_the_models_as_they_were(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=9, ignore_eos=True)
+    found = trace.record(llm, [5, 6, 7], params, SpeculationParams(draft="model", spec_length=2), llm.draft_models[0])
+    kinds = [e.kind for e in found.events]
+    assert kinds.count("draft") > kinds.count("target") > 0
+    assert all(a.end <= b.begin for a, b in zip(found.events, found.events[1:], strict=False))
+    assert len(found.tokens) == 9
+    assert "forward" not in vars(llm.model)
+    plain = trace.record(llm, [5, 6, 7], params, SpeculationParams())
+    assert [e.kind for e in plain.events] == ["target"] * 8
+
+
+def test_a_comparison_has_theory_and_measurement(llm: LLM) -> None:
+    [row] = compare(
+        llm,
+        [[5, 6, 7], [8, 9], [10, 11], [12]],
+        SamplingParams(max_tokens=12, ignore_eos=True),
+        {"lookup": SpeculationParams(draft="lookup", spec_length=3)},
+    )
+    assert row.k == 3
+    assert row.measured > 0
+    assert row.predicted > 0
+    assert row.as_dict()["setting"] == "lookup"
+
+
+def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM) -> None:
+    prompts = [[5, 6, 7], [8, 9], [10, 11], [12, 13, 14]]
+    made = make(llm, prompts, with_seed(SamplingParams(max_tokens=24, ignore_eos=True)))
+    assert set(made.sources) == {n for n in llm.drafters if n != "none"}
+    alone = [p for p in made.predictions if p.batch == 1]
+    assert all(p.low <= p.speedup * 1.0001 and p.speedup * 0.9999 <= p.high for p in alone)
+    if made.best is not None:
+        assert made.best.speedup == max(p.speedup for p in alone)
+        assert made.settings(llm.config)["draft"] == made.best.source
+    assert made.checked
+    assert made.reasons
+    assert made.as_dict()["median_error"] is not None
+    unchecked = make(llm, prompts, SamplingParams(max_tokens=6), verify=False)
+    assert unchecked.checked == []
+
+
+def test_nothing_observed_is_no_division_by_zero() -> None:
+    assert Observed().alpha is None
+    assert Observed().s_per_token == 0
+    assert Agreement().mean(0.0) == 0
+
+
+def test_a_seed_is_given_where_sampling_needs_one() -> None:
+    assert with_seed(SamplingParams(temperature=1.0)).seed == 1
+    assert with_seed(SamplingParams()).seed is None
+
+
+def test_missing_matplotlib_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    from outrider.analysis.figures import of_theory
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"outrider\[plots\]"):
+        of_theory.expected_tokens(tmp_path)

@@ -1,0 +1,115 @@
+"""Contests on a tiny model, and the arithmetic of what is reported."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.bench import contest, show
+from outrider.bench.process import Worker
+from outrider.bench.serve import closed_loop, poisson
+from outrider.bench.summary import paired_ratio
+from outrider.errors import ConfigError
+from outrider.workloads import Question
+from tests.whole import model_folder
+
+PARAMS = SamplingParams(max_tokens=10, ignore_eos=True)
+PROMPTS = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    folder = str(model_folder(tmp_path_factory.mktemp("models") / "target"))
+    return LLM(folder, draft_model=folder, dtype="float32", max_batch_size=2, prefix_reuse=False)
+
+
+def test_ratios_are_paired() -> None:
+    # Prompts differ a hundredfold in time; the ratio is always 2, so its interval has no width.
+    ratio = paired_ratio([1.0, 100.0, 10.0], [0.5, 50.0, 5.0])
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((2, 2, 2))
+    wide = paired_ratio([1.0, 1.0], [0.5, 1.0])
+    assert wide.mean == pytest.approx(math.sqrt(2))
+    assert wide.low < 1 < wide.high
+    assert paired_ratio([1.0], [0.5]).high == math.inf
+
+
+def test_a_closed_loop_keeps_so_many_requests_running(llm: LLM) -> None:
+    served = closed_loop(llm, PROMPTS, PARAMS, SpeculationParams(), 2)
+    alone = [llm.generate([p], PARAMS)[0].token_ids for p in PROMPTS]
+    assert [s.tokens for s in served] == alone
+    assert all(len(s.times) == 10 and s.times == sorted(s.times) for s in served)
+    assert 0 < served[0].ttft < served[0].latency
+    assert served[2].sent > 0  # after one of the others
+
+
+def test_poisson_requests_arrive_over_time_whatever_is_running(llm: LLM) -> None:
+    served = poisson(llm, PROMPTS, PARAMS, SpeculationParams(draft="model", spec_length=3), rate=50.0)
+    assert served[0].sent == 0 < served[1].sent < served[2].sent
+    assert [len(s.tokens) for s in served] == [10, 10, 10]
+
+
+def test_contenders_take_turns_and_identical_outputs_are_counted(llm: LLM) -> None:
+    questions = [Question(str(i), kind, "") for i, kind in enumerate("aab")]
+    own = [contest.Own(name, llm, PARAMS, contest.parse(name, 4), 1, None) for name in ("none", "model:4")]
+    records = contest.hold(own, PROMPTS, group=1, rounds=2)
+    found = contest.results(records, questions, 1)
+    assert found["model:4"]["all"]["identical"] == found["model:4"]["all"]["requests"] == 3
+    assert found["none"]["all"]["speedup"] == 1
+    assert set(found["none"]["categories"]) == {"a", "b"}
+    assert found["model:4"]["draft_acceptance_rate"] == 1.0  # the draft is the target
+    assert found["model:4"]["mean_acceptance_length"] == 5.0
+    assert found["none"]["mean_acceptance_length"] == 1.0
+    assert len(records["none"].seconds[2]) == 2
+    assert found["none"]["ttft_s"]["p50"] <= found["none"]["latency_s"]["p50"]
+    lines = show.table(found)
+    assert "model:4" in lines[2]
+    assert "by category" in lines[4]
+
+
+def test_a_group_of_mixed_categories_counts_for_none_of_them(llm: LLM) -> None:
+    questions = [Question(str(i), kind, "") for i, kind in enumerate("aab")]
+    records = contest.hold(
+        [contest.Own("none", llm, PARAMS, contest.parse("none", 4), 2, None)], PROMPTS, group=2, rounds=1
+    )
+    assert set(contest.results(records, questions, 2)["none"]["categories"]) == {"a", "b"}
+    questions[0] = Question("0", "b", "")
+    assert set(contest.results(records, questions, 2)["none"]["categories"]) == {"b"}
+
+
+def test_a_plot_is_written(llm: LLM, tmp_path: Path) -> None:
+    records = contest.hold(
+        [contest.Own("none", llm, PARAMS, contest.parse("none", 4), 1, None)], PROMPTS, group=1, rounds=1
+    )
+    show.plot(tmp_path / "plot.png", {1: contest.results(records, [Question("", "", "")] * 3, 1)}, "title")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_are_read(llm: LLM) -> None:
+    assert contest.parse("model:4:rejection", 9) == SpeculationParams(
+        draft="model", spec_length=4, verifier="rejection"
+    )
+    assert contest.parse("ngram", 9).spec_length == 9
+    for bad in ("telepathy", "ngram:x", "ngram:3:hope", "ngram:1:matching:2"):
+        with pytest.raises(ConfigError, match=bad.split(":")[0]):
+            contest.parse(bad, 5)
+
+
+def test_a_peer_runs_in_its_own_process(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "target")
+    worker = Worker("outrider:none", folder, "float32", 1)
+    peer = contest.Peer(worker, 6)
+    tokens, seconds, served = peer.run(PROMPTS)
+    worker.close()
+    expected = LLM(str(folder), dtype="float32").generate(PROMPTS, SamplingParams(max_tokens=6))
+    assert tokens == [o.token_ids for o in expected]
+    assert seconds > 0
+    assert served == []
+    assert peer.peak_mb() > 10
+
+
+def test_a_peer_without_its_library_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ended early"):
+        Worker("outrider:none", tmp_path / "missing", "float32", 1)

@@ -1,0 +1,107 @@
+"""certify, plan, pick, bench and figures as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import run
+from tests.whole import model_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(model_folder(tmp_path_factory.mktemp("models") / "target"))
+
+
+def test_pick_recommends_with_reasons() -> None:
+    args = ("pick", "--target", "70", "--draft-size", "1", "--hardware", "h100", "--text", "novel")
+    shown = run(*args).stdout
+    assert shown.startswith("--draft model --spec-length")
+    found = json.loads(run(*args, "--json").stdout)
+    assert found["source"] == "model"
+    assert found["reasons"]
+    assert {choice["source"] for choice in found["ranking"]} >= {"model", "lookup", "ngram"}
+    assert "Do not speculate" in run("pick", "--target", "7", "--batch", "1000", "--text", "novel").stdout
+
+
+def test_what_if_needs_no_model() -> None:
+    shown = run("plan", "--what-if", "a 70B on an H100 with a 1B draft at α 0.75").stdout
+    assert "Assumed:" in shown
+    found = json.loads(run("plan", "--what-if", "7B on an A100, α 0.5, batch 4", "--json").stdout)
+    assert found["speedup"] > 1
+    assert found["assumptions"]
+
+
+def test_theory_s_figures_need_no_model(tmp_path: Path) -> None:
+    found = json.loads(run("figures", "--theory-only", "--out", str(tmp_path / "new"), "--json").stdout)
+    assert all(Path(f).exists() for figure in found["figures"] for f in figure["files"])
+    assert "expected_tokens" in run("figures", "--theory-only", "--out", str(tmp_path)).stdout
+
+
+def test_plan_measures_and_writes_options(folder: str, tmp_path: Path) -> None:
+    wanted = tmp_path / "options.json"
+    args = ("plan", "-m", folder, "--draft-model", folder, "-n", "12", "--dtype", "float32", "--draft-dtype", "float32")
+    found = json.loads(run(*args, "--count", "4", "--write", str(wanted), "--json").stdout)
+    assert found["target_ms_by_rows"]["1"] > 0
+    assert set(found["sources"]) >= {"ngram", "lookup", "model"}
+    assert json.loads(wanted.read_text())["model"] == folder
+    assert found["median_error"] is not None
+
+
+def test_bench_compares_sources(folder: str, tmp_path: Path) -> None:
+    out, plot = tmp_path / "bench.json", tmp_path / "bench.png"
+    args = ("bench", "-m", folder, "-s", "none", "-s", "lookup:4", "--count", "2", "-n", "8", "--rounds", "1")
+    shown = run(*args, "--concurrency", "1", "--concurrency", "2", "--out", str(out), "--plot", str(plot)).stdout
+    assert "lookup:4" in shown
+    assert "2 at once" in shown
+    assert set(json.loads(out.read_text())["results"]) == {"1", "2"}
+    assert plot.exists()
+
+
+def test_certify_reports_and_exits_with_0(folder: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    args = ("certify", "-m", folder, "--draft", "lookup", "--verifier", "matching", "--dtype", "float32", "--quick")
+    found = json.loads(run(*args, "--report", str(report), "--json").stdout)
+    assert found["passed"] is True
+    assert report.read_text().startswith("# Certificate")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("pick",), "--target"),
+        (("pick", "--target", "7", "--hardware", "abacus"), "abacus"),
+        (("pick", "--target", "7", "--text", "poetry"), "poetry"),
+        (("plan", "--what-if", "a big model"), "target size"),
+        (("plan", "--prompts", "no-such-file"), "no-such-file"),
+        (("bench", "-s", "telepathy"), "telepathy"),
+        (("bench", "--rounds", "0"), "rounds=0"),
+        (("certify", "--quick", "--full"), "exclude"),
+        (("certify", "--endpoint", "http://x"), "baseline"),
+        (("certify", "--draft", "telepathy"), "telepathy"),
+        (("certify", "--draft", "model"), "--draft-model"),
+        (("certify", "--verifier", "hope"), "hope"),
+        (("certify", "--endpoint", "http://127.0.0.1:9", "--baseline", "http://127.0.0.1:9"), "running"),
+        (("figures", "--out", "x", "--tokens", "0"), "tokens=0"),
+        (("figures", "--theory-only", "--out", "/dev/null/x"), "/dev/null/x"),
+    ],
+)
+def test_bad_input_is_one_line(args: tuple[str, ...], message: str) -> None:
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "outrider.cli.main", *args], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_help_is_worth_reading() -> None:
+    for command in ("certify", "plan", "pick", "bench", "figures"):
+        assert "Example:" in run(command, "--help").stdout
