@@ -12,7 +12,7 @@ from tests.whole import model_folder
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     folder = str(model_folder(tmp_path_factory.mktemp("models") / "target"))
-    return LLM(folder, draft_model=folder, dtype="float32", max_batch_size=2)
+    return LLM(folder, draft_model=folder, dtype="float32", draft_dtype="float32", max_batch_size=2)
 
 
 def test_alpha_counts_only_tokens_that_were_looked_at() -> None:

@@ -23,7 +23,7 @@ PROMPTS = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     folder = str(model_folder(tmp_path_factory.mktemp("models") / "target"))
-    return LLM(folder, draft_model=folder, dtype="float32", max_batch_size=2, prefix_reuse=False)
+    return LLM(folder, draft_model=folder, dtype="float32", draft_dtype="float32", max_batch_size=2, prefix_reuse=False)
 
 
 def test_ratios_are_paired() -> None:

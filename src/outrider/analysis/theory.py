@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,7 +51,7 @@ def operations(alpha: ArrayLike, k: ArrayLike, c_hat: ArrayLike = 0.0) -> Values
     ``c_hat``: operations per token of the draft over those of the target.
     """
     k = np.asarray(k)
-    return (k * _at_least(0, "c_hat", c_hat) + k + 1) / expected_tokens(alpha, k)
+    return _plain(np.divide(k * _at_least(0, "c_hat", c_hat) + k + 1, expected_tokens(alpha, k)))
 
 
 def best_k(alpha: ArrayLike, c: ArrayLike, limit: int = 64) -> NDArray[np.int64]:
@@ -72,7 +72,7 @@ def pays(alpha: ArrayLike, c: ArrayLike) -> NDArray[np.bool_]:
 
 def guaranteed_gain(alpha: ArrayLike, c: ArrayLike) -> Values:
     """The improvement that the best K reaches at least where α > c: that of K = 1, (1 + α)/(1 + c). Corollary 3.9."""
-    return (1 + _share("alpha", alpha)) / (1 + _at_least(0, "c", c))
+    return _plain(np.divide(1 + _share("alpha", alpha), 1 + _at_least(0, "c", c)))
 
 
 def oracle_tokens(alpha: ArrayLike) -> Values:
@@ -185,7 +185,7 @@ def _coupled(p: Values, q: Values) -> float:
     return float((1 / (from_here / p + before / q)).sum())
 
 
-def _plain(values: Values) -> Values:
+def _plain(values: NDArray[Any]) -> Values:
     """A NumPy number instead of an array without dimensions."""
     result: Values = values[()]
     return result

@@ -48,7 +48,7 @@ def tapped(model: LlamaModel, record: Record) -> LlamaModel:
     view = copy.copy(model)
     layers = []
     for i, layer in enumerate(model._layers):
-        taps = {name: _Tapped(getattr(layer, name), i, *names, record) for name, *names in _PROJECTIONS}
+        taps = {name: _Tapped(getattr(layer, name), i, before, after, record) for name, before, after in _PROJECTIONS}
         layers.append(replace(layer, **taps))  # type: ignore[arg-type]  # fields that hold linear layers
     view._layers = layers
     view._head = _Tapped(model._head, len(model._layers), "last norm", "head", record)

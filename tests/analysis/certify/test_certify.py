@@ -22,7 +22,7 @@ from outrider.workloads import Question
 from tests.whole import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
-EFFORT = session.Effort(toy_samples=400, prompts=2, tokens=20, samples=30, sample_prompts=2)
+EFFORT = session.Effort(toy_samples=400, prompts=2, tokens=12, samples=16, sample_prompts=2)
 
 
 @pytest.fixture

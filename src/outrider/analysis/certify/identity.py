@@ -35,7 +35,7 @@ class Difference:
         w = self.where
         return (
             f"{kind}: {self.mode}, {self.source}, {self.mix}, prompt {self.prompt}: token {w.position} is {w.other} "
-            f"instead of {w.token}; the margin is {w.margin:.2g}, rounding explains {w.allowed:.2g}"
+            f"instead of {w.token}, whose score is better by {w.margin:.2g}"
         )
 
 

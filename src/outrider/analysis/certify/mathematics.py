@@ -30,7 +30,7 @@ _CACHE = CacheSpec(slots=25, max_seq_len=64)
 
 OPTIONS: dict[str, SamplingParams] = {
     "temperature 1": SamplingParams(temperature=1.0),
-    "top-p, top-k, temperature": SamplingParams(temperature=1.3, top_k=3, top_p=0.85),
+    "temperature 1.3, top-p": SamplingParams(temperature=1.3, top_p=0.7),
     "penalties and bias": SamplingParams(temperature=1.0, presence_penalty=0.6, logit_bias={2: 1.0}),
 }
 

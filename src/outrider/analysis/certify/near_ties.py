@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from outrider.analysis.agreement import read
 from outrider.config import SamplingParams
@@ -13,25 +15,22 @@ from outrider.core.distribution import Context, log_weights
 from outrider.core.noise import Noise
 from outrider.llm import LLM
 
+ENDED = -1
+
 
 @dataclass(frozen=True)
 class Parting:
     """The first position at which two outputs differ, and how close the target's decision was there.
 
-    ``margin`` is the score of the target's choice over that of the token the other run took, both read afresh: logits
-    over temperature, plus the position's noise where the request is sampled. Rounding moves either score by the
-    arithmetic noise over temperature at most.
+    ``margin`` is the best score over that of the token the other run took, read afresh: logits over temperature, plus
+    the position's noise where the request is sampled; infinite for a token that the options exclude.
     """
 
     position: int  # in the output
     token: int
     other: int
     margin: float
-    allowed: float
-
-    @property
-    def is_rounding(self) -> bool:
-        return self.margin <= self.allowed
+    is_rounding: bool
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
@@ -44,24 +43,36 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 def parting(
     llm: LLM, prompt: Sequence[int], params: SamplingParams, plain: Sequence[int], other: Sequence[int], noise: float
 ) -> Parting:
-    """Judge two different outputs of one request; ``noise``: arithmetic noise per logit (``arithmetic.examine``)."""
+    """Judge two different outputs of one request.
+
+    Rounding explains the difference if the other token wins once its logit is raised and the winner's lowered by
+    ``noise``, the arithmetic noise per logit (``arithmetic.examine``): by itself, or by passing a limit of top-k, top-p
+    or min-p. Without noise nothing is explained, and an output that ends early never is.
+    """
     at = first_difference(plain, other)
     assert at is not None
-    if at >= min(len(plain), len(other)):  # one is a beginning of the other: no score can explain that
-        ends = -1
-        tokens = [x[at] if at < len(x) else ends for x in (plain, other)]
-        return Parting(at, tokens[0], tokens[1], float("inf"), 0.0)
+    if at >= min(len(plain), len(other)):
+        tokens = [x[at] if at < len(x) else ENDED for x in (plain, other)]
+        return Parting(at, tokens[0], tokens[1], float("inf"), is_rounding=False)
     text = [*prompt, *plain[:at]]
-    logits = read(llm.model, text, len(text) - 1)
     context = Context(tuple(prompt), tuple(plain[:at]))
-    options = params
-    if params.greedy:  # the scores that the largest is taken of
-        options = SamplingParams(**{**vars(params), "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0})
-    scores = log_weights(logits, [options], [context], vocab_size=llm.engine.vocab_size)[0].numpy().astype(np.float64)
-    if not params.greedy:
-        assert params.seed is not None
-        scores = scores + Noise(params.seed).gumbel(len(text), len(scores)).numpy()
-    margin = float(scores.max() - scores[other[at]])
-    # Both the winner and the other may move; float32 addition of noise and log-weight is left a unit in its last place.
-    allowed = 2 * noise / (params.temperature or 1.0) + (1e-5 if noise else 0.0)
-    return Parting(at, plain[at], other[at], margin, allowed)
+    logits = read(llm.model, text, len(text) - 1)
+    scores = _scores(logits, params, context, llm.engine.vocab_size)
+    winner = int(scores.argmax())
+    moved = logits.clone()
+    moved[0, other[at]] += noise
+    moved[0, winner] -= noise
+    could_win = other[at] in (winner, int(_scores(moved, params, context, llm.engine.vocab_size).argmax()))
+    return Parting(at, plain[at], other[at], float(scores[winner] - scores[other[at]]), noise > 0 and could_win)
+
+
+def _scores(logits: Tensor, params: SamplingParams, context: Context, vocab_size: int) -> NDArray[np.float64]:
+    """What the next token is the largest of: log-weights, with the position's noise where the request is sampled."""
+    if params.greedy:  # what the largest is taken of, rather than the one-hot result
+        params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+        return log_weights(logits, [params], [context], vocab_size=vocab_size)[0].numpy().astype(np.float64)
+    weights = log_weights(logits, [params], [context], vocab_size=vocab_size)[0]
+    assert params.seed is not None
+    position = len(context.prompt) + len(context.output)
+    # The engine adds in float32 too, so that a tie there is a tie here.
+    return (weights + Noise(params.seed).gumbel(position, len(weights))).numpy().astype(np.float64)
