@@ -75,7 +75,8 @@ def compare(
         known, new = _halves(observed)
         pairs = decoding(new)
         rate = known.alpha or 0.0
-        k, c = settings[name].spec_length, known.draft_s_per_token / target(1)
+        k = max((drafted for drafted, _ in known.all_rounds), default=0)  # drafts as long as they came
+        c = known.draft_s_per_token / target(1)
         result.append(
             Compared(
                 setting=name,

@@ -2,13 +2,15 @@
 
 Exact verifiers hide what is wrong with a draft: a draft cache that keeps refused tokens costs acceptance, not output.
 So that is looked for by itself. A request resumed at any of its steps, as a new one whose prompt ends there, draws with
-the same noise, so its first step must draft and accept just what the first request's step did.
+the same noise, so its first step must draft just what the first request's step did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from outrider.analysis.certify.report import Check, Status
 from outrider.config import SamplingParams, SpeculationParams
@@ -29,17 +31,20 @@ def check(
     compared, different = 0, []
     for source in sources:
         speculation = SpeculationParams(draft=source, spec_length=4)
-        for number, prompt in enumerate(prompts):
-            output = llm.generate([prompt], params, speculation=speculation)[0]
-            done = 0
-            for step, (drafted, accepted) in enumerate(output.stats.rounds):
-                if step and drafted:
-                    fresh = _first_round(llm, [*prompt, *output.token_ids[:done]], params, speculation, drafted)
-                    compared += 1
-                    if fresh != (drafted, accepted):
-                        different.append(f"{source}, prompt {number}, step {step}: kept {accepted}, afresh {fresh[1]}")
-                done += accepted + 1
-            yield f"{source}, prompt {number}"
+        with _recorded(llm.drafters[source]) as said:
+            for number, prompt in enumerate(prompts):
+                said.clear()
+                output = llm.generate([prompt], params, speculation=speculation)[0]
+                kept_up, done = list(said), 0
+                for step, (draft, (_, accepted)) in enumerate(zip(kept_up, output.stats.rounds, strict=False)):
+                    if step and draft:
+                        said.clear()
+                        _first_step(llm, [*prompt, *output.token_ids[:done]], params, speculation, len(draft))
+                        compared += 1
+                        if said[0] != draft:
+                            different.append(f"{source}, prompt {number}, step {step}: {draft}, afresh {said[0]}")
+                    done += accepted + 1
+                yield f"{source}, prompt {number}"
     rounded = noise > 0 and len(different) <= 0.05 * compared
     status: Status = "pass" if not different else "note" if rounded else "fail"
     summary = f"{compared - len(different)} of {compared} drafts are what the source says when it reads the text afresh"
@@ -50,10 +55,27 @@ def check(
     )
 
 
-def _first_round(
+def _first_step(
     llm: LLM, prompt: list[int], params: SamplingParams, speculation: SpeculationParams, drafted: int
-) -> tuple[int, int]:
-    """Drafted and accepted tokens of a new request's first step, which may draft up to ``drafted`` tokens."""
+) -> None:
+    """A new request that ends with its first step, in which it may draft up to ``drafted`` tokens."""
     speculation = replace(speculation, spec_length=drafted)
-    output = llm.generate([prompt], replace(params, max_tokens=drafted + 1), speculation=speculation)[0]
-    return output.stats.rounds[0]
+    for _ in llm.stream(prompt, replace(params, max_tokens=drafted + 1), speculation=speculation):
+        return  # leaving the stream ends the request
+
+
+@contextmanager
+def _recorded(drafter: Any) -> Iterator[list[tuple[int, ...]]]:
+    """The tokens of every draft that ``drafter`` proposes while the context lasts."""
+    propose, said = drafter.propose, []
+
+    def recording(requests: Any, budgets: Any) -> Any:
+        drafts = propose(requests, budgets)
+        said.extend(draft.tokens for draft in drafts)
+        return drafts
+
+    drafter.propose = recording
+    try:
+        yield said
+    finally:
+        del drafter.propose  # the class's own again
