@@ -31,7 +31,8 @@ def test_counts_leave_out_the_text_they_predict() -> None:
     texts = [Text([0], [1, 2, 1]), Text([0], [1, 3])]
     counts = Counts(texts, 4)
     assert counts.unigram(texts[0], SAMPLED)[0] == pytest.approx([0, 0.5, 0, 0.5])  # of the other text: 1, 3
-    assert counts.bigram(texts[1], SAMPLED) == pytest.approx(np.array([[0, 1, 0, 0], [0, 0, 1, 0]]))
+    # The other text: 1 after 0, 2 after 1, 1 after 2. Half of each row is what followed, half the unigram (2/3, 1/3).
+    assert counts.bigram(texts[1], SAMPLED) == pytest.approx(np.array([[0, 5 / 6, 1 / 6, 0], [0, 1 / 3, 2 / 3, 0]]))
     assert counts.bigram(texts[0], SAMPLED)[2] == pytest.approx([0, 0.5, 0, 0.5])  # 2 was never seen: the unigram
     assert counts.unigram(texts[1], SamplingParams())[0].tolist() == [0, 1, 0, 0]
     assert counts.unigram(texts[0], SAMPLED)[0] == pytest.approx([0, 0.5, 0, 0.5])  # and puts it back

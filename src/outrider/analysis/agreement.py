@@ -7,7 +7,7 @@ Any source of distributions can be put in the draft's place.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -86,19 +86,30 @@ class Counts:
         return np.tile(row, (len(text.output), 1))
 
     def bigram(self, text: Text, params: SamplingParams) -> Rows:
-        """How frequent each token is after the one before it, and the unigram after tokens never seen."""
+        """How frequent each token is after the one before it, mixed with the unigram (Witten and Bell 1991).
+
+        The more different tokens have followed a token, the more the next may be one that never has.
+        """
         self._add(text, -1)
         before = [text.prompt[-1], *text.output[:-1]]
-        rows = [self._standard(+self._pairs[token] or self._single, params) for token in before]
+        rows = [self._standard(self._mixed(+self._pairs[token]), params) for token in before]
         self._add(text, 1)
         return np.stack(rows)
+
+    def _mixed(self, followers: Counter[int]) -> Mapping[int, float]:
+        """Weights of the tokens after one whose followers these are."""
+        different = max(1, len(followers))
+        total = self._single.total()
+        return {
+            token: followers[token] + different * count / total for token, count in self._single.items() if count > 0
+        }
 
     def _add(self, text: Text, sign: int) -> None:
         for before, token in zip([text.prompt[-1], *text.output], text.output, strict=False):
             self._single[token] += sign
             self._pairs[before][token] += sign
 
-    def _standard(self, counts: Counter[int], params: SamplingParams) -> NDArray[np.float64]:
+    def _standard(self, counts: Mapping[int, float], params: SamplingParams) -> NDArray[np.float64]:
         row = np.zeros(self._vocab_size)
         for token, count in counts.items():
             row[token] = count

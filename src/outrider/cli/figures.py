@@ -60,7 +60,7 @@ def figures(
 def _measured(
     out: Path,
     model: str,
-    draft_model: str | None,
+    draft_model: list[str] | None,
     prompts: str,
     tokens: int,
     steps: int,
@@ -80,6 +80,6 @@ def _measured(
         )
         tick("model loaded")
         made = [session.graded_drafts(out, steps=steps, tick=tick)]
-        about = model if draft_model is None else f"{model} with {draft_model}"
+        about = " with ".join([model, *(draft_model or ())])
         ids = workloads.token_ids(llm.tokenizer, questions)
         return made + session.of_model(llm, about, ids, out, tokens=tokens, tick=tick)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,11 @@ from outrider.analysis.agreement import read
 from outrider.analysis.certify import arithmetic, drafts, frequencies, identity, mathematics, session
 from outrider.analysis.certify.near_ties import parting
 from outrider.analysis.certify.report import Check, Report
+from outrider.core.distribution import Context, TargetRows
+from outrider.core.draft import EMPTY
 from outrider.core.verify import VERIFIERS, rejection
-from outrider.drafters import model as draft_model
+from outrider.drafters import catch_up
+from outrider.drafters.saplings import Chain
 from outrider.models.linear import Linear
 from outrider.workloads import Question
 from tests.whole import model_folder
@@ -66,12 +69,12 @@ def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused tokens stay in the draft model's cache: no output changes, but drafts do."""
-    whole = draft_model._common_prefix
+    whole = catch_up._common_prefix
 
-    def longer(a: list[int], b: list[int]) -> int:
+    def longer(a: Sequence[int], b: Sequence[int]) -> int:
         return max(whole(a, b), min(len(a), len(b)))  # as long as what is cached: nothing is dropped
 
-    monkeypatch.setattr(draft_model, "_common_prefix", longer)
+    monkeypatch.setattr(catch_up, "_common_prefix", longer)
     assert failed(certify(llm)) == {"drafts do not depend on what was refused before"}
 
 
@@ -80,17 +83,15 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
 
     Leaving top-p out of the draft altogether would be no bug: q may be any distribution, if it is the one drawn from.
     """
-    draw = draft_model._Chain.draw
+    extend = Chain.extend
 
-    def wrong(chain: draft_model._Chain, vocab_size: int) -> None:
-        draw(chain, vocab_size)
-        if chain.rows:  # not for coupled verifiers, which need no q
-            bare = replace(chain, params=replace(chain.params, top_p=1.0, top_k=0), tokens=chain.tokens[:-1], rows=[])
-            bare.logits = chain.logits
-            draw(bare, vocab_size)
-            chain.rows[-1] = bare.rows[-1]
+    def wrong(chain: Chain, logits: Tensor) -> None:
+        extend(chain, logits)
+        if chain._rows:  # not for coupled verifiers, which need no q
+            row = TargetRows(logits, replace(chain._params, top_p=1.0), Context((), ()), EMPTY)
+            chain._rows[-1] = row.log_weights(0)
 
-    monkeypatch.setattr(draft_model._Chain, "draw", wrong)
+    monkeypatch.setattr(Chain, "extend", wrong)
     assert failed(certify(llm, verifiers=["rejection"])) >= {"enumerable sequences"}
 
 
@@ -162,7 +163,7 @@ def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPat
     def broken(*args: object) -> None:
         raise RuntimeError("out of ideas")
 
-    monkeypatch.setattr(draft_model._Chain, "draw", broken)
+    monkeypatch.setattr(Chain, "extend", broken)
     found = [c for c in identity.check(llm, [[5, 6]], ["model"], verifiers=["matching"], tokens=6, noise=0.0)
              if isinstance(c, Check)]  # fmt: skip
     assert {c.status for c in found} == {"note"}

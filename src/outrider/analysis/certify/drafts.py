@@ -16,7 +16,7 @@ from outrider.analysis.certify.report import Check, Status
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
-SOURCES_WITH_A_CACHE = ("model",)
+SOURCES_WITH_A_CACHE = ("model", "models", "layer_skip", "hierarchical")
 """Sources whose drafts are a function of the text alone, but which keep a cache between steps."""
 
 
@@ -67,7 +67,8 @@ def _first_step(
 @contextmanager
 def _recorded(drafter: Any) -> Iterator[list[tuple[int, ...]]]:
     """The tokens of every draft that ``drafter`` proposes while the context lasts."""
-    propose, said = drafter.propose, []
+    propose = drafter.propose
+    said: list[tuple[int, ...]] = []
 
     def recording(requests: Any, budgets: Any) -> Any:
         drafts = propose(requests, budgets)

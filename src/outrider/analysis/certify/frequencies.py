@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.analysis.agreement import Rows, Text, model_rows
+from outrider.analysis.certify.cells import pairs
 from outrider.analysis.certify.report import Check
 from outrider.analysis.certify.statistics import POWER, Fit, chi_square
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.verify import VERIFIERS
 from outrider.llm import LLM
 
 BINS = 16
@@ -43,8 +43,7 @@ def check(
     samples: int,
 ) -> Iterator[Check | str]:
     """Yields progress, then one check; nothing if no verifier asked for is distribution-exact only."""
-    names = [v for v in verifiers if VERIFIERS[v].exact and not VERIFIERS[v].coupled]
-    plan = [(v, s, m) for v in names for s in sources for m in MODES]
+    plan = [(v, s, m) for s, v in pairs(sources, verifiers, coupled=False) for m in MODES]
     if not plan:
         return
     fits: dict[str, Fit] = {}

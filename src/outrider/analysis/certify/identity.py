@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from outrider.analysis.certify.cells import pairs
 from outrider.analysis.certify.near_ties import Parting, first_difference, parting
 from outrider.analysis.certify.report import Check
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.verify import VERIFIERS
 from outrider.llm import LLM
 
 MODES = {
@@ -84,12 +84,11 @@ def _verdict(mode: str, compared: int, found: list[Difference], broken: set[str]
 
 def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool) -> dict[str, SpeculationParams]:
     """Greedy output is the target's with every exact verifier; sampled tokens only with those that are coupled."""
-    names = [v for v in verifiers if VERIFIERS[v].exact and (VERIFIERS[v].coupled or not sampled)]
+    chosen = pairs(sources, verifiers, coupled=True if sampled else None)
     return {
         f"{source} K={k} {verifier}": SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]
-        for source in sources
+        for source, verifier in chosen
         for k in SPEC_LENGTHS
-        for verifier in names
     }
 
 

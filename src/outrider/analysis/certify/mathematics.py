@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from outrider.analysis.certify.cells import pairs
 from outrider.analysis.certify.report import Check
 from outrider.analysis.certify.statistics import Fit, chi_square
 from outrider.cache import CacheSpec
@@ -48,9 +49,8 @@ class Cell:
 
 def cells(verifiers: Sequence[str], sources: Sequence[str] | None = None) -> list[Cell]:
     """Every source asked for (None: all) that a model like this can have, with every exact verifier and option."""
-    names = [v for v in verifiers if VERIFIERS[v].exact]
     known = [s for s in _sources() if sources is None or s in sources]
-    return [Cell(v, s, o) for v, s, o in itertools.product(names, known, OPTIONS)]
+    return [Cell(v, s, o) for (s, v), o in itertools.product(pairs(known, verifiers), OPTIONS)]
 
 
 def check(verifiers: Sequence[str], *, samples: int, sources: Sequence[str] | None = None) -> Iterator[Check | str]:

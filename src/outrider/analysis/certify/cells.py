@@ -1,0 +1,23 @@
+"""Which draft sources can be checked with which verifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.config import BRANCHING_SOURCES
+from outrider.core.verify import VERIFIERS
+
+
+def pairs(sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | None = None) -> list[tuple[str, str]]:
+    """(source, verifier): exact verifiers, branching sources only with those that take trees.
+
+    ``coupled``: True for verifiers that keep the tokens, False for those that keep the distribution only, None for all.
+    """
+    return [
+        (source, name)
+        for name in verifiers
+        for source in sources
+        if VERIFIERS[name].exact
+        and (VERIFIERS[name].takes_trees or source not in BRANCHING_SOURCES)
+        and (coupled is None or VERIFIERS[name].coupled == coupled)
+    ]
