@@ -13,7 +13,7 @@ from outrider.analysis.choice import WORTHWHILE
 from outrider.analysis.comparison import decoding, predicted_seconds
 from outrider.analysis.cost import CostCurve
 from outrider.analysis.measure import Observed, Round, Tick, alpha, cost_curve, observe, shortened
-from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.config import DRAFT_MODELS, EngineConfig, SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
 MAX_K = 10
@@ -87,8 +87,8 @@ class Plan:
         found: dict[str, Any] = {"model": config.model, "dtype": config.dtype, "draft": "none"}
         if self.best is not None:
             found |= {"draft": self.best.source, "spec_length": self.best.k}
-            if self.best.source == "model":
-                found |= {"draft_model": config.draft_model, "draft_dtype": config.draft_dtype}
+            if self.best.source in DRAFT_MODELS:
+                found |= {"draft_model": list(config.draft_models), "draft_dtype": config.draft_dtype}
         return found
 
 

@@ -62,7 +62,7 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
     config = llm.config
     return {
         "model": config.model,
-        "draft model": config.draft_model or "none",
+        "draft model": ", ".join(config.draft_models) or "none",
         "sources": ", ".join(sources),
         "verifiers": ", ".join(v if VERIFIERS[v].exact else f"{v} (lossy, not tested)" for v in verifiers),
         "dtype": str(llm.model.dtype).removeprefix("torch.") if config.dtype != "int8" else "int8",
