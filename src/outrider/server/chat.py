@@ -32,10 +32,14 @@ async def chat(request: Request, body: Annotated[ChatRequest, Depends(body_of(Ch
     """Answer a conversation. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service: Service = request.app.state.service
     job = await unless_gone(request, _job(service, body))
+    lease = job.generation.lease
     if body.stream:
-        obfuscate = bool(body.stream_options and body.stream_options.include_obfuscation)
-        return EventStream(job.chunks(), service.settings, service.metrics, obfuscate=obfuscate)
-    await unless_gone(request, job.generation.complete())
+        padded = bool(body.stream_options and body.stream_options.include_obfuscation)
+        return EventStream(job.chunks(), service.settings, service.metrics, obfuscate=padded, on_end=lease.release)
+    try:
+        await unless_gone(request, job.generation.complete())
+    finally:
+        lease.release()  # also if the client was gone before anything ran
     return json_response(job.whole())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -41,8 +41,15 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, chunks: AsyncGenerator[Chunk], settings: ServerSettings, metrics: Metrics, *, obfuscate: bool = False
+        self,
+        chunks: AsyncGenerator[Chunk],
+        settings: ServerSettings,
+        metrics: Metrics,
+        *,
+        obfuscate: bool = False,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_end`` is called when the stream is over, also if it never began."""
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._chunks = chunks
@@ -50,6 +57,7 @@ class EventStream(Response):
         self._padding = settings.stream_padding or (OBFUSCATION if obfuscate else 0)
         self._write_timeout = settings.write_timeout
         self._metrics = metrics
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send_all(scope, receive, send))
@@ -60,6 +68,7 @@ class EventStream(Response):
             for task in (sending, leaving):
                 task.cancel()
             await asyncio.wait({sending, leaving})
+            self._on_end()
         if not sending.cancelled():
             sending.result()
 
