@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,3 +159,30 @@ def test_salts_and_priorities_reach_the_engine(folder: Path) -> None:
     ]
     assert cached == [0, 0, 8, 0]
     assert llm.request("hello", priority=-3).priority == -3
+
+
+def test_a_prediction_may_be_text(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    plain = llm.generate("hello world", params)
+    known = SpeculationParams(draft="prediction", prediction=plain.token_ids, spec_length=12)
+    told = llm.generate("hello world", params, speculation=known)
+    assert told.token_ids == plain.token_ids
+    assert told.stats.target_runs == 1
+    words = llm.generate("hello", params, speculation=replace(known, prediction="hello world, and the world"))
+    assert words.token_ids == llm.generate("hello", params).token_ids
+    assert words.stats.draft_error is None
+    assert words.stats.num_draft_tokens > 0
+
+
+def test_only_sources_named_at_the_start_are_imported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    monkeypatch.delitem(sys.modules, "own_source", raising=False)
+    own = SpeculationParams(draft="own_source:Echo,ngram")
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+    with pytest.raises(ConfigError, match="name your own in extra_sources"):
+        LLM(str(folder), threads=1).generate("hello hello hello", params, speculation=own)
+    assert "own_source" not in sys.modules
+    told = LLM(str(folder), threads=1, extra_sources=["own_source:Echo"])
+    output = told.generate("hello hello hello", params, speculation=own)
+    assert output.token_ids == told.generate("hello hello hello", params).token_ids
+    assert "echo" in output.stats.by_source

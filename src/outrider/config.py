@@ -14,6 +14,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from outrider.errors import ConfigError, InvalidRequestError
+from outrider.sources import SOURCES, Combination, check_known, is_custom, parse
+
+__all__ = [
+    "CACHES",
+    "DTYPES",
+    "SOURCES",
+    "VERIFIERS",
+    "EngineConfig",
+    "ModelOptions",
+    "SamplingParams",
+    "SpeculationParams",
+]
 
 VerifierName = Literal["matching", "rejection"]
 CacheName = Literal["contiguous", "paged"]
@@ -21,17 +33,16 @@ DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
 
 VERIFIERS: tuple[str, ...] = ("matching", "rejection")
 CACHES: tuple[str, ...] = ("contiguous", "paged")
-SOURCES: tuple[str, ...] = (
-    "none", "ngram", "lookup", "model", "models", "layer_skip", "hierarchical", "lookahead",
-)  # fmt: skip
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
 
 CHAIN_VERIFIERS: tuple[str, ...] = ("rejection",)
 """Verifiers whose drafts must not branch."""
 BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
 """Sources that branch whether a tree is asked for or not."""
-UNSHAPED_SOURCES: tuple[str, ...] = ("lookup", "hierarchical", "lookahead")
+UNSHAPED_SOURCES: tuple[str, ...] = ("suffix", "prediction", "lookup", "random", "hierarchical", "lookahead")
 """Sources whose drafts have no shape to choose: chains, or a tree of their own."""
+GROWING_SOURCES: tuple[str, ...] = ("suffix", "prediction")
+"""Sources that branch where the verifier lets them, up to ``tree_nodes`` nodes."""
 DRAFT_MODELS: Mapping[str, tuple[int, int]] = {"model": (1, 1), "models": (2, 8), "hierarchical": (1, 2)}
 """How many draft models a source takes, from and to."""
 MAX_TREE_NODES = 1024
@@ -165,11 +176,12 @@ FIXED_LENGTH = 5  # what it stands for where it cannot adapt
 class SpeculationParams:
     """How drafts are made and checked.
 
-    Shared by the engine (its defaults) and a request (its own choice). ``draft`` names a draft source, one of
-    ``SOURCES``.
+    Shared by the engine (its defaults) and a request (its own choice).
     """
 
     draft: str = "none"
+    """A draft source, one of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one
+    that has won most, ``a+b`` both in one tree (``outrider.sources``)."""
     spec_length: int | Literal["auto"] = "auto"
     """K: draft tokens on the longest path proposed per step. ``auto``: as many as pay, by measured costs and
     acceptance, for verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens
@@ -179,7 +191,7 @@ class SpeculationParams:
     The parents of each node of any other shape, the first being -1 (``core.shapes.optimal`` finds good ones).
     ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step."""
     tree_nodes: int = 16
-    """Nodes of a draft whose size no shape gives: dynamic trees, and the merged chains of ``models``."""
+    """Nodes of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts."""
     lookahead_window: int = 5
     """W: columns of guesses that ``lookahead`` improves in each run."""
     lookahead_ngram: int = 3
@@ -189,10 +201,16 @@ class SpeculationParams:
     verifier: VerifierName = "matching"
     draft_temperature: float | None = None
     """Sampling temperature of a draft model; None follows the request."""
-    ngram_counts_as_q: bool = False
-    """Draw n-gram drafts from their counts (as q) instead of taking the most frequent continuation."""
+    counts_as_q: bool = False
+    """Sources that count (unigram, bigram, ngram, suffix) draw from their counts, as q, instead of drafting what is
+    most frequent: for verifiers that compare p with q."""
+    prediction: str | Iterable[int] | None = None
+    """Text or token ids that the output is expected to resemble, for the source ``prediction``."""
 
     def __post_init__(self) -> None:
+        parse(self.draft)
+        if self.prediction is not None and not isinstance(self.prediction, str):
+            object.__setattr__(self, "prediction", _as_ids("prediction", self.prediction))
         if self.spec_length != "auto" and (not _is_int(self.spec_length) or self.spec_length < 1):
             raise ConfigError(f"spec_length={self.spec_length!r} is not valid: use at least 1, auto, or draft='none'")
         if self.verifier not in VERIFIERS:
@@ -211,11 +229,18 @@ class SpeculationParams:
         self._check_branches()
 
     def _check_branches(self) -> None:
-        if self.tree is not None and self.draft in UNSHAPED_SOURCES:
+        names = self.combination.names
+        if self.tree is not None and names and all(name in UNSHAPED_SOURCES for name in names):
             raise ConfigError(f"tree={self.tree!r} would not be used: draft={self.draft!r} has a shape of its own")
-        if self.verifier in CHAIN_VERIFIERS and (self.tree is not None or self.draft in BRANCHING_SOURCES):
+        branching = any(name in BRANCHING_SOURCES for name in names)
+        if self.verifier in CHAIN_VERIFIERS and (self.tree is not None or branching):
             cause = f"draft={self.draft!r}" if self.tree is None else f"tree={self.tree!r}"
             raise ConfigError(f"{cause} branches, and verifier={self.verifier!r} takes chains: use verifier='matching'")
+
+    @property
+    def combination(self) -> Combination:
+        """The sources that ``draft`` names."""
+        return parse(self.draft)
 
 
 def _as_tree(tree: str | Iterable[int] | None) -> str | tuple[int, ...] | None:
@@ -268,6 +293,10 @@ class EngineConfig:
     """A smaller model of the same vocabulary, or several."""
     draft_layers: int | None = None
     """``layer_skip``: how many of the target's first layers draft; None is a third."""
+    draft_table: str | None = None
+    """A file of counts from ``outrider train table``, for the sources unigram and bigram; None: they learn live."""
+    extra_sources: Iterable[str] = ()
+    """Sources of your own, as ``package.module:Class``, that requests may name besides those in ``draft``."""
     use_speculative_decoding: bool | None = None
     """True insists on a draft source, False does without; None leaves it to ``draft`` and ``draft_model``."""
     spec_length: int | Literal["auto"] = SpeculationParams.spec_length
@@ -321,29 +350,37 @@ class EngineConfig:
 
     def _check_draft(self) -> None:
         draft = self.draft_source
-        if draft not in SOURCES:
-            raise ConfigError(f"draft={draft!r} is unknown: use one of {', '.join(SOURCES)}")
-        self._check_draft_models(draft)
-        if self.draft_layers is not None and draft != "layer_skip":
+        names = check_known(draft).names
+        self._check_draft_models(draft, names)
+        if self.draft_layers is not None and "layer_skip" not in names:
             raise ConfigError(f"draft_layers={self.draft_layers} is for draft='layer_skip', not draft={draft!r}")
+        if isinstance(self.extra_sources, str):
+            raise ConfigError(f"extra_sources={self.extra_sources!r} is one string: use a list of them")
+        object.__setattr__(self, "extra_sources", tuple(self.extra_sources))
+        for name in self.extra_sources:
+            if not is_custom(name):
+                raise ConfigError(
+                    f"extra_sources names {name!r}: write package.module:Class; built-in ones need no entry"
+                )
         if self.use_speculative_decoding is True and draft == "none":
             raise ConfigError("use_speculative_decoding=True needs a source of drafts: name a draft or a draft_model")
         if self.use_speculative_decoding is False and draft != "none":
             raise ConfigError(f"use_speculative_decoding=False contradicts draft={draft!r}: leave one of them out")
 
-    def _check_draft_models(self, draft: str) -> None:
-        least, most = DRAFT_MODELS.get(draft, (0, 0))
+    def _check_draft_models(self, draft: str, names: Sequence[str]) -> None:
         count = len(self.draft_models)
-        if count and not most:
+        wanted = {name: DRAFT_MODELS[name] for name in names if name in DRAFT_MODELS}
+        if count and not wanted:
             raise ConfigError(
                 f"draft_model={self.draft_model!r} would not be used with draft={draft!r}: use draft='model'"
             )
-        if count < least:
-            wanted = "a draft model: name one" if least == 1 else f"{least} draft models: name them"
-            raise ConfigError(f"draft={draft!r} needs {wanted} with draft_model (--draft-model)")
-        if count > most:
-            remedy = "use draft='models'" if draft == "model" else f"name at most {most}"
-            raise ConfigError(f"draft={draft!r} does not take {count} draft models: {remedy}")
+        for name, (least, most) in wanted.items():
+            if count < least:
+                them = "a draft model: name one" if least == 1 else f"{least} draft models: name them"
+                raise ConfigError(f"draft={name!r} needs {them} with draft_model (--draft-model)")
+            if count > most:
+                remedy = "use draft='models'" if name == "model" else f"name at most {most}"
+                raise ConfigError(f"draft={name!r} does not take {count} draft models: {remedy}")
 
     @property
     def draft_models(self) -> tuple[str, ...]:
@@ -357,6 +394,12 @@ class EngineConfig:
         if self.draft is not None:
             return self.draft
         return ("none", "model", "models")[min(len(self.draft_models), 2)]
+
+    @property
+    def custom_sources(self) -> tuple[str, ...]:
+        """The user's own sources that this engine may import, and no others."""
+        named = filter(is_custom, parse(self.draft_source).names)
+        return tuple(dict.fromkeys((*named, *self.extra_sources)))
 
     def target_options(self) -> ModelOptions:
         return ModelOptions(dtype=self.dtype, device=self.device, max_seq_len=self.max_seq_len)

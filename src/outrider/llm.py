@@ -8,12 +8,14 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, overload
 
 import torch
 
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.drafters.registry import Sources, Surroundings
+from outrider.drafters.table import DraftTable
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
@@ -87,6 +89,9 @@ class LLM:
         cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
         self.draft_models = tuple(small)
         kv_cache = self.model.new_cache(cache)
+        table = None if config.draft_table is None else DraftTable.load(Path(config.draft_table))
+        if table is not None:
+            table.check_vocabulary(vocab_size)
         self.drafters = Sources(
             Surroundings(
                 vocab_size=vocab_size,
@@ -95,6 +100,8 @@ class LLM:
                 target=self.model,
                 target_cache=kv_cache,
                 draft_layers=config.draft_layers,
+                draft_table=table,
+                custom_sources=config.custom_sources,
             )
         )
         self._eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
@@ -214,6 +221,9 @@ class LLM:
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
+        if speculation is not None and isinstance(speculation.prediction, str):
+            ids = self.tokenizer.encode(speculation.prediction, add_special_tokens=False)
+            speculation = replace(speculation, prediction=ids)
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt)
         elif prompt and isinstance(prompt[0], Mapping):

@@ -18,6 +18,7 @@ from outrider.cli.serve import serve
 from outrider.config import EngineConfig
 from tests.whole import model_folder, other_vocabulary
 
+EXAMPLES = os.pathsep.join((str(Path(__file__).parents[2] / "examples"), os.environ.get("PYTHONPATH", "")))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -56,6 +57,31 @@ def test_json_has_the_documented_fields(folder: Path) -> None:
         "tokens_per_s",
     }  # fmt: skip
     assert drafted["stats"]["num_accepted_draft_tokens"] > 0
+
+
+def test_a_source_of_one_s_own_and_a_prediction(folder: Path, tmp_path: Path) -> None:
+    common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "--json", "-p", "hello world")
+    plain = json.loads(run(*common).stdout)
+    (tmp_path / "expected.txt").write_text(plain["text"])
+    predicted = json.loads(run(*common, "--prediction", str(tmp_path / "expected.txt")).stdout)
+    own = json.loads(run(*common, "--draft", "own_source:Echo,suffix", PYTHONPATH=EXAMPLES).stdout)
+    assert plain["token_ids"] == predicted["token_ids"] == own["token_ids"]
+    assert (predicted["draft"], own["draft"]) == ("prediction", "own_source:Echo,suffix")
+    assert "draft_error" not in own["stats"]
+    assert set(own["stats"]["draft_sources"]) <= {"echo", "suffix"}
+
+
+def test_a_trained_table_drafts(folder: Path, tmp_path: Path) -> None:
+    text, table = tmp_path / "text.txt", tmp_path / "table.safetensors"
+    common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "--json", "-p", "hello world")
+    plain = json.loads(run(*common).stdout)
+    text.write_text(plain["text"].encode("ascii", "ignore").decode() + "hello world and the world")
+    assert "pairs" in run("train", "table", str(text), "-o", str(table), "-m", str(folder)).stdout
+    drafted = json.loads(run(*common, "--draft", "bigram,unigram", "--draft-table", str(table)).stdout)
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["stats"]["num_draft_tokens"] > 0
+    assert "no text to count" in run("train", "table", os.devnull, "-o", str(table), "-m", str(folder), code=2).stderr
+    assert "cannot read" in run("train", "table", "nowhere", "-o", str(table), "-m", str(folder), code=2).stderr
 
 
 def on_a_terminal(command: list[str], **env: str) -> str:
@@ -98,6 +124,10 @@ def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
         (("-p", "x", "-k", "0"), "spec_length=0"),
         (("-p", "x", "--draft", "telepathy"), "telepathy"),
         (("-p", "x", "--draft", "model"), "draft_model"),
+        (("-p", "x", "--draft", "suffix,suffix"), "'suffix' twice"),
+        (("-p", "x", "--draft", "nowhere:Class"), "cannot be imported"),
+        (("-p", "x", "--draft-table", "nowhere"), "draft_table='nowhere'"),
+        (("-p", "x", "--prediction", "nowhere"), "prediction='nowhere'"),
         (("-p", "x", "--verifier", "hope"), "verifier='hope'"),
         (("-p", "x", "--dtype", "float8"), "dtype='float8'"),
         (("-p", "x", "--device", "abacus"), "abacus"),
@@ -140,7 +170,7 @@ def test_damaged_weights_are_refused(tmp_path: Path, damage: str) -> None:
 
 
 def test_help_of_every_command() -> None:
-    for command in ((), ("generate",), ("chat",), ("serve",), ("models",), ("doctor",)):
+    for command in ((), ("generate",), ("chat",), ("serve",), ("models",), ("train",), ("train", "table"), ("doctor",)):
         assert "Usage:" in run(*command, "--help").stdout
 
 

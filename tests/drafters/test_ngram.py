@@ -111,9 +111,7 @@ def test_counts_as_q() -> None:
     drawn: Counter[int] = Counter()
     drafter = NgramDrafter(10)
     for seed in range(400):
-        view = request(
-            prompt, id=str(seed), seed=seed, speculation={"verifier": "rejection", "ngram_counts_as_q": True}
-        )
+        view = request(prompt, id=str(seed), seed=seed, speculation={"verifier": "rejection", "counts_as_q": True})
         drafter.start(view)
         draft = propose(drafter, view, 2)
         assert draft.q is not None

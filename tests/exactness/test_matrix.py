@@ -27,7 +27,11 @@ from outrider.drafters.lookahead import LookaheadDrafter
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.models import ModelsDrafter
+from outrider.drafters.negligible import RandomDrafter, bigram, unigram
 from outrider.drafters.ngram import NgramDrafter
+from outrider.drafters.prediction import PredictionDrafter
+from outrider.drafters.suffix import SuffixDrafter
+from outrider.drafters.table import count
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.models.base import ForwardBatch, ForwardOutput
@@ -88,6 +92,27 @@ def ngram(cache: KVCache) -> Drafter:
     return NgramDrafter(VOCAB)
 
 
+def nothing(cache: KVCache) -> Drafter:
+    return Scripted(lambda view, budget: EMPTY)
+
+
+def parts() -> dict[str, Drafter]:
+    """What combinations are made of."""
+    return {
+        "suffix": SuffixDrafter(VOCAB),
+        "prediction": PredictionDrafter(),
+        "unigram": unigram(VOCAB),
+        "ngram": NgramDrafter(VOCAB),
+        "random": RandomDrafter(VOCAB),
+        "lookahead": LookaheadDrafter(),
+        "model": ModelDrafter(draft_model()),
+    }
+
+
+PREDICTION = (0, 1, 3, 0, 1, 2, 0, 1, 3, 3, 0, 2)
+TABLE = count([0, 1, 2, 0, 1, 3, 0, 2, 3, 1], VOCAB)
+
+
 @dataclass(frozen=True)
 class Source:
     make: Callable[[KVCache], Drafter]  # given the target's cache
@@ -96,13 +121,26 @@ class Source:
 
 
 SOURCES: dict[str, Source] = {
-    "none": Source(lambda cache: Scripted(lambda view, budget: EMPTY)),
+    "none": Source(nothing),
     "ngram": Source(ngram),
-    "ngram, counts as q": Source(ngram, {"ngram_counts_as_q": True}),
+    "ngram, counts as q": Source(ngram, {"counts_as_q": True}),
     "lookup": Source(lambda cache: LookupDrafter()),
     "model": Source(model),
     "model, cold": Source(model, {"draft_temperature": 0.4}),
     "model, greedy": Source(model, {"draft_temperature": 0.0}),
+    "suffix": Source(lambda cache: SuffixDrafter(VOCAB), {"draft": "suffix", "tree_nodes": 7}),
+    "suffix, counts as q": Source(lambda cache: SuffixDrafter(VOCAB), {"counts_as_q": True}),
+    "prediction": Source(lambda cache: PredictionDrafter(), {"draft": "prediction", "prediction": PREDICTION}),
+    "unigram": Source(lambda cache: unigram(VOCAB)),
+    "unigram, counts as q": Source(lambda cache: unigram(VOCAB), {"counts_as_q": True}),
+    "bigram": Source(lambda cache: bigram(VOCAB)),
+    "bigram, counts as q": Source(lambda cache: bigram(VOCAB), {"counts_as_q": True}),
+    "bigram, trained, counts as q": Source(lambda cache: bigram(VOCAB, TABLE), {"counts_as_q": True}),
+    "random": Source(lambda cache: RandomDrafter(VOCAB)),
+    "cascade": Source(nothing, {"draft": "prediction,suffix,unigram", "prediction": PREDICTION[:3]}),
+    "best, with q": Source(nothing, {"draft": "ngram/model/random", "counts_as_q": True}),
+    "merged": Source(nothing, {"draft": "suffix+model+random", "tree_nodes": 9}),
+    "merged, with trees": Source(nothing, {"draft": "ngram,lookahead+model", "tree": (2, 2)}, branches=True),
     "layer skip": Source(layer_skip),
     "hierarchical": Source(hierarchical),
     "hierarchical, two models": Source(hierarchical_models),
@@ -122,7 +160,8 @@ SOURCES: dict[str, Source] = {
         ("models", models, {}),
         ("layer skip", layer_skip, {}),
         ("ngram", ngram, {}),
-        ("ngram counts", ngram, {"ngram_counts_as_q": True}),
+        ("ngram counts", ngram, {"counts_as_q": True}),
+        ("bigram counts", lambda cache: bigram(VOCAB, TABLE), {"counts_as_q": True}),
     )
     for shape, tree in (("static", (3, 2, 1)), ("odd", (-1, 0, -1, 1, 1, 2)), ("dynamic", "dynamic"))
 }
@@ -156,7 +195,7 @@ def requests(
 
 def engine_with(source: str) -> Engine:
     cache = TARGET.new_cache(CACHE)
-    drafters = {SOURCES[source].options.get("draft", "source"): SOURCES[source].make(cache)}
+    drafters = parts() | {SOURCES[source].options.get("draft", "source"): SOURCES[source].make(cache)}
     return Engine(TARGET, drafters=drafters, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE, kv_cache=cache)
 
 

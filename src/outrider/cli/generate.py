@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,8 @@ def generate(
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
     draft_layers: o.DraftLayers = None,
+    draft_table: o.DraftTable = None,
+    prediction: o.Prediction = None,
     spec_length: o.SpecLength = o.ENGINE.spec_length,
     tree: o.Tree = None,
     tree_nodes: o.TreeNodes = o.ENGINE.tree_nodes,
@@ -57,7 +60,7 @@ def generate(
     On a terminal, tokens are coloured by where they came from: accepted drafts green, tokens the model put in
     place of a refused draft yellow, tokens it added after a fully accepted draft cyan. NO_COLOR turns that off.
 
-    Example: outrider generate --chat -p "Name three rivers." --draft ngram
+    Example: outrider generate --chat -p "Name three rivers." --draft suffix -k 15
     """
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -75,11 +78,12 @@ def generate(
         ignore_eos=ignore_eos,
         logprobs=logprobs,
     )
-    text = _prompt(prompt)
+    text, expected = _prompt(prompt), o.read_prediction(prediction)
     llm = o.load(
         model,
-        draft=draft,
+        draft="prediction" if draft is None and not draft_model and expected is not None else draft,
         draft_model=draft_model or None,
+        draft_table=draft_table,
         draft_layers=draft_layers,
         spec_length=spec_length,
         tree=tree,
@@ -100,14 +104,16 @@ def generate(
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
     request: Any = messages if chat or system is not None else text
+    speculation = replace(llm.speculation, prediction=expected)
     if as_json:
-        output = llm.chat(messages, params) if request is messages else llm.generate(text, params)
+        answer = llm.chat if request is messages else llm.generate
+        output = answer(request, params, speculation=speculation)
         typer.echo(json.dumps(o.as_json(output, model=model, draft=llm.speculation.draft), ensure_ascii=False))
         return
     from outrider.cli.screen import Screen, report
 
     screen = Screen()
-    for step in llm.stream(request, params):
+    for step in llm.stream(request, params, speculation=speculation):
         screen.show(step)
     screen.end()
     report(llm.last)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve
+from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve, train
 from outrider.errors import OutriderError
 
 # Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
@@ -26,6 +26,7 @@ app.command("generate")(generate.generate)
 app.command("chat")(chat.chat)
 app.command("serve", context_settings={"auto_envvar_prefix": "OUTRIDER"})(serve.serve)
 app.add_typer(models.app, name="models")
+app.add_typer(train.app, name="train")
 app.command("doctor")(doctor.doctor)
 app.command("certify")(certify.certify)
 app.command("bench")(bench.bench)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.config import SOURCES, EngineConfig, SamplingParams
+from outrider.config import EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -17,7 +19,12 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
-_DRAFTS = f"Draft source: {', '.join(SOURCES)}."
+_DRAFTS = (
+    "Where drafts come from. Without a model: suffix (this text and earlier answers, as trees; the best of them), "
+    "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead. With one: model, models, "
+    "hierarchical (with --draft-model), layer_skip. cascade is prediction, then suffix; package.module:Class is your "
+    "own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
+)
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
 Draft = Annotated[str | None, typer.Option(help=_DRAFTS, show_default="none, or model with --draft-model")]
@@ -43,6 +50,12 @@ TreeNodes = Annotated[int, typer.Option(help="Nodes of a dynamic tree, or of the
 LookaheadWindow = Annotated[int, typer.Option(help="Columns improved in each run (lookahead).")]
 LookaheadNgram = Annotated[int, typer.Option(help="Length of collected n-grams (lookahead).")]
 LookaheadGuesses = Annotated[int, typer.Option(help="Collected n-grams verified per step (lookahead).")]
+DraftTable = Annotated[
+    str | None, typer.Option(help="Counts from `outrider train table`, for bigram and unigram.", show_default="live")
+]
+Prediction = Annotated[
+    Path | None, typer.Option(help="A file of text that the answer is expected to resemble, for --draft prediction.")
+]
 Verifier = Annotated[str, typer.Option(help="matching (same tokens as without drafts) or rejection.")]
 DraftTemperature = Annotated[
     float | None, typer.Option(help="Sampling temperature of the draft model.", show_default="the request's")
@@ -83,9 +96,21 @@ def parse_logit_bias(pairs: list[str] | None) -> dict[int, float]:
     return bias
 
 
+def read_prediction(path: Path | None) -> str | None:
+    """The text of ``--prediction``; raises InvalidRequestError if it cannot be read."""
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"prediction={str(path)!r} cannot be read: {error}", param="prediction") from None
+
+
 def load(model: str, **options: Any) -> LLM:
     """Load the model; ``options`` are fields of ``EngineConfig``. Downloads are reported on stderr."""
-    EngineConfig(model=model, **options)  # refuse what is wrong before torch is imported
+    config = EngineConfig(model=model, **options)  # refuse what is wrong before torch is imported
+    if config.custom_sources and "" not in sys.path:
+        sys.path.insert(0, "")  # a draft source of one's own may lie in the working directory, as with `python -m`
     from outrider.llm import LLM
 
     return LLM(model, progress=True, **options)

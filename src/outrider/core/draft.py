@@ -24,6 +24,7 @@ class Draft:
     q: Tensor | None = None  # float32 [n, vocab], log-weights of the row each token was drawn from; None: one-hot
     source: str = "none"  # which drafter proposed it, for statistics
     scores: tuple[float, ...] | None = None  # the source's guess at each node's chance if its parent is right
+    sources: tuple[str, ...] = ()  # the drafter of each node, where several had a part in it
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
@@ -35,6 +36,8 @@ class Draft:
             raise ValueError(f"draft of {len(self.tokens)} tokens has {self.q.shape[0]} rows of q")
         if self.scores is not None and len(self.scores) != len(self.tokens):
             raise ValueError(f"draft of {len(self.tokens)} tokens has {len(self.scores)} scores")
+        if self.sources and len(self.sources) != len(self.tokens):
+            raise ValueError(f"draft of {len(self.tokens)} tokens has {len(self.sources)} sources")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -63,7 +66,12 @@ class Draft:
             parents=tuple(place[self.parents[i]] for i in nodes),
             q=None if self.q is None else self.q[list(nodes)],
             scores=None if self.scores is None else tuple(self.scores[i] for i in nodes),
+            sources=tuple(self.sources[i] for i in nodes) if self.sources else (),
         )
+
+    def source_of(self, node: int) -> str:
+        """Which drafter proposed a node."""
+        return self.sources[node] if self.sources else self.source
 
     @property
     def is_chain(self) -> bool:

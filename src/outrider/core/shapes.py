@@ -10,7 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
-from outrider.config import AUTO_LENGTH, BRANCHING_SOURCES, FIXED_LENGTH, SpeculationParams
+from outrider.config import (
+    AUTO_LENGTH,
+    BRANCHING_SOURCES,
+    CHAIN_VERIFIERS,
+    FIXED_LENGTH,
+    GROWING_SOURCES,
+    UNSHAPED_SOURCES,
+    SpeculationParams,
+)
 from outrider.core.draft import Draft, Verdict
 from outrider.core.tree import children
 
@@ -62,20 +70,32 @@ def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
         return speculation.spec_length
     if isinstance(speculation.tree, tuple):
         return len(speculation.tree)  # as many as there are in the shape, or more
-    levelled = speculation.tree == "dynamic" or speculation.draft in BRANCHING_SOURCES
+    levelled = speculation.tree == "dynamic" or any(n in BRANCHING_SOURCES for n in speculation.combination.names)
     return AUTO_LENGTH if adaptive and not levelled else FIXED_LENGTH
 
 
 def nodes_wanted(speculation: SpeculationParams, depth: int) -> int:
-    """Nodes of a whole draft of at most ``depth`` levels."""
+    """Nodes of a whole draft of at most ``depth`` levels, whichever of the request's sources it comes from."""
+    groups = speculation.combination.groups
+    wanted = max((nodes_by(name, speculation, depth) for group in groups for name in group), default=0)
+    merged = any(len(group) > 1 for group in groups) and speculation.verifier not in CHAIN_VERIFIERS
+    return max(wanted, speculation.tree_nodes) if merged and wanted else wanted
+
+
+def nodes_by(source: str, speculation: SpeculationParams, depth: int) -> int:
+    """Nodes of a draft of at most ``depth`` levels by one source."""
     if depth < 1:
         return 0
-    if speculation.draft == "lookahead":
+    if source == "lookahead":
         columns = speculation.lookahead_window + speculation.lookahead_guesses
         return columns * (speculation.lookahead_ngram - 1)
+    if source in GROWING_SOURCES:
+        return depth if speculation.verifier in CHAIN_VERIFIERS else max(depth, speculation.tree_nodes)
+    if source in UNSHAPED_SOURCES:
+        return depth
     if isinstance(speculation.tree, tuple):
         return len(static_shape(speculation.tree, depth))
-    if speculation.tree == "dynamic" or speculation.draft == "models":
+    if speculation.tree == "dynamic" or source == "models":
         return speculation.tree_nodes
     return depth
 

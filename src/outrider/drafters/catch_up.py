@@ -20,6 +20,7 @@ class Place:
 
     slot: int
     cached: list[int] = field(default_factory=list)  # the tokens they hold
+    users: int = 0  # sources that draft with this model for the request
 
 
 class DraftModel:
@@ -40,12 +41,18 @@ class DraftModel:
         self.places: dict[str, Place] = {}
 
     def start(self, request_id: str) -> None:
-        self.places[request_id] = Place(self.cache.allocate())
+        """A source begins to draft for a request; several may share its place."""
+        if request_id not in self.places:
+            self.places[request_id] = Place(self.cache.allocate())
+        self.places[request_id].users += 1
 
     def finish(self, request_id: str) -> None:
-        place = self.places.pop(request_id, None)
+        """A source has done with a request; its place is free when the last one has."""
+        place = self.places.get(request_id)
         if place is not None:
-            self.cache.free(place.slot)
+            place.users -= 1
+            if place.users == 0:
+                self.cache.free(self.places.pop(request_id).slot)
 
     def room(self, length: int) -> int:
         """Tokens it can draft behind ``length`` ones: beyond its context it has no say."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from outrider.core.draft import EMPTY, Draft
 
+UNKNOWN = 0.5  # the score of a node whose source gives none, beside others that do
+
 
 class Trie:
     """A tree in the making in which no two children of a node carry the same token."""
@@ -54,3 +56,42 @@ def merge(drafts: Sequence[Draft], budget: int, source: str) -> Draft:
                 continue
             nodes[i] = trie.add(nodes[parent], token)
     return trie.draft(source)
+
+
+def combine(drafts: Sequence[Draft], budget: int) -> Draft:
+    """One tree of at most ``budget`` nodes of drafts by several sources, each node with the first that named it.
+
+    Nodes are taken from the drafts in turn, each draft's in its own order, so that the budget is shared fairly; a node
+    that is there already costs nothing.
+
+    ::
+
+        suffix  7 ── 9 ── 4     model  7 ── 9 ── 5     combined  7 ── 9 ── 4
+                                       └── 8                     │    └── 5
+                                                                 └── 8
+
+    A single draft with something to say is returned as it is; others lose their ``q``, as in ``merge``.
+    """
+    speaking = [draft for draft in drafts if draft]
+    if len(speaking) < 2:
+        return speaking[0] if speaking else EMPTY
+    trie = Trie()
+    sources: list[str] = []
+    scores: list[float] = []
+    placed: list[dict[int, int]] = [{-1: -1} for _ in speaking]  # node of a draft -> node of the trie
+    ahead = [iter(range(len(draft))) for draft in speaking]  # nodes not yet taken
+    waiting = set(range(len(speaking)))
+    while waiting and len(trie) < budget:
+        for i in sorted(waiting):
+            draft, size = speaking[i], len(trie)
+            while len(trie) == size < budget:
+                node = next(ahead[i], None)
+                if node is None:
+                    waiting.remove(i)
+                    break
+                placed[i][node] = trie.add(placed[i][draft.parents[node]], draft.tokens[node])
+                if len(trie) > size:
+                    sources.append(draft.source_of(node))
+                    scores.append(UNKNOWN if draft.scores is None else draft.scores[node])
+    name = "+".join(dict.fromkeys(draft.source for draft in speaking))
+    return Draft(tuple(trie.tokens), tuple(trie.parents), None, name, tuple(scores), tuple(sources))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
-from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.base import Outcome, RequestView
-from outrider.drafters.growth import Choices, new_tree, tokens_to
+from outrider.drafters.counts import CountsDrafter
 
 MAX_ORDER = 4  # 4-grams: a context of three tokens and the token after it
 MIN_ORDER = 2
@@ -67,96 +61,22 @@ class NgramTable:
                     return found
         return None
 
+    def best(self, context: Sequence[int]) -> tuple[int, float] | None:
+        """The most frequent follower, the most recent of equals, and its share; or None."""
+        found = self.followers(context)
+        if found is None:
+            return None
+        token = most_frequent(found)
+        return token, found[token] / sum(found.values())
+
 
 def most_frequent(followers: dict[int, int]) -> int:
     """The token with the highest count, the most recently seen of equals."""
     return max(reversed(followers), key=followers.__getitem__)
 
 
-def ranked(followers: dict[int, int], count: int) -> Choices:
-    """The tokens with the highest counts, ``most_frequent`` first, with their shares as probabilities."""
-    tokens = list(reversed(followers))  # the most recent first, of equals too
-    tokens.sort(key=followers.__getitem__, reverse=True)
-    total = math.log(sum(followers.values()))
-    return Choices(tokens[:count], [math.log(followers[token]) - total for token in tokens[:count]])
-
-
-class NgramDrafter:
-    """Drafts the continuation its tables know, chaining its own predictions.
-
-    With ``ngram_counts_as_q`` tokens are drawn from the counts, as a distribution ``q``, instead of taking the
-    most frequent: for verifiers that compare ``p`` with ``q``.
-    """
+class NgramDrafter(CountsDrafter):
+    """Drafts the continuation its tables know, chaining its own predictions."""
 
     def __init__(self, vocab_size: int) -> None:
-        self._vocab_size = vocab_size
-        self._tables: dict[str, NgramTable] = {}
-
-    def start(self, request: RequestView) -> None:
-        table = NgramTable()
-        table.update(request.tokens)
-        self._tables[request.id] = table
-
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [
-            self._chain(r, budget) if r.speculation.tree is None else self._tree(r, budget)
-            for r, budget in zip(requests, budgets, strict=True)
-        ]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            self._tables[outcome.request.id].update(outcome.committed)
-
-    def finish(self, request_id: str) -> None:
-        self._tables.pop(request_id, None)
-
-    def _tree(self, request: RequestView, budget: int) -> Draft:
-        table, draws = self._tables[request.id], request.draws()
-        tree = new_tree(request.speculation, budget, request.depth_limit)
-        recent = request.tokens[-(MAX_ORDER - 1) :]
-        while tree.wanted:
-            found: list[Choices] = []
-            for node in tree.wanted:
-                path = tokens_to(tree, node)
-                followers = table.followers([*recent, *path][-(MAX_ORDER - 1) :])
-                if followers is None:
-                    found.append(Choices(()))
-                elif request.speculation.ngram_counts_as_q and not tree.ranks:
-                    row = self._log_counts(followers)
-                    drawn = draws.siblings(row, tree.width(node), depth=len(path), node=tree.key(node))
-                    found.append(Choices(drawn, q=row))
-                else:
-                    found.append(ranked(followers, tree.width(node)))
-            tree.extend(found)
-        return tree.draft("ngram")
-
-    def _chain(self, request: RequestView, budget: int) -> Draft:
-        table = self._tables[request.id]
-        sample = request.speculation.ngram_counts_as_q
-        draws = request.draws()
-        context = list(request.tokens[-(MAX_ORDER - 1) :])
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        scores: list[float] = []
-        while len(drafted) < budget:
-            followers = table.followers(context[-(MAX_ORDER - 1) :])
-            if followers is None:
-                break
-            if sample:
-                rows.append(self._log_counts(followers))
-                token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
-            else:
-                token = most_frequent(followers)
-            drafted.append(token)
-            scores.append(followers[token] / sum(followers.values()))
-            context.append(token)
-        if not drafted:
-            return EMPTY
-        return Draft.chain(drafted, q=torch.stack(rows) if sample else None, source="ngram", scores=scores)
-
-    def _log_counts(self, followers: dict[int, int]) -> Tensor:
-        """float32 [vocab]: log of each follower's count, -inf elsewhere."""
-        row = torch.full((self._vocab_size,), float("-inf"))
-        tokens = torch.tensor(list(followers))
-        row[tokens] = torch.tensor(list(followers.values()), dtype=torch.float32).log()
-        return row
+        super().__init__("ngram", vocab_size, NgramTable, context=MAX_ORDER - 1)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.config import DRAFT_MODELS, SOURCES
+from outrider.config import DRAFT_MODELS
+from outrider.drafters import custom, negligible
 from outrider.drafters.base import Drafter
 from outrider.drafters.catch_up import DraftModel
 from outrider.drafters.hierarchical import HierarchicalDrafter
@@ -17,8 +18,12 @@ from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.models import ModelsDrafter
 from outrider.drafters.ngram import NgramDrafter
+from outrider.drafters.prediction import PredictionDrafter
+from outrider.drafters.suffix import SuffixDrafter
+from outrider.drafters.table import DraftTable
 from outrider.errors import ConfigError
 from outrider.models.base import Model
+from outrider.sources import SOURCES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,8 @@ class Surroundings:
     vocab_size: int  # ids with a meaning, shared by target and draft models
     cache: CacheSpec  # the target's
     draft_models: tuple[Model, ...] = ()
+    draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
+    custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
     target: Model | None = None  # for ``layer_skip``, with its cache
     target_cache: KVCache | None = None
     draft_layers: int | None = None  # of the target; None: a third
@@ -71,6 +78,11 @@ def _draft_models(around: Surroundings, source: str) -> tuple[DraftModel, ...]:
 BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
     "ngram": lambda around: NgramDrafter(around.vocab_size),
     "lookup": lambda around: LookupDrafter(),
+    "suffix": lambda around: SuffixDrafter(around.vocab_size),
+    "prediction": lambda around: PredictionDrafter(),
+    "bigram": lambda around: negligible.bigram(around.vocab_size, around.draft_table),
+    "unigram": lambda around: negligible.unigram(around.vocab_size, around.draft_table),
+    "random": lambda around: negligible.RandomDrafter(around.vocab_size),
     "model": _model,
     "models": _models,
     "layer_skip": _layer_skip,
@@ -81,11 +93,11 @@ BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
 
 
 class Sources(Mapping[str, Drafter]):
-    """Every source that can be built here, built when first asked for."""
+    """Every source that can be built here, built when first asked for. A user's own are imported at once."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
-        self._built: dict[str, Drafter] = {}
+        self._built = {name: custom.load(name, around) for name in around.custom_sources}
 
     def __getitem__(self, name: str) -> Drafter:
         if name not in self._built:
@@ -95,7 +107,8 @@ class Sources(Mapping[str, Drafter]):
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in SOURCES if name in BUILDERS and self._can_build(name))
+        yield from self._around.custom_sources
+        yield from (name for name in SOURCES if name in BUILDERS and self._can_build(name))
 
     def _can_build(self, name: str) -> bool:
         if name == "layer_skip":

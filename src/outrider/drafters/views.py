@@ -71,7 +71,7 @@ def ahead(request: RequestView, drafted: Sequence[int], depth: int) -> View:
         [*request.tokens, *drafted],
         depth,
         request.speculation,
-        _Shifted(draws.noise, draws.base, draws.coupled, draws.distinct, len(drafted)),
+        _Shifted(draws.noise, draws.base, draws.coupled, draws.distinct, draws.takes_trees, len(drafted)),
     )
 
 

@@ -62,8 +62,13 @@ class Acceptance:
             out.append(own if parent < 0 else own * out[parent])
         return out
 
-    def observe(self, request_id: str, draft: Draft, depths: Sequence[int], committed: Sequence[int]) -> None:
-        """Compare a proposal with the tokens that were committed instead or because of it."""
+    def observe(
+        self, request_id: str, draft: Draft, depths: Sequence[int], committed: Sequence[int], asked: str | None = None
+    ) -> None:
+        """Compare a proposal with the tokens that were committed instead or because of it.
+
+        ``asked``: the name by which ``typical`` is to know whoever made the proposal; None: the draft's source.
+        """
         record = self._records.setdefault(request_id, _Record())
         right = {-1}  # nodes on the path of the committed tokens
         for node, parent in enumerate(draft.parents):
@@ -77,7 +82,7 @@ class Acceptance:
             record.expected = record.expected * _RECENT + self._estimate(draft, node, depth)
             key = self._key(draft, node, depth)
             self._counts.setdefault(key, _Count()).add(kept)
-            self._by_depth.setdefault(key[:2], _Count()).add(kept)
+            self._by_depth.setdefault((asked or draft.source, key[1]), _Count()).add(kept)
 
     def typical(self, source: str, depth: int) -> float:
         """The chance of a token at ``depth``, if those before it were right, before the proposal is known."""
@@ -97,4 +102,4 @@ class Acceptance:
 
     def _key(self, draft: Draft, node: int, depth: int) -> tuple[str, int, int]:
         level = -1 if draft.scores is None else min(_LEVELS - 1, int(draft.scores[node] * _LEVELS))
-        return draft.source, min(depth, _DEPTHS - 1), level
+        return draft.source_of(node), min(depth, _DEPTHS - 1), level

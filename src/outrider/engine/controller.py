@@ -113,7 +113,8 @@ class Controller:
         if state is None:
             return
         if state.proposed:
-            self._acceptance.observe(request.id, state.proposed, depths(state.proposed.parents), committed)
+            deep = depths(state.proposed.parents)
+            self._acceptance.observe(request.id, state.proposed, deep, committed, request.draft_name)
         if state.spent or state.extra:
             won = accepted * state.token - state.extra - state.spent
             state.profit = _MEMORY * state.profit + (1 - _MEMORY) * won

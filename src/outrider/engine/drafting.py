@@ -4,28 +4,52 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
+from outrider.core.shapes import nodes_by
 from outrider.drafters.base import Drafter, Outcome
+from outrider.drafters.merge import combine
 from outrider.engine.controller import Controller
+from outrider.engine.ranking import Ranking
 from outrider.engine.request import Request
+from outrider.sources import Group
 
 logger = logging.getLogger(__name__)
 
+PATIENCE = 1.0  # seconds a source may take for one call
+PATIENCE_PER_TOKEN = 0.02  # and for each token it sees for the first time: draft models read prompts
+OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
+STRIKES = 3  # requests that a source may fail before it is switched off for all
+
+Said = Mapping[tuple[str, str], Draft]  # by request and source
+
 
 class Drafting:
-    """Calls each request's draft source and goes on without it if it fails.
+    """Calls the draft sources of each request, combines what they say, and goes on without those that fail.
 
-    A source that raises, or returns what the target cannot score, is switched off for the requests at hand; the
-    reason is logged once a request and kept in its statistics.
+    A source that raises, takes too long, or returns what the target cannot score is switched off for the requests at
+    hand; the reason is logged once and kept in their statistics. After ``STRIKES`` such requests it is switched off
+    for those to come. The other sources of a combination go on.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], vocab_size: int, controller: Controller) -> None:
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        vocab_size: int,
+        controller: Controller,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._drafters = drafters
         self._controller = controller
         self._vocab_size = vocab_size
+        self._clock = clock
+        self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
+        self._seen: dict[tuple[str, str], int] = {}  # (request, source) started -> tokens it has drafted behind
+        self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, source) was late
+        self._strikes: Counter[str] = Counter()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -37,51 +61,98 @@ class Drafting:
         return [cache for drafter in self._drafters.values() for cache in getattr(drafter, "caches", ())]
 
     def start(self, request: Request) -> None:
-        self._guarded([request], lambda drafter: drafter.start(request))
+        combination = request.speculation.combination
+        if combination.best:
+            self._rankings[request.id] = Ranking(combination.groups)
+        for name in combination.names:
+            if self._strikes[name] >= STRIKES and name not in request.switched_off:
+                self._note(name, request, f"switched off after failing {STRIKES} requests")
+            if name not in request.switched_off:
+                self._seen[request.id, name] = 0
+            self._guarded(name, [request], lambda drafter: drafter.start(request))
 
     def propose(self, requests: Sequence[Request], budgets: Sequence[int], pending: Sequence[int]) -> list[Draft]:
-        """A draft per request, empty where nothing may or can be drafted; each source is called once for all.
+        """A draft per request, empty where nothing may or can be drafted.
 
-        Those of adaptive requests are cut down to what is worth scoring.
+        Sources are asked in rounds, each once a round for all the requests that want it: in the first round the
+        first group of every request's combination, then the next group of those still without a draft. What
+        adaptive requests get is cut down to what is worth scoring.
         """
         budgets = self._controller.budgets(requests, budgets)
         drafts: dict[str, Draft] = {}
-        asked: dict[str, list[tuple[Request, int]]] = {}
-        for request, budget in zip(requests, budgets, strict=True):
-            if budget > 0 and request.stats.draft_error is None:
-                asked.setdefault(request.speculation.draft, []).append((request, budget))
-        for wanting in asked.values():
-            began = time.perf_counter()
-            self._propose(wanting, drafts)
-            spent = (time.perf_counter() - began) / len(wanting)
-            for request, _ in wanting:
-                request.stats.draft_s += spent
-                self._controller.drafted(request, drafts.get(request.id, EMPTY), spent)
+        spent: defaultdict[str, float] = defaultdict(float)
+        queue = [(r, b, self._groups(r)) for r, b in zip(requests, budgets, strict=True) if b > 0]
+        while queue:
+            turns = [(r, b, group) for r, b, groups in queue if (group := next(groups, None)) is not None]
+            said = self._ask(turns, spent)
+            for request, budget, group in turns:
+                if draft := self._combined(request, budget, group, said):
+                    drafts[request.id] = draft
+            left = {r.id for r, _, _ in turns} - drafts.keys()
+            queue = [entry for entry in queue if entry[0].id in left]
+        for request in requests:
+            if request.id in spent:
+                request.stats.draft_s += spent[request.id]
+                self._controller.drafted(request, drafts.get(request.id, EMPTY), spent[request.id])
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
         return self._controller.select(requests, proposed, pending)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
-        """Tell the source and the controller what became of a draft."""
+        """Tell the sources and the controller what became of a draft."""
         self._controller.observe(request, outcome.committed, len(outcome.verdict.path))
-        self._guarded([request], lambda drafter: drafter.observe([outcome]))
+        if request.id in self._rankings:
+            self._rankings[request.id].observe(len(outcome.verdict.path))
+        for name in request.speculation.combination.names:
+            self._guarded(name, [request], lambda drafter: drafter.observe([outcome]))
 
     def switch_off(self, request: Request, error: Exception) -> None:
-        """Draft no more for this request."""
-        if request.stats.draft_error is None:
-            request.stats.draft_error = f"{type(error).__name__}: {error}"
-            logger.warning("draft source %r switched off: %s", request.speculation.draft, error)
+        """Draft no more for this request; no source is blamed for it."""
+        request.switched_off.update(request.speculation.combination.names)
+        request.stats.draft_error = f"{type(error).__name__}: {error}"
+        logger.warning("drafts switched off for a request: %s", request.stats.draft_error)
 
     def finish(self, request: Request) -> None:
-        """Release what the source holds for the request, also if it was switched off."""
+        """Release what the sources hold for the request, also those that were switched off."""
         self._controller.finish(request.id)
-        drafter = self._drafters.get(request.speculation.draft)
-        if drafter is not None:
-            try:
-                drafter.finish(request.id)
-            except Exception:  # a source may fail in any way
-                logger.exception("draft source %r failed to release a request", request.speculation.draft)
+        self._rankings.pop(request.id, None)
+        for name in request.speculation.combination.names:
+            self._overrun.pop((request.id, name), None)
+            if self._seen.pop((request.id, name), None) is not None:  # it was started
+                try:
+                    self._drafters[name].finish(request.id)
+                except Exception:  # a source may fail in any way
+                    logger.exception("draft source %r failed to release a request", name)
 
-    def _propose(self, wanting: Sequence[tuple[Request, int]], drafts: dict[str, Draft]) -> None:
+    def _groups(self, request: Request) -> Iterator[Group]:
+        ranking = self._rankings.get(request.id)
+        return iter(request.speculation.combination.groups if ranking is None else ranking.order())
+
+    def _combined(self, request: Request, budget: int, group: Group, said: Said) -> Draft:
+        """One draft of what a group said; where the verifier takes no trees, what the first to speak said."""
+        own = [draft for name in group if (draft := said.get((request.id, name)))]
+        draft = combine(own if request.verifier.takes_trees else own[:1], budget)
+        if draft and request.id in self._rankings:
+            self._rankings[request.id].asked(group)
+        return draft
+
+    def _ask(self, turns: Sequence[tuple[Request, int, Group]], spent: defaultdict[str, float]) -> Said:
+        """What each source says for each request that wants it; adds the seconds of each request to ``spent``."""
+        asked: dict[str, list[tuple[Request, int]]] = {}
+        for request, budget, group in turns:
+            for name in group:
+                if name not in request.switched_off:
+                    most = nodes_by(name, request.speculation, request.depth_limit)
+                    asked.setdefault(name, []).append((request, min(budget, most)))
+        said: dict[tuple[str, str], Draft] = {}
+        for name, wanting in asked.items():
+            began = time.perf_counter()
+            self._propose(name, wanting, said)
+            seconds = (time.perf_counter() - began) / len(wanting)
+            for request, _ in wanting:
+                spent[request.id] += seconds
+        return said
+
+    def _propose(self, name: str, wanting: Sequence[tuple[Request, int]], said: dict[tuple[str, str], Draft]) -> None:
         requests = [request for request, _ in wanting]
         budgets = [budget for _, budget in wanting]
 
@@ -89,20 +160,51 @@ class Drafting:
             proposed = drafter.propose(requests, budgets)
             for request, budget, draft in zip(requests, budgets, proposed, strict=True):
                 self._check(draft, budget, request)
-                drafts[request.id] = draft
+                said[request.id, name] = draft
 
-        self._guarded(requests, call)
+        self._guarded(name, requests, call)
+        for request in requests:
+            self._seen[request.id, name] = len(request.tokens)
 
-    def _guarded(self, requests: Sequence[Request], call: Callable[[Drafter], None]) -> None:
-        """Call the requests' common source; on any failure, switch it off for them."""
-        drafter = self._drafters.get(requests[0].speculation.draft)
-        if drafter is None or requests[0].stats.draft_error is not None:
+    def _guarded(self, name: str, requests: Sequence[Request], call: Callable[[Drafter], None]) -> None:
+        """Call a source; on any failure, switch it off for the requests."""
+        drafter = self._drafters.get(name)
+        if drafter is None or name in requests[0].switched_off:
             return
+        began = self._clock()
         try:
             call(drafter)
+            self._check_time(name, requests, self._clock() - began)
         except Exception as error:  # noqa: BLE001  a source may fail in any way, and costs only speed
+            self._switch_off(name, requests, error)
+
+    def _check_time(self, name: str, requests: Sequence[Request], spent: float) -> None:
+        """Raise TimeoutError if a source has kept the requests waiting for too long."""
+        allowed = PATIENCE
+        for request in requests:
+            allowed += PATIENCE_PER_TOKEN * (len(request.tokens) - self._seen.get((request.id, name), 0))
+        if spent > allowed:
             for request in requests:
-                self.switch_off(request, error)
+                self._overrun[request.id, name] += spent - allowed
+            if max(self._overrun[request.id, name] for request in requests) > OVERRUN:
+                raise TimeoutError(f"it took {spent:.1f} s where {allowed:.1f} s are allowed")
+
+    def _switch_off(self, name: str, requests: Sequence[Request], error: Exception) -> None:
+        affected = [request for request in requests if name not in request.switched_off]
+        if not affected:
+            return
+        for request in affected:
+            self._note(name, request, f"{type(error).__name__}: {error}")
+        self._strikes[name] += 1
+        lasting = "for this engine" if self._strikes[name] == STRIKES else f"for {len(affected)} request(s)"
+        logger.warning("draft source %r switched off %s: %s: %s", name, lasting, type(error).__name__, error)
+
+    def _note(self, name: str, request: Request, reason: str) -> None:
+        request.switched_off.add(name)
+        if len(request.speculation.combination.names) > 1:
+            reason = f"{name}: {reason}"
+        earlier = request.stats.draft_error
+        request.stats.draft_error = reason if earlier is None else f"{earlier}; {reason}"
 
     def _check(self, draft: Draft, budget: int, request: Request) -> None:
         """Raise ValueError unless the target can score the draft and the request's verifier can judge it."""

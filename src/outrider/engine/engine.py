@@ -21,6 +21,7 @@ from outrider.engine.scheduler import Scheduler, Slice
 from outrider.engine.stats import EngineStats
 from outrider.errors import ConfigError, InvalidRequestError, NumericalError
 from outrider.models.base import Model
+from outrider.sources import is_custom
 
 
 class Engine:
@@ -81,11 +82,12 @@ class Engine:
                     f"the prompt names token {token}, but the vocabulary ends at {self.vocab_size - 1}", param="prompt"
                 )
         check_token_ids(request.params, self.vocab_size)
-        if request.speculation.draft not in self._drafting.sources:
-            raise ConfigError(
-                f"draft source {request.speculation.draft!r} is not loaded: "
-                f"use one of {', '.join(self._drafting.sources)}"
-            )
+        for name in request.speculation.combination.names:
+            if name not in self._drafting.sources:
+                hint = " (name your own in extra_sources when the engine is made)" if is_custom(name) else ""
+                raise ConfigError(
+                    f"draft source {name!r} is not loaded: use one of {', '.join(self._drafting.sources)}{hint}"
+                )
 
     def calibrate(self) -> None:
         """Measure what runs cost now, rather than when the first adaptive request drafts."""
@@ -201,7 +203,7 @@ class Engine:
             request.error = error
             return
         request.started_over = True
-        if request.speculation.draft != "none":
+        if request.speculation.combination.names:
             self._drafting.switch_off(request, error)
         assert request.slot is not None
         self.cache.scrub(request.slot)

@@ -31,7 +31,7 @@ class StepOutput:
     token_id: int
     text: str  # what this token adds to the text; may be empty, never half a character
     origin: Origin  # target: nothing was drafted; accepted: by source; recovered, bonus: as in the literature
-    source: str  # the draft source involved; "none" without a draft
+    source: str  # the draft source: of an accepted token its own, else of the draft; "none" without a draft
     logprobs: Mapping[int, float] | None  # of this token and the alternatives asked for
     finish_reason: FinishReason | None  # set on the last token
     acceptance_rate: float | None = None  # of all its drafts, on the last token
@@ -61,6 +61,7 @@ class Request:
     started_over: bool = False  # read again from the start, after an error that a draft may have caused
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
+    switched_off: set[str] = field(default_factory=set)  # draft sources that failed
     prompt_logprobs: list[Mapping[int, float]] = field(default_factory=list)  # of the prompt's tokens but the first
     first_token: float | None = None
 
@@ -109,7 +110,7 @@ class Request:
     @property
     def draft_limit(self) -> int:
         """Draft nodes worth proposing; a node that does not lead to a longer path still takes a row of the cache."""
-        if self.speculation.draft == "none" or self.stats.draft_error is not None:
+        if self.switched_off.issuperset(self.speculation.combination.names):
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
         return min(nodes_wanted(self.speculation, self.depth_limit), room)
@@ -134,7 +135,8 @@ class Request:
                 self.prompt_logprobs.append(_most_likely(values, following, self.params.prompt_logprobs or 0))
 
     def draws(self) -> Draws:
-        return Draws(self.noise, len(self.tokens), self.verifier.coupled, self.verifier.distinct)
+        v = self.verifier
+        return Draws(self.noise, len(self.tokens), v.coupled, v.distinct, v.takes_trees)
 
     def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
         """Commit a step's accepted path and its last token, one by one, up to where the request ends."""
@@ -150,12 +152,14 @@ class Request:
             token = verdict.token if node is None else draft.tokens[node]
             logprobs = self._logprobs(p, row, token)
             text = self._append(token)
-            origin = last if node is None else "accepted"
-            outputs.append(StepOutput(self.id, token, text, origin, draft.source, logprobs, self.finish_reason))
+            origin, source = (last, draft.source) if node is None else ("accepted", draft.source_of(node))
+            outputs.append(StepOutput(self.id, token, text, origin, source, logprobs, self.finish_reason))
             if self.finish_reason is not None or node is None:
                 break
             row = 1 + node
-        self.stats.count(draft, accepted=sum(output.origin == "accepted" for output in outputs))
+        kept = [output.source for output in outputs if output.origin == "accepted"]
+        self.stats.count(draft, accepted=len(kept))
+        self.stats.accepted_by.update(kept)
         self.stats.decode_s = time.perf_counter() - self.first_token
         if self.finish_reason is not None:
             outputs[-1] = replace(outputs[-1], acceptance_rate=self.stats.draft_acceptance_rate)

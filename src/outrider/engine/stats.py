@@ -31,6 +31,10 @@ class RequestStats:
     drafted_at: Counter[int] = field(default_factory=Counter)
     """How many drafts had a token at depth i."""
     accepted_at: Counter[int] = field(default_factory=Counter)
+    drafted_by: Counter[str] = field(default_factory=Counter)
+    """Draft tokens by the source that proposed them."""
+    accepted_by: Counter[str] = field(default_factory=Counter)
+    """Accepted draft tokens by the source that proposed them."""
     rounds: list[tuple[int, int]] = field(default_factory=list)
     """Drafted and accepted tokens of each target run."""
     cached_prompt_tokens: int = 0
@@ -44,7 +48,7 @@ class RequestStats:
     decode_s: float = 0.0
     """From the first token to the last."""
     draft_error: str | None = None
-    """Why the draft source was switched off for this request, if it was."""
+    """Why draft sources were switched off for this request, if any were."""
 
     def count(self, draft: Draft, accepted: int) -> None:
         """Count one target run: its draft, and how many tokens along one path were kept."""
@@ -55,6 +59,7 @@ class RequestStats:
         self.rounds.append((len(draft), accepted))
         self.drafted_at.update(set(depths(draft.parents)))
         self.accepted_at.update(range(accepted))
+        self.drafted_by.update(draft.source_of(node) for node in range(len(draft)))
 
     @property
     def draft_acceptance_rate(self) -> float | None:
@@ -70,6 +75,11 @@ class RequestStats:
     def acceptance_by_position(self) -> list[float]:
         """Share of drafts whose token at depth 0, 1, ... was accepted, among drafts that long."""
         return [self.accepted_at[i] / self.drafted_at[i] for i in range(len(self.drafted_at))]
+
+    @property
+    def by_source(self) -> dict[str, dict[str, int]]:
+        """Drafted and accepted tokens of each source."""
+        return {name: {"drafted": n, "accepted": self.accepted_by[name]} for name, n in self.drafted_by.items()}
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -92,6 +102,7 @@ class RequestStats:
             "prefill_s": round(self.prefill_s, 4),
             "decode_s": round(self.decode_s, 4),
             "tokens_per_s": _rounded(self.tokens_per_s, 2),
+            **({"draft_sources": self.by_source} if self.drafted_by else {}),
             **({"draft_error": self.draft_error} if self.draft_error else {}),
         }
 

@@ -29,9 +29,9 @@ def usage_of(requests: Sequence[Request], n: int, *, completion: bool = True) ->
         "total_tokens": prompt_tokens + made,
         "prompt_tokens_details": {"cached_tokens": sum(stats.cached_prompt_tokens for stats in prompts)},
     }
-    if any(request.speculation.draft == "prediction" for request in requests):
-        accepted = sum(request.stats.num_accepted_draft_tokens for request in requests)
-        drafted = sum(request.stats.num_draft_tokens for request in requests)
+    if any("prediction" in request.speculation.combination.names for request in requests):
+        accepted = sum(request.stats.accepted_by["prediction"] for request in requests)
+        drafted = sum(request.stats.drafted_by["prediction"] for request in requests)
         result["completion_tokens_details"] = {
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": drafted - accepted,

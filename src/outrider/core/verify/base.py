@@ -57,6 +57,7 @@ class Draws:
     base: int  # absolute position of the step's first token
     coupled: bool  # the verifier's
     distinct: bool = True  # the verifier's
+    takes_trees: bool = True  # the verifier's
 
     def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
         """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from float32 [vocab].

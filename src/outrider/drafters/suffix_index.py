@@ -1,0 +1,106 @@
+"""Where the end of a text occurred before, in any of a set of texts (docs/algorithms/suffix.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LENGTHS = (4, 2, 1)  # of the endings that are indexed, the longest first
+MAX_MATCH = 16  # longer agreements are worth no more
+KEPT = 32  # the most recent occurrences of an ending that are surely kept
+
+_END_BITS = 32
+_END = (1 << _END_BITS) - 1
+
+
+class Occurrence(NamedTuple):
+    """A text goes on at ``tokens[end]``; before that, ``match`` tokens agree with what was looked for."""
+
+    text: int
+    tokens: Sequence[int]
+    end: int
+    match: int
+
+
+class SuffixIndex:
+    """Finds the latest and longest occurrences of a text's last tokens in a set of texts.
+
+    The part of a suffix tree that drafting needs, as postings: for the 1, 2 and 4 tokens before each place of each
+    text, the places they precede. Matches beyond 4 tokens are measured on the texts themselves. Learning a token
+    takes constant time, a search looks at no more than ``limit`` places, and, unlike in a suffix automaton, a text
+    can be forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, Sequence[int]] = {}
+        # Hash of an ending -> its places, each text << 32 | end. Most endings occur once: a bare number spares a
+        # list, and plain numbers spare the garbage collector a million objects to look at.
+        self._places: dict[int, int | list[int]] = {}
+
+    def extend(self, text: int, tokens: Sequence[int], start: int, stop: int) -> None:
+        """Learn what precedes the places ``start`` to ``stop - 1`` of text number ``text``.
+
+        Place ``i`` is before ``tokens[i]``. The tokens are kept by reference, and more may be appended to them.
+        """
+        self._texts[text] = tokens
+        for end in range(max(start, 1), stop):
+            place = text << _END_BITS | end
+            for length in LENGTHS:
+                if length <= end:
+                    self._add(hash(tuple(tokens[end - length : end])), place)
+
+    def forget(self, text: int, stop: int) -> None:
+        """Undo ``extend(text, tokens, 0, stop)``."""
+        tokens = self._texts.pop(text)
+        for end in range(1, stop):
+            for length in LENGTHS:
+                if length <= end:
+                    self._remove(hash(tuple(tokens[end - length : end])), text << _END_BITS | end)
+
+    def find(self, tail: Sequence[int], limit: int) -> list[Occurrence]:
+        """Up to ``limit`` occurrences of the longest indexed endings of ``tail``, latest first for each length.
+
+        ``tail`` is the end of a text, ``MAX_MATCH`` tokens of it if there are so many.
+        """
+        found: list[Occurrence] = []
+        seen: set[int] = set()
+        n = len(tail)
+        for length in LENGTHS:
+            places = self._places.get(hash(tuple(tail[n - length :])), ()) if length <= n else ()
+            for place in (places,) if isinstance(places, int) else reversed(places):
+                if place in seen:
+                    continue
+                seen.add(place)
+                text, end = place >> _END_BITS, place & _END
+                tokens = self._texts[text]
+                match, most = length, min(end, n, MAX_MATCH)
+                while match < most and tokens[end - match - 1] == tail[n - match - 1]:
+                    match += 1
+                found.append(Occurrence(text, tokens, end, match))
+                if len(found) == limit:
+                    return found
+        return found
+
+    def __len__(self) -> int:
+        """Endings known."""
+        return len(self._places)
+
+    def _add(self, key: int, place: int) -> None:
+        places = self._places.get(key)
+        if places is None:
+            self._places[key] = place
+        elif isinstance(places, int):
+            self._places[key] = [places, place]
+        else:
+            places.append(place)
+            if len(places) > 2 * KEPT:
+                del places[:KEPT]
+
+    def _remove(self, key: int, place: int) -> None:
+        places = self._places.get(key)
+        if places == place:
+            del self._places[key]
+        elif isinstance(places, list) and place in places:  # it may have had to make room for later ones
+            places.remove(place)
+            if len(places) == 1:
+                self._places[key] = places[0]
