@@ -116,6 +116,10 @@ def replay(drafting: Drafting, recording: Recording, request: Request) -> Tally:
     return tally
 
 
+def no_calibration() -> CostCurve:
+    raise AssertionError("a fixed number of draft tokens needs no measured costs")
+
+
 def measure(
     source: str, recordings: Sequence[Recording], vocab_size: int, table: DraftTable | None
 ) -> dict[str, Tally]:
