@@ -9,18 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from outrider.errors import ConfigError, InvalidRequestError
 
-VerifierName = Literal["matching", "rejection"]
+VerifierName = Literal[
+    "matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"
+]
 CacheName = Literal["contiguous", "paged"]
 DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
 
-VERIFIERS: tuple[str, ...] = ("matching", "rejection")
+VERIFIERS: tuple[str, ...] = get_args(VerifierName)
 CACHES: tuple[str, ...] = ("contiguous", "paged")
 SOURCES: tuple[str, ...] = ("none", "ngram", "lookup", "model")
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
+
+# Parameters of the lossy verifiers where none are given, and the verifier that each is for.
+LENIENCE = 0.5
+POSTERIOR_THRESHOLD, POSTERIOR_ALPHA = 0.09, 0.3  # those of Medusa (Cai et al. 2024)
+_LOSSY = {"lenience": "lenient", "posterior_threshold": "typical", "posterior_alpha": "typical"}
 
 
 def _require(ok: bool, param: str, value: object, remedy: str) -> None:
@@ -164,6 +171,12 @@ class SpeculationParams:
     """Sampling temperature of a draft model; None follows the request."""
     ngram_counts_as_q: bool = False
     """Draw n-gram drafts from their counts (as q) instead of taking the most frequent continuation."""
+    lenience: float | None = None
+    """l of ``verifier="lenient"``, in (0, 1]: no token more than 1/l times as likely as it should be; None: 0.5."""
+    posterior_threshold: float | None = None
+    """Of ``verifier="typical"``, in (0, 1]: tokens likelier than this are always accepted; None: 0.09."""
+    posterior_alpha: float | None = None
+    """Of ``verifier="typical"``, in (0, 1]: accept tokens likelier than alpha exp(-entropy); None: 0.3."""
 
     def __post_init__(self) -> None:
         if self.spec_length != "auto" and (not _is_int(self.spec_length) or self.spec_length < 1):
@@ -174,6 +187,17 @@ class SpeculationParams:
             _is_finite(self.draft_temperature) and self.draft_temperature >= 0
         ):
             raise ConfigError(f"draft_temperature={self.draft_temperature!r} is not valid: use 0 or a positive number")
+        for name, verifier in _LOSSY.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not _is_finite(value) or not 0 < value <= 1:
+                raise ConfigError(f"{name}={value!r} is not valid: use a number above 0 and at most 1")
+            if self.verifier != verifier:
+                raise ConfigError(
+                    f"{name}={value!r} would do nothing with verifier={self.verifier!r}: "
+                    f"use verifier={verifier!r}, or leave it out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +229,9 @@ class EngineConfig:
     """True insists on a draft source, False does without; None leaves it to ``draft`` and ``draft_model``."""
     spec_length: int | Literal["auto"] = SpeculationParams.spec_length
     verifier: VerifierName = SpeculationParams.verifier
+    lenience: float | None = None
+    posterior_threshold: float | None = None
+    posterior_alpha: float | None = None
     draft_temperature: float | None = None
     dtype: DTypeName = ModelOptions.dtype
     draft_dtype: DTypeName = ModelOptions.dtype
@@ -280,5 +307,8 @@ class EngineConfig:
             draft=self.draft_source,
             spec_length=self.spec_length,
             verifier=self.verifier,
+            lenience=self.lenience,
+            posterior_threshold=self.posterior_threshold,
+            posterior_alpha=self.posterior_alpha,
             draft_temperature=self.draft_temperature,
         )

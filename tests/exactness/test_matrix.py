@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import VERIFIERS
+from outrider.core.tree import path_to
+from outrider.core.verify import Recursive
 from outrider.drafters.base import Drafter, RequestView
 from outrider.drafters.lookup import LookupDrafter
 from outrider.drafters.model import ModelDrafter
@@ -28,7 +30,7 @@ from outrider.engine.request import Request
 from outrider.models.toy import TableModel, sequence_probs
 from tests.rig import Scripted, run
 
-from .toy import p_value
+from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value
 
 VOCAB, SLOTS = 4, 50
 CACHE = CacheSpec(slots=SLOTS, max_seq_len=64)
@@ -42,6 +44,41 @@ def random_tree(view: RequestView, budget: int) -> Draft:
     rng = random.Random(f"{view.id} {len(view.tokens)}")
     n = rng.randint(0, budget)
     return Draft(tuple(rng.randrange(VOCAB) for _ in range(n)), tuple(rng.randint(-1, i - 1) for i in range(n)))
+
+
+def static_tree(view: RequestView, budget: int) -> Draft:
+    """Two children, one below each, two below those, as far as the budget goes, drawn as the verifier wants them."""
+    draws, tokens, parents, rows = view.draws(), list[int](), list[int](), list[Tensor]()
+    level = [-1]
+    for depth, width in enumerate((2, 1, 2)):
+        above, level = level, []
+        for parent in above:
+            text = [*view.tokens, *(tokens[i] for i in path_to(parents, parent))]
+            row = torch.log_softmax(DRAFT.table[text[-2], text[-1]], -1)
+            drawn = draws.siblings(row, min(width, budget - len(tokens)), depth=depth, node=len(tokens))
+            level += range(len(tokens), len(tokens) + len(drawn))
+            tokens += drawn
+            parents += [parent] * len(drawn)
+            rows += [row] * len(drawn)
+    return Draft(tuple(tokens), tuple(parents), torch.stack(rows) if rows else None)
+
+
+def dynamic_tree(view: RequestView, budget: int) -> Draft:
+    """The nodes of best joint probability under the draft model, each of them certain rather than drawn: no q."""
+    tokens, parents = list[int](), list[int]()
+    open_ = [(0.0, -1)]  # nodes to expand, with their log-probability
+    found: list[tuple[float, int, int]] = []  # log-probability, token, parent
+    while len(tokens) < budget:
+        for score, node in open_:
+            text = [*view.tokens, *(tokens[i] for i in path_to(parents, node))]
+            row = torch.log_softmax(DRAFT.table[text[-2], text[-1]], -1).tolist()
+            found += [(score + more, token, node) for token, more in enumerate(row)]
+        best = max(found)
+        found.remove(best)
+        open_ = [(best[0], len(tokens))]
+        tokens.append(best[1])
+        parents.append(best[2])
+    return Draft(tuple(tokens), tuple(parents))
 
 
 def model() -> Drafter:
@@ -64,6 +101,8 @@ SOURCES: dict[str, Source] = {
     "model, cold": Source(model, {"draft_temperature": 0.4}),
     "model, greedy": Source(model, {"draft_temperature": 0.0}),
     "random tree": Source(lambda: Scripted(random_tree), branches=True),
+    "static tree": Source(lambda: Scripted(static_tree), branches=True),
+    "dynamic tree": Source(lambda: Scripted(dynamic_tree), branches=True),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "bare": {},
@@ -79,8 +118,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "min tokens": {"min_tokens": 2, "stop_token_ids": [1], "ignore_eos": True},
     "all": {"temperature": 1.4, "top_k": 3, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 2},
 }
-TAKES_TREES = {"matching"}
-CELLS = [(v, s) for v in VERIFIERS for s in SOURCES if v in TAKES_TREES or not SOURCES[s].branches]
+CELLS = [(v, s) for v in EXACT for s in SOURCES if BY_NAME[v].takes_trees or not SOURCES[s].branches]
 
 
 def requests(
@@ -118,20 +156,20 @@ def plain(params: SamplingParams, seed: int) -> tuple[int, ...]:
     return tuple(output)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(("verifier", "source"), CELLS)
-def test_greedy_output_is_the_target_s(verifier: str, source: str, options: str) -> None:
-    params = SamplingParams(**OPTIONS[options] | {"temperature": 0.0, "max_tokens": 14})
-    asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(k, k + 1), k)]
+def test_greedy_output_is_the_target_s(verifier: str, source: str) -> None:
     engine = Engine(
         TARGET, drafters={"source": SOURCES[source].make()}, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE
     )
-    run(engine, *asked)
-    assert {tuple(r.output) for r in asked} == {plain(params, 0)}
+    for i, options in enumerate(OPTIONS.values()):
+        params = SamplingParams(**options | {"temperature": 0.0, "max_tokens": 14})
+        asked = [r for k in ((1, 5), (2, 8))[i % 2] for r in requests(verifier, source, params, range(k, k + 1), k)]
+        run(engine, *asked)
+        assert {tuple(r.output) for r in asked} == {plain(params, 0)}
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if VERIFIERS[v].coupled])
+@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if BY_NAME[v].coupled])
 def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options: str) -> None:
     params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[options])
     for spec_length in (1, 2, 5, 8):
@@ -141,22 +179,27 @@ def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options
 
 
 def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: object = None) -> float:
-    params = SamplingParams(**{"temperature": 1.0} | OPTIONS[options] | {"max_tokens": length})
-    asked = requests(verifier, source, params, range(n), stop=False)
+    """Of the first ``length`` tokens; trees get more to do, as a draft is no larger than what is left to generate."""
+    tree = SOURCES[source].branches
+    params = SamplingParams(**{"temperature": 1.0} | OPTIONS[options] | {"max_tokens": length + 4 * tree})
+    first = 10_000 * list(BY_NAME).index(verifier)  # noise of their own, as chance would hit all alike
+    asked = requests(verifier, source, params, range(first, first + n), 8 if tree else 3, stop=False)
     for r in asked:
         r.verifier = wrong or r.verifier  # type: ignore[assignment]
-    return p_value(sequence_probs(TARGET.table, params, PROMPT, length).numpy(), serve(source, asked))
+    outputs = [output[:length] for output in serve(source, asked)]
+    return p_value(sequence_probs(TARGET.table, params, PROMPT, length).numpy(), outputs)
 
 
 @pytest.mark.parametrize(("verifier", "source"), CELLS)
 def test_samples_follow_the_target_for_every_source(verifier: str, source: str) -> None:
-    assert p_of(verifier, source, "bare", n=1500, length=4) > 1e-3
+    assert p_of(verifier, source, "bare", n=800, length=3) > 1e-3
 
 
 @pytest.mark.parametrize("options", [name for name in OPTIONS if name != "bare"])
-@pytest.mark.parametrize("verifier", [v for v in VERIFIERS if not VERIFIERS[v].coupled])
-def test_samples_follow_the_target_under_every_option(verifier: str, options: str) -> None:
-    assert p_of(verifier, "model", options, n=1000, length=3) > 1e-3
+@pytest.mark.parametrize(("verifier", "source"), [("rejection", "model"), ("sequoia", "static tree")])
+def test_samples_follow_the_target_under_every_option(verifier: str, source: str, options: str) -> None:
+    """Options act on rows of p before any verifier sees them; ``test_laws`` has every verifier with every option."""
+    assert p_of(verifier, source, options, n=800, length=3) > 1e-3
 
 
 class TooKind:
@@ -176,7 +219,20 @@ class TooKind:
 
 @pytest.mark.parametrize("source", [s for s in SOURCES if s != "none" and not SOURCES[s].branches])
 def test_a_wrong_verifier_is_caught(source: str) -> None:
-    assert p_of("rejection", source, "bare", n=1500, length=4, wrong=TooKind()) < 1e-6
+    assert p_of("rejection", source, "bare", n=800, length=3, wrong=TooKind()) < 1e-6
+
+
+@pytest.mark.parametrize("source", ["model", "static tree", "dynamic tree"])
+@pytest.mark.parametrize("verifier", LOSSY)
+def test_a_lossy_verifier_is_caught(verifier: str, source: str) -> None:
+    assert p_of(verifier, source, "bare", n=800, length=3) < 1e-6
+    assert {r.stats.exact for r in requests(verifier, source, SamplingParams(), range(1))} == {False}
+    assert {r.stats.exact for v in EXACT for r in requests(v, source, SamplingParams(), range(1))} == {True}
+
+
+@pytest.mark.parametrize("wrong", [Forgetful("wrong"), Redrawn("wrong"), ReplacementRatios("wrong")], ids=type)
+def test_a_wrong_verifier_of_trees_is_caught(wrong: Recursive) -> None:
+    assert p_of("sequoia", "static tree", "bare", n=1500, length=3, wrong=wrong) < 1e-4
 
 
 def test_the_enumeration_is_a_distribution() -> None:

@@ -43,6 +43,8 @@ class RequestStats:
     """From the request's first run to its first token."""
     decode_s: float = 0.0
     """From the first token to the last."""
+    exact: bool = True
+    """False under a verifier that changes the target's distribution."""
     draft_error: str | None = None
     """Why the draft source was switched off for this request, if it was."""
 
@@ -92,6 +94,7 @@ class RequestStats:
             "prefill_s": round(self.prefill_s, 4),
             "decode_s": round(self.decode_s, 4),
             "tokens_per_s": _rounded(self.tokens_per_s, 2),
+            "exact": self.exact,
             **({"draft_error": self.draft_error} if self.draft_error else {}),
         }
 
