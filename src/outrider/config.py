@@ -13,9 +13,7 @@ from typing import Literal, get_args
 
 from outrider.errors import ConfigError, InvalidRequestError
 
-VerifierName = Literal[
-    "matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"
-]
+VerifierName = Literal["matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"]
 CacheName = Literal["contiguous", "paged"]
 DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
 

@@ -52,7 +52,7 @@ class Lenient:
 
 @dataclass(frozen=True)
 class Typical:
-    """Accept what is not unlikely: p(x) > min(threshold, alpha exp(-H(p))) (Cai et al. 2024, section 3.3.2).
+    """Accept what is not unlikely: p(x) > min(threshold, alpha exp(-H(p))) (Cai et al. 2024, Medusa).
 
     The surer the target (the lower its entropy H, in nats), the likelier a token has to be. Of all paths accepted
     the longest is kept, the likeliest of equally long ones. Nothing bounds how far the output is from ``p``, but at
