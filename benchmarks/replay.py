@@ -31,6 +31,7 @@ from outrider.drafters.base import Outcome
 from outrider.drafters.registry import Sources, Surroundings
 from outrider.drafters.table import DraftTable
 from outrider.engine.controller import Controller
+from outrider.engine.cost import CostCurve
 from outrider.engine.drafting import Drafting
 from outrider.engine.request import Request
 

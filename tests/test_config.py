@@ -54,6 +54,14 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: SpeculationParams(spec_length=0), "spec_length=0"),
         (lambda: SpeculationParams(verifier="hope"), "verifier='hope'"),  # type: ignore[arg-type]
         (lambda: SpeculationParams(draft_temperature=-1.0), "draft_temperature=-1.0"),
+        (lambda: SpeculationParams(verifier="lenient", lenience=0.0), "lenience=0.0"),
+        (lambda: SpeculationParams(verifier="lenient", lenience=1.1), "lenience=1.1"),
+        (lambda: SpeculationParams(verifier="lenient", lenience=math.nan), "lenience=nan"),
+        (lambda: SpeculationParams(lenience=0.5), "do nothing with verifier='matching': use verifier='lenient'"),
+        (lambda: SpeculationParams(verifier="typical", posterior_threshold=-0.1), "posterior_threshold=-0.1"),
+        (lambda: SpeculationParams(verifier="typical", posterior_alpha=2), "posterior_alpha=2"),
+        (lambda: SpeculationParams(verifier="lenient", posterior_alpha=0.3), "use verifier='typical', or leave it out"),
+        (lambda: EngineConfig(model="m", posterior_threshold=0.1), "do nothing with verifier='matching'"),
         (lambda: EngineConfig(model="m", dtype="float8"), "dtype='float8'"),  # type: ignore[arg-type]
         (lambda: EngineConfig(model="m", max_seq_len=1), "max_seq_len=1"),
     ],

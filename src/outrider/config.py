@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.sources import SOURCES, Combination, check_known, is_custom, parse
@@ -27,15 +27,15 @@ __all__ = [
     "SpeculationParams",
 ]
 
-VerifierName = Literal["matching", "rejection"]
+VerifierName = Literal["matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"]
 CacheName = Literal["contiguous", "paged"]
 DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
 
-VERIFIERS: tuple[str, ...] = ("matching", "rejection")
+VERIFIERS: tuple[str, ...] = get_args(VerifierName)
 CACHES: tuple[str, ...] = ("contiguous", "paged")
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
 
-CHAIN_VERIFIERS: tuple[str, ...] = ("rejection",)
+CHAIN_VERIFIERS: tuple[str, ...] = ("rejection", "block")
 """Verifiers whose drafts must not branch."""
 BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
 """Sources that branch whether a tree is asked for or not."""
@@ -46,6 +46,10 @@ GROWING_SOURCES: tuple[str, ...] = ("suffix", "prediction")
 DRAFT_MODELS: Mapping[str, tuple[int, int]] = {"model": (1, 1), "models": (2, 8), "hierarchical": (1, 2)}
 """How many draft models a source takes, from and to."""
 MAX_TREE_NODES = 1024
+# Parameters of the lossy verifiers where none are given, and the verifier that each is for.
+LENIENCE = 0.5
+POSTERIOR_THRESHOLD, POSTERIOR_ALPHA = 0.09, 0.3  # those of Medusa (Cai et al. 2024)
+_LOSSY = {"lenience": "lenient", "posterior_threshold": "typical", "posterior_alpha": "typical"}
 
 
 def _require(ok: bool, param: str, value: object, remedy: str) -> None:
@@ -206,6 +210,12 @@ class SpeculationParams:
     most frequent: for verifiers that compare p with q."""
     prediction: str | Iterable[int] | None = None
     """Text or token ids that the output is expected to resemble, for the source ``prediction``."""
+    lenience: float | None = None
+    """l of ``verifier="lenient"``, in (0, 1]: no token more than 1/l times as likely as it should be; None: 0.5."""
+    posterior_threshold: float | None = None
+    """Of ``verifier="typical"``, in (0, 1]: tokens likelier than this are always accepted; None: 0.09."""
+    posterior_alpha: float | None = None
+    """Of ``verifier="typical"``, in (0, 1]: accept tokens likelier than alpha exp(-entropy); None: 0.3."""
 
     def __post_init__(self) -> None:
         parse(self.draft)
@@ -227,6 +237,20 @@ class SpeculationParams:
                 raise ConfigError(f"{name}={value!r} is not valid: use at least {least}")
         object.__setattr__(self, "tree", _as_tree(self.tree))
         self._check_branches()
+        self._check_lossy()
+
+    def _check_lossy(self) -> None:
+        for name, verifier in _LOSSY.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not _is_finite(value) or not 0 < value <= 1:
+                raise ConfigError(f"{name}={value!r} is not valid: use a number above 0 and at most 1")
+            if self.verifier != verifier:
+                raise ConfigError(
+                    f"{name}={value!r} would do nothing with verifier={self.verifier!r}: "
+                    f"use verifier={verifier!r}, or leave it out"
+                )
 
     def _check_branches(self) -> None:
         names = self.combination.names
@@ -306,6 +330,9 @@ class EngineConfig:
     lookahead_ngram: int = SpeculationParams.lookahead_ngram
     lookahead_guesses: int = SpeculationParams.lookahead_guesses
     verifier: VerifierName = SpeculationParams.verifier
+    lenience: float | None = None
+    posterior_threshold: float | None = None
+    posterior_alpha: float | None = None
     draft_temperature: float | None = None
     dtype: DTypeName = ModelOptions.dtype
     draft_dtype: DTypeName = ModelOptions.dtype
@@ -418,5 +445,8 @@ class EngineConfig:
             lookahead_ngram=self.lookahead_ngram,
             lookahead_guesses=self.lookahead_guesses,
             verifier=self.verifier,
+            lenience=self.lenience,
+            posterior_threshold=self.posterior_threshold,
+            posterior_alpha=self.posterior_alpha,
             draft_temperature=self.draft_temperature,
         )

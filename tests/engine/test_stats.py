@@ -50,6 +50,7 @@ def test_as_dict_has_what_the_command_line_prints() -> None:
         "prefill_s": 0.5,
         "decode_s": 1.5,
         "tokens_per_s": 5.0,
+        "exact": True,
         "draft_error": "KeyError: x",
     }
 

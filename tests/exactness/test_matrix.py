@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import VERIFIERS
+from outrider.core.tree import path_to
+from outrider.core.verify import Recursive
 from outrider.drafters.base import Drafter, RequestView
 from outrider.drafters.catch_up import DraftModel
 from outrider.drafters.hierarchical import HierarchicalDrafter
@@ -38,7 +40,7 @@ from outrider.models.base import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
 from tests.rig import Scripted, run
 
-from .toy import p_value
+from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value
 
 VOCAB, SLOTS = 4, 50
 CACHE = CacheSpec(slots=SLOTS, max_seq_len=64)
@@ -113,6 +115,41 @@ PREDICTION = (0, 1, 3, 0, 1, 2, 0, 1, 3, 3, 0, 2)
 TABLE = count([0, 1, 2, 0, 1, 3, 0, 2, 3, 1], VOCAB)
 
 
+def static_tree(view: RequestView, budget: int) -> Draft:
+    """Two children, one below each, two below those, as far as the budget goes, drawn as the verifier wants them."""
+    draws, tokens, parents, rows = view.draws(), list[int](), list[int](), list[Tensor]()
+    level = [-1]
+    for depth, width in enumerate((2, 1, 2)):
+        above, level = level, []
+        for parent in above:
+            text = [*view.tokens, *(tokens[i] for i in path_to(parents, parent))]
+            row = torch.log_softmax(DRAFT.table[text[-2], text[-1]], -1)
+            drawn = draws.siblings(row, min(width, budget - len(tokens)), depth=depth, node=len(tokens))
+            level += range(len(tokens), len(tokens) + len(drawn))
+            tokens += drawn
+            parents += [parent] * len(drawn)
+            rows += [row] * len(drawn)
+    return Draft(tuple(tokens), tuple(parents), torch.stack(rows) if rows else None)
+
+
+def dynamic_tree(view: RequestView, budget: int) -> Draft:
+    """The nodes of best joint probability under the draft model, each of them certain rather than drawn: no q."""
+    tokens, parents = list[int](), list[int]()
+    open_ = [(0.0, -1)]  # nodes to expand, with their log-probability
+    found: list[tuple[float, int, int]] = []  # log-probability, token, parent
+    while len(tokens) < budget:
+        for score, node in open_:
+            text = [*view.tokens, *(tokens[i] for i in path_to(parents, node))]
+            row = torch.log_softmax(DRAFT.table[text[-2], text[-1]], -1).tolist()
+            found += [(score + more, token, node) for token, more in enumerate(row)]
+        best = max(found)
+        found.remove(best)
+        open_ = [(best[0], len(tokens))]
+        tokens.append(best[1])
+        parents.append(best[2])
+    return Draft(tuple(tokens), tuple(parents))
+
+
 @dataclass(frozen=True)
 class Source:
     make: Callable[[KVCache], Drafter]  # given the target's cache
@@ -145,6 +182,8 @@ SOURCES: dict[str, Source] = {
     "hierarchical": Source(hierarchical),
     "hierarchical, two models": Source(hierarchical_models),
     "random tree": Source(lambda cache: Scripted(random_tree), branches=True),
+    "static tree": Source(lambda cache: Scripted(static_tree), branches=True),
+    "dynamic tree": Source(lambda cache: Scripted(dynamic_tree), branches=True),
     "models": Source(models, {"draft": "models", "tree_nodes": 7}, branches=True),
     "lookahead": Source(lambda cache: LookaheadDrafter(), {"draft": "lookahead", "lookahead_window": 3}, branches=True),
     "jacobi": Source(
@@ -179,7 +218,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "min tokens": {"min_tokens": 2, "stop_token_ids": [1], "ignore_eos": True},
     "all": {"temperature": 1.4, "top_k": 3, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 2},
 }
-CELLS = [(v, s) for v in VERIFIERS for s in SOURCES if VERIFIERS[v].takes_trees or not SOURCES[s].branches]
+CELLS = [(v, s) for v in EXACT for s in SOURCES if BY_NAME[v].takes_trees or not SOURCES[s].branches]
 
 
 def requests(
@@ -219,18 +258,19 @@ def plain(params: SamplingParams, seed: int) -> tuple[int, ...]:
     return tuple(output)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(("verifier", "source"), CELLS)
-def test_greedy_output_is_the_target_s(verifier: str, source: str, options: str) -> None:
-    params = SamplingParams(**OPTIONS[options] | {"temperature": 0.0, "max_tokens": 14})
-    asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(k, k + 1), k)]
-    run(engine_with(source), *asked)
-    assert {r.stats.draft_error for r in asked} == {None}
-    assert {tuple(r.output) for r in asked} == {plain(params, 0)}
+def test_greedy_output_is_the_target_s(verifier: str, source: str) -> None:
+    engine = engine_with(source)
+    for i, options in enumerate(OPTIONS.values()):
+        params = SamplingParams(**options | {"temperature": 0.0, "max_tokens": 14})
+        asked = [r for k in ((1, 5), (2, 8))[i % 2] for r in requests(verifier, source, params, range(k, k + 1), k)]
+        run(engine, *asked)
+        assert {r.stats.draft_error for r in asked} == {None}
+        assert {tuple(r.output) for r in asked} == {plain(params, 0)}
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if VERIFIERS[v].coupled])
+@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if BY_NAME[v].coupled])
 def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options: str) -> None:
     params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[options])
     asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(10 * k, 10 * k + 4), k)]
@@ -238,25 +278,30 @@ def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options
 
 
 def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: object = None) -> float:
-    params = SamplingParams(**{"temperature": 1.0} | OPTIONS[options] | {"max_tokens": length})
-    asked = requests(verifier, source, params, range(n), stop=False)
+    """Of the first ``length`` tokens; trees get more to do, as a draft is no larger than what is left to generate."""
+    tree = SOURCES[source].branches
+    params = SamplingParams(**{"temperature": 1.0} | OPTIONS[options] | {"max_tokens": length + 4 * tree})
+    first = 10_000 * list(BY_NAME).index(verifier)  # noise of their own, as chance would hit all alike
+    asked = requests(verifier, source, params, range(first, first + n), 8 if tree else 3, stop=False)
     for r in asked:
         r.verifier = wrong or r.verifier  # type: ignore[assignment]
-    return p_value(sequence_probs(TARGET.table, params, PROMPT, length).numpy(), serve(source, asked))
+    outputs = [output[:length] for output in serve(source, asked)]
+    return p_value(sequence_probs(TARGET.table, params, PROMPT, length).numpy(), outputs)
 
 
 @pytest.mark.parametrize(
-    ("verifier", "source"), [(v, s) for v, s in CELLS if not VERIFIERS[v].coupled or s in ("none", "model")]
+    ("verifier", "source"), [(v, s) for v, s in CELLS if not BY_NAME[v].coupled or s in ("none", "model")]
 )
 def test_samples_follow_the_target_for_every_source(verifier: str, source: str) -> None:
     """Coupled verifiers give the tokens of plain decoding, as tested above: two sources stand for all."""
-    assert p_of(verifier, source, "bare", n=1500, length=4) > 1e-3
+    assert p_of(verifier, source, "bare", n=600, length=3) > 1e-3
 
 
 @pytest.mark.parametrize("options", [name for name in OPTIONS if name != "bare"])
-@pytest.mark.parametrize("verifier", [v for v in VERIFIERS if not VERIFIERS[v].coupled])
-def test_samples_follow_the_target_under_every_option(verifier: str, options: str) -> None:
-    assert p_of(verifier, "model", options, n=1000, length=3) > 1e-3
+@pytest.mark.parametrize(("verifier", "source"), [("rejection", "model"), ("sequoia", "static tree")])
+def test_samples_follow_the_target_under_every_option(verifier: str, source: str, options: str) -> None:
+    """Options act on rows of p before any verifier sees them; ``test_laws`` has every verifier with every option."""
+    assert p_of(verifier, source, options, n=800, length=3) > 1e-3
 
 
 class TooKind:
@@ -276,7 +321,20 @@ class TooKind:
 
 @pytest.mark.parametrize("source", [s for s in SOURCES if s != "none" and not SOURCES[s].branches])
 def test_a_wrong_verifier_is_caught(source: str) -> None:
-    assert p_of("rejection", source, "bare", n=1500, length=4, wrong=TooKind()) < 1e-6
+    assert p_of("rejection", source, "bare", n=800, length=3, wrong=TooKind()) < 1e-6
+
+
+@pytest.mark.parametrize("source", ["model", "static tree", "dynamic tree"])
+@pytest.mark.parametrize("verifier", LOSSY)
+def test_a_lossy_verifier_is_caught(verifier: str, source: str) -> None:
+    assert p_of(verifier, source, "bare", n=800, length=3) < 1e-6
+    assert {r.stats.exact for r in requests(verifier, source, SamplingParams(), range(1))} == {False}
+    assert {r.stats.exact for v in EXACT for r in requests(v, source, SamplingParams(), range(1))} == {True}
+
+
+@pytest.mark.parametrize("wrong", [Forgetful("wrong"), Redrawn("wrong"), ReplacementRatios("wrong")], ids=type)
+def test_a_wrong_verifier_of_trees_is_caught(wrong: Recursive) -> None:
+    assert p_of("sequoia", "static tree", "bare", n=1500, length=3, wrong=wrong) < 1e-4
 
 
 def test_the_enumeration_is_a_distribution() -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,16 +15,25 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from outrider.config import SamplingParams
+from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
-from outrider.core.verify import Draws, Verifier
+from outrider.core.verify import VERIFIERS, Draws, Recursive, Verifier, make_verifier
 from outrider.models.toy import sequence_probs
 
 VOCAB = 4
 PROMPT = (0,)
+
+BY_NAME: dict[str, Verifier] = {
+    name: make_verifier(SpeculationParams(verifier=name))  # type: ignore[arg-type]
+    for name in VERIFIERS
+}
+EXACT = [name for name, verifier in BY_NAME.items() if verifier.exact]
+LOSSY = [name for name, verifier in BY_NAME.items() if not verifier.exact]
+UNCOUPLED = [name for name in EXACT if not BY_NAME[name].coupled]
+ON_TREES = [name for name in EXACT if BY_NAME[name].takes_trees]
 
 Table = Tensor  # float32 [VOCAB, VOCAB]: logits of the next token by the last one
 Source = Callable[[Context, Draws], Draft]
@@ -44,16 +54,23 @@ def exact(params: SamplingParams, length: int) -> NDArray[np.float64]:
 
 def generate(params: SamplingParams, verify: Verifier, source: Source, noise: Noise, length: int) -> tuple[int, ...]:
     """``length`` tokens by speculative decoding: draft, score, verify, commit."""
-    output: list[int] = []
+    output: tuple[int, ...] = ()
     while len(output) < length:
-        base = len(PROMPT) + len(output)
-        context = Context(PROMPT, tuple(output))
-        draft = source(context, Draws(noise, base, verify.coupled))
-        last = [(*PROMPT, *output)[-1], *draft.tokens]
-        p = TargetRows(TARGET[last], params, context, draft)
-        verdict = verify(draft, p, noise, base)
-        output += [*(draft.tokens[i] for i in verdict.path), verdict.token]
-    return tuple(output[:length])
+        output += step(params, verify, source, noise, output)
+    return output[:length]
+
+
+def step(
+    params: SamplingParams, verify: Verifier, source: Source, noise: Noise, output: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """The tokens that one step adds to ``output``."""
+    base = len(PROMPT) + len(output)
+    context = Context(PROMPT, output)
+    draft = source(context, Draws(noise, base, verify.coupled, verify.distinct))
+    last = [(*PROMPT, *output)[-1], *draft.tokens]
+    p = TargetRows(TARGET[last], params, context, draft)
+    verdict = verify(draft, p, noise, base)
+    return (*(draft.tokens[i] for i in verdict.path), verdict.token)
 
 
 def p_value(expected: NDArray[np.float64], samples: Sequence[tuple[int, ...]]) -> float:
@@ -140,3 +157,153 @@ def tree(context: Context, draws: Draws) -> Draft:
         drawn = draws.draw(DRAFT[above], depth=1, node=node)
         tokens.append((drawn + node) % VOCAB if node % 2 == 0 else drawn)
     return Draft(tuple(tokens), parents)
+
+
+def static(*widths: int, temperature: float = 1.0) -> Source:
+    """Every node at depth d has ``widths[d]`` children, drawn from the draft table as the verifier wants them."""
+
+    def propose(context: Context, draws: Draws) -> Draft:
+        tokens: list[int] = []
+        parents: list[int] = []
+        rows: list[Tensor] = []
+        level = [-1]
+        for depth, width in enumerate(widths):
+            above, level = level, []
+            for parent in above:
+                last = (*PROMPT, *context.output)[-1] if parent < 0 else tokens[parent]
+                row = torch.log_softmax(DRAFT[last] / temperature, -1)
+                drawn = draws.siblings(row, width, depth=depth, node=len(tokens))
+                level += range(len(tokens), len(tokens) + len(drawn))
+                tokens += drawn
+                parents += [parent] * len(drawn)
+                rows += [row] * len(drawn)
+        return Draft(tuple(tokens), tuple(parents), torch.stack(rows))
+
+    return propose
+
+
+def several(*tables: Table) -> Source:
+    """A child from each of several draft models, and one below each of them, all drawn independently."""
+
+    def propose(context: Context, draws: Draws) -> Draft:
+        last = (*PROMPT, *context.output)[-1]
+        rows = [torch.log_softmax(table[last], -1) for table in tables]
+        tokens = [draws.draw(row, depth=0, node=node) for node, row in enumerate(rows)]
+        k = len(tokens)
+        rows += [torch.log_softmax(table[token], -1) for table, token in zip(tables, tokens, strict=True)]
+        tokens += [draws.draw(row, depth=1, node=k + node) for node, row in enumerate(rows[k:])]
+        return Draft(tuple(tokens), (*[-1] * k, *range(k)), torch.stack(rows))
+
+    return propose
+
+
+def mixed(context: Context, draws: Draws) -> Draft:
+    """Two siblings drawn from q around one that is not, and below the first one that is not."""
+    last = (*PROMPT, *context.output)[-1]
+    row, none = torch.log_softmax(DRAFT[last], -1), torch.full((VOCAB,), torch.nan)
+    first, third = draws.siblings(row, 2, depth=0, node=0)
+    return Draft((first, 1, third, 2), (-1, -1, -1, 0), torch.stack([row, none, row, none]))
+
+
+def grown(context: Context, draws: Draws) -> Draft:
+    """A tree whose shape depends on tokens drawn: a child below the first only if that is even, two if it is 2."""
+    last = (*PROMPT, *context.output)[-1]
+    row = torch.log_softmax(DRAFT[last], -1)
+    tokens = draws.siblings(row, 2, depth=0, node=0)
+    rows, parents = [row] * len(tokens), [-1] * len(tokens)
+    width = {0: 1, 2: 2}.get(tokens[0], 0)
+    if width:
+        below = torch.log_softmax(DRAFT[tokens[0]], -1)
+        drawn = draws.siblings(below, width, depth=1, node=len(tokens))
+        tokens += drawn
+        rows += [below] * len(drawn)
+        parents += [0] * len(drawn)
+    return Draft(tuple(tokens), tuple(parents), torch.stack(rows))
+
+
+def best_first(n: int) -> Source:
+    """The ``n`` nodes of best joint probability under the draft table, found without a draw: a dynamic tree."""
+
+    def propose(context: Context, draws: Draws) -> Draft:
+        tokens: list[int] = []
+        parents: list[int] = []
+        first = torch.log_softmax(DRAFT[(*PROMPT, *context.output)[-1]], -1).tolist()
+        open_ = [(score, token, -1) for token, score in enumerate(first)]
+        for node in range(n):
+            best = max(open_)
+            open_.remove(best)
+            score, token, parent = best
+            tokens.append(token)
+            parents.append(parent)
+            below = torch.log_softmax(DRAFT[token], -1).tolist()
+            open_ += [(score + more, child, node) for child, more in enumerate(below)]
+        return Draft(tuple(tokens), tuple(parents))
+
+    return propose
+
+
+def pruned(keep: int, *, with_q: bool = False) -> Source:
+    """A static tree of which the ``keep`` nodes with the best joint probability are kept; a lie if it tells its q."""
+    whole = static(2, 1)
+
+    def propose(context: Context, draws: Draws) -> Draft:
+        draft = whole(context, draws)
+        assert draft.q is not None
+        joint: list[float] = []
+        for i, parent in enumerate(draft.parents):
+            joint.append(float(draft.q[i, draft.tokens[i]]) + (joint[parent] if parent >= 0 else 0.0))
+        kept = sorted(sorted(range(len(draft)), key=lambda i: -joint[i])[:keep])  # a parent beats its children
+        place = {-1: -1} | {node: i for i, node in enumerate(kept)}
+        tokens, parents = (draft.tokens[i] for i in kept), (place[draft.parents[i]] for i in kept)
+        return Draft(tuple(tokens), tuple(parents), draft.q[kept] if with_q else None)
+
+    return propose
+
+
+def merged(*tables: Table) -> Source:
+    """A child from each of several draft models without duplicates: true for ratios without replacement only."""
+
+    def propose(context: Context, draws: Draws) -> Draft:
+        rows = torch.stack([torch.log_softmax(table[(*PROMPT, *context.output)[-1]], -1) for table in tables])
+        tokens = [draws.draw(row, depth=0, node=node) for node, row in enumerate(rows)]
+        kept = [i for i, token in enumerate(tokens) if token not in tokens[:i]]
+        return Draft(tuple(tokens[i] for i in kept), (-1,) * len(kept), rows[kept])
+
+    return propose
+
+
+def drawn_as_if(source: Source, *, distinct: bool) -> Source:
+    """The source, with siblings drawn in this way whatever the verifier asks for."""
+    return lambda context, draws: source(context, replace(draws, distinct=distinct))
+
+
+class Forgetful(Recursive):
+    """Wrong on purpose: judges every child against p itself, whatever was refused before it."""
+
+    def _judge(
+        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
+    ) -> tuple[int | None, Tensor]:
+        node, left = None, p
+        for i in siblings:
+            node, left = super()._judge(draft, [i], p, noise, position)
+            if node is not None:
+                break
+        return node, left
+
+
+class Redrawn(Recursive):
+    """Wrong on purpose: draws the token after a refusal from p."""
+
+    def _judge(
+        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
+    ) -> tuple[int | None, Tensor]:
+        return super()._judge(draft, siblings, p, noise, position)[0], p
+
+
+class ReplacementRatios(Recursive):
+    """Wrong on purpose: judges children drawn without replacement, in draft order, as if drawn independently."""
+
+    def _judge(
+        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
+    ) -> tuple[int | None, Tensor]:
+        return Recursive(self.name, distinct=False)._judge(draft, siblings, p, noise, position)

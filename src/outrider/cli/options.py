@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.config import EngineConfig, SamplingParams
+from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -56,7 +56,24 @@ DraftTable = Annotated[
 Prediction = Annotated[
     Path | None, typer.Option(help="A file of text that the answer is expected to resemble, for --draft prediction.")
 ]
-Verifier = Annotated[str, typer.Option(help="matching (same tokens as without drafts) or rejection.")]
+Verifier = Annotated[
+    str,
+    typer.Option(
+        help="matching: same tokens as without drafts; rejection, block, iterative, specinfer, sequoia: same "
+        "distribution; lenient, typical: neither."
+    ),
+]
+Lenience = Annotated[
+    float | None, typer.Option(help="lenient: no token more than 1/l times too likely.", show_default=str(LENIENCE))
+]
+PosteriorThreshold = Annotated[
+    float | None,
+    typer.Option(help="typical: likelier tokens are always accepted.", show_default=str(POSTERIOR_THRESHOLD)),
+]
+PosteriorAlpha = Annotated[
+    float | None,
+    typer.Option(help="typical: accept from alpha exp(-entropy).", show_default=str(POSTERIOR_ALPHA)),
+]
 DraftTemperature = Annotated[
     float | None, typer.Option(help="Sampling temperature of the draft model.", show_default="the request's")
 ]

@@ -61,6 +61,8 @@ def summary(request: Request) -> str:
         rate = stats.draft_acceptance_rate
         share = "nothing drafted" if rate is None else f"{rate:.0%} of {stats.num_draft_tokens} draft tokens accepted"
         line += f" · {draft.draft}, K={draft.spec_length}: {share}"
+    if not stats.exact:
+        line += f" · not exact ({draft.verifier})"
     if stats.draft_error:
         line += f" · draft switched off ({stats.draft_error})"
     if not request.params.greedy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -111,10 +111,17 @@ class TargetRows:
     def log_weights(self, row: int) -> Tensor:
         """Log-weights after all sampling options: float32 [vocab], see ``log_weights``; do not modify."""
         if row not in self._rows:
-            path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
-            context = Context(self._context.prompt, [*self._context.output, *path])
-            self._rows[row] = _row(self._logits[row], self._params, context, self._stop_ids, self._vocab_size)
+            self._rows[row] = self._row(row, self._params)
         return self._rows[row]
+
+    @property
+    def greedy(self) -> bool:
+        """Whether every row is one-hot."""
+        return self._params.greedy
+
+    def untempered(self, row: int) -> Tensor:
+        """Log-weights at temperature 1 without truncation, all other options in force: float32 [vocab], largest 0."""
+        return self._row(row, replace(self._params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0))
 
     def probs(self, row: int) -> Tensor:
         """Probabilities after all sampling options: float64 [vocab]."""
@@ -137,6 +144,11 @@ class TargetRows:
     def logprobs(self, row: int) -> Tensor:
         """Log-probabilities before any sampling option, for reporting: float32 [vocab without padding]."""
         return torch.log_softmax(self._logits[row, : self._vocab_size].float(), dim=-1)
+
+    def _row(self, row: int, params: SamplingParams) -> Tensor:
+        path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
+        context = Context(self._context.prompt, [*self._context.output, *path])
+        return _row(self._logits[row], params, context, self._stop_ids, self._vocab_size)
 
     @cached_property
     def _greedy(self) -> list[tuple[int, float]]:

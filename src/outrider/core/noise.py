@@ -40,6 +40,7 @@ class Purpose(Enum):
     DRAFT = b"outrider-draft"  # a drafter's own draw, for verifiers that need it independent of their own
     ACCEPT = b"outrider-accept"  # the accept test
     RECOVER = b"outrider-recover"  # the recovered or bonus token
+    ORDER = b"outrider-order"  # the order in which siblings are judged
 
 
 class Noise:

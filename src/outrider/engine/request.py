@@ -15,7 +15,7 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, fresh_seed
 from outrider.core.shapes import levels_wanted, nodes_wanted
-from outrider.core.verify import VERIFIERS, Draws, Verifier
+from outrider.core.verify import Draws, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import NumericalError
@@ -70,7 +70,8 @@ class Request:
         self.seed: int = fresh_seed() if self.params.seed is None else self.params.seed
         self.noise = Noise(self.seed)
         self.tokens = list(self.prompt)
-        self.verifier: Verifier = VERIFIERS[self.speculation.verifier]
+        self.verifier: Verifier = make_verifier(self.speculation)
+        self.stats.exact = self.verifier.exact
         self.stats.prompt_tokens = len(self.prompt)
         self._stop_strings = StopStrings(tuple(self.params.stop))
 

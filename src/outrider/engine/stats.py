@@ -47,6 +47,8 @@ class RequestStats:
     """From the request's first run to its first token."""
     decode_s: float = 0.0
     """From the first token to the last."""
+    exact: bool = True
+    """False under a verifier that changes the target's distribution."""
     draft_error: str | None = None
     """Why draft sources were switched off for this request, if any were."""
 
@@ -103,6 +105,7 @@ class RequestStats:
             "decode_s": round(self.decode_s, 4),
             "tokens_per_s": _rounded(self.tokens_per_s, 2),
             **({"draft_sources": self.by_source} if self.drafted_by else {}),
+            "exact": self.exact,
             **({"draft_error": self.draft_error} if self.draft_error else {}),
         }
 

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SpeculationParams
 from outrider.core.verify.base import Draws, Verifier
+from outrider.core.verify.block import Block
+from outrider.core.verify.lossy import Lenient, Typical
 from outrider.core.verify.matching import Matching
-from outrider.core.verify.rejection import Rejection
+from outrider.core.verify.recursive import Recursive
 
-VERIFIERS: Mapping[str, Verifier] = MappingProxyType({v.name: v for v in (Matching(), Rejection())})
-"""By the name used in ``SpeculationParams.verifier``."""
 
-__all__ = ["VERIFIERS", "Draws", "Matching", "Rejection", "Verifier"]
+def _lenient(speculation: SpeculationParams) -> Verifier:
+    return Lenient(LENIENCE if speculation.lenience is None else speculation.lenience)
+
+
+def _typical(speculation: SpeculationParams) -> Verifier:
+    threshold, alpha = speculation.posterior_threshold, speculation.posterior_alpha
+    return Typical(POSTERIOR_THRESHOLD if threshold is None else threshold, POSTERIOR_ALPHA if alpha is None else alpha)
+
+
+_MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyType(
+    {
+        "matching": lambda _: Matching(),
+        "rejection": lambda _: Recursive("rejection", takes_trees=False),
+        "block": lambda _: Block(),
+        "iterative": lambda _: Recursive("iterative", distinct=False),
+        "specinfer": lambda _: Recursive("specinfer", distinct=False, shuffled=True),
+        "sequoia": lambda _: Recursive("sequoia", distinct=True),
+        "lenient": _lenient,
+        "typical": _typical,
+    }
+)
+
+
+def make_verifier(speculation: SpeculationParams) -> Verifier:
+    """The verifier a request asks for, with its parameters."""
+    return _MAKERS[speculation.verifier](speculation)
+
+
+VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
+    {name: make(SpeculationParams()) for name, make in _MAKERS.items()}
+)
+"""By the name used in ``SpeculationParams.verifier``, with the default parameters of those that have any."""
+
+
+__all__ = ["VERIFIERS", "Block", "Draws", "Lenient", "Matching", "Recursive", "Typical", "Verifier", "make_verifier"]

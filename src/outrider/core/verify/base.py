@@ -43,7 +43,10 @@ class Verifier(Protocol):
 
     @property
     def distinct(self) -> bool:
-        """Whether the children of a node are drawn without replacement; else they are independent draws."""
+        """Whether the children of a node are drawn without replacement; else they are independent draws.
+
+        Only where a draft has ``q``: see ``Draws.siblings``.
+        """
         ...
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict: ...
@@ -76,6 +79,10 @@ class Draws:
         Distinct children are the best of one Gumbel race, which is drawing without replacement (Kool et al. 2019,
         "Stochastic beams"), in the order in which they were drawn: the first is what ``draw`` gives. There are
         fewer than ``count`` where fewer tokens are possible. Independent children may be equal.
+
+        A draft that reports ``q`` has all of them as nodes, in this order, duplicates too, each with the row
+        ``log_weights``: a child left out or added because of what was drawn is no longer a draw from ``q``. Drafts
+        that choose among tokens they have drawn, or merge them, leave ``q`` out (docs/algorithms/iterative.md).
         """
         if not self.distinct:
             return [self.draw(log_weights, depth=depth, node=node + i) for i in range(count)]

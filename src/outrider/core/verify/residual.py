@@ -1,0 +1,63 @@
+"""What verifiers that compare ``p`` with ``q`` share: the q of a token, and what a refusal leaves of p."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from outrider.core.distribution import probs
+from outrider.core.draft import Draft
+from outrider.errors import ConfigError
+
+
+def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Tensor:
+    """The distribution to hold against a draft token: float64 [vocab] on the CPU.
+
+    One-hot if the draft has no ``q``, and also if its row cannot be true: not normalisable, or zero at the very
+    token it is said to have produced. The one-hot rule keeps the output exact for a token chosen in whatever
+    way, so a broken row costs acceptance, not correctness.
+
+    Args:
+        taken: tokens that could not be drawn any more. One drawn all the same, a duplicate, gets the one-hot row.
+    """
+    token = draft.tokens[node]
+    if draft.q is not None:
+        row = draft.q[node].cpu()
+        gone = [i for i in taken if i < row.shape[0]]
+        if gone:  # masked before normalising: subtracting their mass from 1 would cancel where it is nearly all
+            row = row.index_fill(0, torch.tensor(gone), -torch.inf)
+        q = probs(row)
+        if token < q.shape[0] and q[token] > 0:  # NaN compares false
+            return pad(q, (0, vocab - q.shape[0]))  # heads may be padded differently; p is zero there
+    q = torch.zeros(vocab, dtype=torch.float64)
+    q[token] = 1.0
+    return q
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """norm(max(0, p - q)), which is left of ``p`` once a token drawn from ``q`` was refused: float64 [vocab] each.
+
+    A refusal means p < q at the refused token, so there is mass elsewhere where p > q, except by rounding. Both
+    rows sum to 1 within vocab * 2**-53; if no p exceeds its q, then refusals, which have probability
+    sum(max(0, q - p)), happen less than once in 2**52 / vocab draws. Going on with p then moves the distribution
+    by no more than that. Dividing by a small sum magnifies the rounding of p - q as much as it is unlikely.
+    """
+    left = (p - q).clamp_min(0.0)
+    total = left.sum()
+    return left / total if total > 0 else p
+
+
+def log_weights_of(p: Tensor) -> Tensor:
+    """Log-weights to draw from, largest 0: float64 [vocab], not all zero -> float32 [vocab]."""
+    return (p / p.max()).log().float()
+
+
+def require_chain(draft: Draft, verifier: str) -> None:
+    """Raises ConfigError for a draft with branches."""
+    if not draft.is_chain:
+        raise ConfigError(
+            f"verifier={verifier!r} takes chains, but this draft branches: use verifier='matching', or 'sequoia'"
+        )
