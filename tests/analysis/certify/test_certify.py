@@ -68,13 +68,20 @@ def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused tokens stay in the draft model's cache: no output changes, but drafts do."""
-    whole = catch_up._common_prefix
+    """A refused token's row takes the place of the last kept one: no output changes, but drafts do."""
+    cut = catch_up.DraftModel.cut
 
-    def longer(a: Sequence[int], b: Sequence[int]) -> int:
-        return max(whole(a, b), min(len(a), len(b)))  # as long as what is cached: nothing is dropped
+    def wrong(model: catch_up.DraftModel, place: catch_up.Place, tokens: Sequence[int], most: int) -> None:
+        held = len(place.cached)
+        cache, layers = model.cache, range(llm.draft_models[0].config.num_layers)
+        rows = [[x.clone() for x in cache.read(layer, place.slot, held)] for layer in layers] if held else []
+        cut(model, place, tokens, most)
+        kept = len(place.cached)
+        if 0 < kept < held:
+            for layer, (k, v) in zip(layers, rows, strict=True):
+                cache.write(layer, place.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
 
-    monkeypatch.setattr(catch_up, "_common_prefix", longer)
+    monkeypatch.setattr(catch_up.DraftModel, "cut", wrong)
     assert failed(certify(llm)) == {"drafts do not depend on what was refused before"}
 
 
@@ -97,18 +104,18 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
 
 def test_a_target_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of refused tokens stay where the next tokens look."""
-    keep = type(llm.engine.cache).keep_path
+    cache = llm.engine.cache
+    keep = cache.keep_path
 
-    def wrong(cache: object, slot: int, base: int, path: tuple[int, ...]) -> None:
-        keep(cache, slot, base, path)  # type: ignore[arg-type]
-        length = llm.engine.cache.length(slot)
-        for layer in range(llm.model.config.num_layers):
-            k, v = llm.engine.cache.read(layer, slot, length)
-            if not path:
-                llm.engine.cache.write(layer, slot, length - 1, k[:1].clone(), v[:1].clone())
+    def wrong(slot: int, base: int, path: Sequence[int]) -> None:
+        keep(slot, base, path)
+        length = cache.length(slot)
+        for layer in range(0 if path else llm.model.config.num_layers):  # a draft was refused: leave another row there
+            k, v = cache.read(layer, slot, length)
+            cache.write(layer, slot, length - 1, k[:1].clone(), v[:1].clone())
 
-    monkeypatch.setattr(type(llm.engine.cache), "keep_path", wrong)
-    assert "greedy output" in failed(certify(llm, verifiers=["matching"]))
+    monkeypatch.setattr(cache, "keep_path", wrong)
+    assert failed(certify(llm, verifiers=["matching"])) & {"greedy output", "same seed output"}
 
 
 class _Sloppy:
