@@ -74,21 +74,22 @@ class EventStream(Response):
 
     async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.aclosing(self._chunks):
-            first = asyncio.ensure_future(anext(self._chunks))
+            first = self._upcoming = asyncio.ensure_future(anext(self._chunks))
             try:
                 await asyncio.wait({first}, timeout=PATIENCE)
                 if first.done() and (error := first.exception()) is not None:
                     await as_api_error(error).response()(scope, receive, send)
                     return
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async for data in self._timed(first):
+                async for data in self._timed():
                     async with asyncio.timeout(self._write_timeout):
                         await send({"type": "http.response.body", "body": data, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             except TimeoutError:
                 self._cut(scope)
-            finally:
-                first.cancel()
+            finally:  # what still runs must have stopped before the chunks can be closed
+                self._upcoming.cancel()
+                await asyncio.wait({self._upcoming})
 
     def _cut(self, scope: Scope) -> None:
         """End the connection without waiting for what the reader has not taken."""
@@ -98,18 +99,18 @@ class EventStream(Response):
         if transport is not None:
             transport.abort()
 
-    async def _timed(self, upcoming: asyncio.Future[Chunk]) -> AsyncIterator[bytes]:
+    async def _timed(self) -> AsyncIterator[bytes]:
         """The bytes of each send, when it is due."""
         loop = asyncio.get_running_loop()
         rhythm = self._interval or PING
         due, gathered, more = loop.time() + rhythm, b"", True
         while more:
-            await asyncio.wait({upcoming}, timeout=max(0.0, due - loop.time()))
-            if upcoming.done():
-                frame, more = _frame(upcoming)
+            await asyncio.wait({self._upcoming}, timeout=max(0.0, due - loop.time()))
+            if self._upcoming.done():
+                frame, more = _frame(self._upcoming)
                 gathered += frame
                 if more:
-                    upcoming = asyncio.ensure_future(anext(self._chunks))
+                    self._upcoming = asyncio.ensure_future(anext(self._chunks))
                 if self._interval and more and loop.time() < due:
                     continue
             if self._interval:
