@@ -16,6 +16,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(model_folder(tmp_path_factory.mktemp("models") / "target"))
 
 
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("prompts") / "short.txt"
+    path.write_text("\n\n".join(("one two one two", "red green blue", "so it goes", "a b a b a")))
+    return str(path)
+
+
 def test_pick_recommends_with_reasons() -> None:
     args = ("pick", "--target", "70", "--draft-size", "1", "--hardware", "h100", "--text", "novel")
     shown = run(*args).stdout
@@ -41,19 +48,20 @@ def test_theory_s_figures_need_no_model(tmp_path: Path) -> None:
     assert "expected_tokens" in run("figures", "--theory-only", "--out", str(tmp_path)).stdout
 
 
-def test_plan_measures_and_writes_options(folder: str, tmp_path: Path) -> None:
+def test_plan_measures_and_writes_options(folder: str, prompts: str, tmp_path: Path) -> None:
     wanted = tmp_path / "options.json"
     args = ("plan", "-m", folder, "--draft-model", folder, "-n", "12", "--dtype", "float32", "--draft-dtype", "float32")
-    found = json.loads(run(*args, "--count", "4", "--write", str(wanted), "--json").stdout)
+    found = json.loads(run(*args, "--prompts", prompts, "--write", str(wanted), "--json").stdout)
     assert found["target_ms_by_rows"]["1"] > 0
     assert set(found["sources"]) >= {"ngram", "lookup", "model"}
     assert json.loads(wanted.read_text())["model"] == folder
     assert found["median_error"] is not None
 
 
-def test_bench_compares_sources(folder: str, tmp_path: Path) -> None:
+def test_bench_compares_sources(folder: str, prompts: str, tmp_path: Path) -> None:
     out, plot = tmp_path / "bench.json", tmp_path / "bench.png"
-    args = ("bench", "-m", folder, "-s", "none", "-s", "lookup:4", "--count", "2", "-n", "8", "--rounds", "1")
+    args = ("bench", "-m", folder, "-s", "none", "-s", "lookup:4", "-n", "8", "--rounds", "1", "--prompts", prompts,
+            "--count", "2")  # fmt: skip
     shown = run(*args, "--concurrency", "1", "--concurrency", "2", "--out", str(out), "--plot", str(plot)).stdout
     assert "lookup:4" in shown
     assert "2 at once" in shown
@@ -61,9 +69,10 @@ def test_bench_compares_sources(folder: str, tmp_path: Path) -> None:
     assert plot.exists()
 
 
-def test_certify_reports_and_exits_with_0(folder: str, tmp_path: Path) -> None:
+def test_certify_reports_and_exits_with_0(folder: str, prompts: str, tmp_path: Path) -> None:
     report = tmp_path / "report.md"
-    args = ("certify", "-m", folder, "--draft", "lookup", "--verifier", "matching", "--dtype", "float32", "--quick")
+    args = ("certify", "-m", folder, "--draft", "lookup", "--verifier", "matching", "--dtype", "float32", "--quick",
+            "--prompts", prompts)  # fmt: skip
     found = json.loads(run(*args, "--report", str(report), "--json").stdout)
     assert found["passed"] is True
     assert report.read_text().startswith("# Certificate")
