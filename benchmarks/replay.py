@@ -31,6 +31,7 @@ from outrider.drafters.base import Outcome
 from outrider.drafters.registry import Sources, Surroundings
 from outrider.drafters.table import DraftTable
 from outrider.engine.controller import Controller
+from outrider.engine.cost import CostCurve
 from outrider.engine.drafting import Drafting
 from outrider.engine.request import Request
 
@@ -114,6 +115,10 @@ def replay(drafting: Drafting, recording: Recording, request: Request) -> Tally:
     drafting.finish(request)
     assert request.stats.draft_error is None, request.stats.draft_error
     return tally
+
+
+def no_calibration() -> CostCurve:
+    raise AssertionError("a fixed number of draft tokens needs no measured costs")
 
 
 def measure(
