@@ -139,7 +139,7 @@ def test_options_that_do_not_go_together(folder: Path) -> None:
         LLM(str(folder), max_seq_len=4096)
     with pytest.raises(ConfigError, match="threads=0"):
         LLM(str(folder), threads=0)
-    with pytest.raises(ConfigError, match=r"telepathy.*use one of none, ngram"):
+    with pytest.raises(ConfigError, match=r"telepathy.*use one of none, suffix"):
         LLM(str(folder), draft="telepathy")
 
 

@@ -57,7 +57,7 @@ def test_unknown_names_are_refused_with_the_list(draft: str) -> None:
 
 
 def test_a_draft_model_is_asked_for_wherever_it_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"draft='suffix,model' needs a draft model"):
+    with pytest.raises(ConfigError, match=r"draft='model' needs a draft model"):
         EngineConfig(model="m", draft="suffix,model")
     with pytest.raises(ConfigError, match="would not be used"):
         EngineConfig(model="m", draft="suffix,ngram", draft_model="x")

@@ -137,7 +137,9 @@ def test_a_tree_of_width_one_is_the_chain() -> None:
 def test_rows_of_q_for_verifiers_that_compare(distinct: bool) -> None:
     """Drawn trees carry the row each node was drawn from; trees that rank their nodes carry none."""
     view = view_of([1, 2, 3], WIDTHS, temperature=1.0)
-    view.verifier = type("Verifier", (), {"coupled": False, "distinct": distinct, "name": "test"})()
+    view.verifier = type(
+        "Verifier", (), {"coupled": False, "distinct": distinct, "takes_trees": True, "name": "test"}
+    )()
     source = drafter()
     source.start(view)
     draft = propose(source, view, 15)

@@ -55,7 +55,7 @@ def test_budgets_are_shared_out() -> None:
 def test_without_coupling_each_drafts_its_most_likely_tokens() -> None:
     view = request([1, 2, 3], temperature=1.0, seed=4)
     object.__setattr__(view.speculation, "tree", (2, 1))
-    view.verifier = type("Verifier", (), {"coupled": False, "distinct": False, "name": "test"})()
+    view.verifier = type("Verifier", (), {"coupled": False, "distinct": False, "takes_trees": True, "name": "test"})()
     together = drafter()
     together.start(view)
     (draft,) = together.propose([view], [12])

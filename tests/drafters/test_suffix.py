@@ -68,7 +68,7 @@ def test_longer_matches_draft_more() -> None:
     lengths = []
     for match in (1, 2, 4, 8, 16):
         text = list(range(60))
-        lengths.append(len(drafted([*text, 99, *text[20 - match : 20]], 40)))
+        lengths.append(len(drafted([*text, 99, *text[20 - match : 20]], 40, spec_length=40)))
     assert lengths == sorted(lengths)
     assert lengths[0] == FREE_NODES
     assert lengths[2] >= 8

@@ -76,8 +76,8 @@ def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
 
 def nodes_wanted(speculation: SpeculationParams, depth: int) -> int:
     """Nodes of a whole draft of at most ``depth`` levels, whichever of the request's sources it comes from."""
-    groups = speculation.combination.groups
-    wanted = max((nodes_by(name, speculation, depth) for group in groups for name in group), default=0)
+    groups = speculation.combination.groups or (("none",),)
+    wanted = max(nodes_by(name, speculation, depth) for group in groups for name in group)
     merged = any(len(group) > 1 for group in groups) and speculation.verifier not in CHAIN_VERIFIERS
     return max(wanted, speculation.tree_nodes) if merged and wanted else wanted
 

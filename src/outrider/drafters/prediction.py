@@ -117,4 +117,4 @@ class PredictionDrafter:
     def _copy(self, alignment: Alignment, shift: int, count: int, score: float) -> Draft:
         start = alignment.at + shift
         tokens = alignment.prediction[start : start + count] if start >= 0 else ()
-        return Draft.chain(tokens, source="prediction", scores=[score] * len(tokens))
+        return Draft.chain(tokens, source="prediction", scores=[score] * len(tokens)) if tokens else EMPTY
