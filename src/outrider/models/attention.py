@@ -8,7 +8,7 @@ order of additions, other last bits. So every call made here has one shape per b
 * keys come in blocks counted from position 0. The kernel itself works block by block, and a block that is wholly
   masked adds exact zeros, so a row gives the same bits at any padded length (``models.key_blocks``);
 * keys come in the order of their positions, as the order of additions is that of the keys. A tree is therefore
-  taken apart into chains, and each reads the cache in its own order.
+  taken apart into chains (``models.tree_tiles``), and each reads the cache in its own order, all in one call.
 
 What is left to trust (a row's place in its tile) is tested: ``tests/models/test_invariance.py``, and by
 ``outrider doctor`` on the machine at hand.
@@ -26,19 +26,20 @@ from torch.nn import functional as F
 from outrider.cache.protocol import KVCache
 from outrider.models.base import Span
 from outrider.models.key_blocks import padded
+from outrider.models.tree_tiles import key_order, tree_tiles
 
 TILE = 4  # fewer and the kernel takes another path; more and plain decoding pays for padding
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows that continue one another and attend over the same number of keys."""
+    """Rows of one span that attend over the same number of keys: a chain, or the tiles of a tree."""
 
     slot: int
-    rows: slice | Tensor  # packed rows
+    rows: slice | Tensor  # packed rows; for a tree int64 [tiles * TILE], padded
     keys: int  # as many as ``padded`` says
     mask: Tensor  # float [tiles, 1, TILE * group, keys]: 0 where a row may look, -inf elsewhere
-    order: Tensor | None  # int64 [keys], cache rows by position; None: the cache is in order
+    order: Tensor | None  # int64 [tiles, keys], for a tree: cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
 
 
@@ -74,74 +75,59 @@ def plan(
     """
     placed: list[tuple[Span, int]] = []
     pieces: list[Piece] = []
-    packed: list[int] = []  # rows in the order of the pieces
-    row = 0
+    packed: list[int] = []  # the packed row of each row of the pieces' results; -1 is padding
+    least, row = 2 if kv_heads == 1 else 1, 0
     for span in spans:
         placed.append((span, row))
-        for fresh, path in _chains(span):
-            first = _base(span) + len(path) - len(fresh)  # position of the chain's first new row
-            done = 0
-            while done < len(fresh):
-                keys = padded(first + done + 1, short)  # a row needs no more keys than its own position
-                count = min(len(fresh), keys - first) - done
-                visible = _visible(first + done, count, keys, window, device)
-                mask = _fold_mask(visible, group, 2 if kv_heads == 1 else 1, dtype)
-                at = [row + i for i in fresh[done : done + count]]
-                if span.mask is None:
-                    pieces.append(Piece(span.slot, slice(at[0], at[-1] + 1), keys, mask, None, keys))
-                else:
-                    order = _order(span, path, keys, device)
-                    reach = max(keys, span.start + span.count)
-                    pieces.append(Piece(span.slot, torch.tensor(at, device=device), keys, mask, order, reach))
-                packed += at
-                done += count
+        cut = _chain_pieces if span.mask is None else _tree_pieces
+        for cut_rows, keys, at, order in cut(span, short, least, device):
+            own = [row + r if r >= 0 else -1 for r in cut_rows]
+            mask = _fold_mask(_visible(at, keys, window), group, least, dtype)
+            if order is None:
+                pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys))
+            else:
+                reach = max(keys, span.start + span.count)
+                pieces.append(
+                    Piece(span.slot, torch.tensor(own, device=device).clamp_min(row), keys, mask, order, reach)
+                )
+            packed += own
         row += span.count
     if rows > row:
         last = pieces[-1].rows
         assert isinstance(last, slice)
         pieces[-1] = replace(pieces[-1], rows=slice(last.start, rows))
-    trees = any(span.mask is not None for span in spans)
-    inverse = torch.tensor(packed, device=device).argsort() if trees else None
-    return Plan(tuple(placed), tuple(pieces), inverse)
+    if all(span.mask is None for span in spans):
+        return Plan(tuple(placed), tuple(pieces), None)
+    places = {r: i for i, r in enumerate(packed)}
+    return Plan(tuple(placed), tuple(pieces), torch.tensor([places[r] for r in range(row)], device=device))
 
 
-def _base(span: Span) -> int:
-    """The cache row where the span's tree begins, which may be before its first new row."""
-    return span.start if span.mask is None else span.start + span.count - span.mask.shape[1]
+_Cut = Iterator[tuple[Sequence[int], int, Tensor, Tensor | None]]
+"""Rows of the span (-1: padding), keys, positions of the rows, and the order of the keys."""
 
 
-def _chains(span: Span) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """The span's rows as chains: the new rows each is answerable for, and its whole path, in rows of the tree.
-
-    ::
-
-        tree 0 ── 1 ── 3    ->    (0, 1, 3) of path (0, 1, 3)
-             └── 2                (2,)      of path (0, 2)
-    """
-    if span.mask is None:
-        yield range(span.count), range(span.count)
-        return
-    before = span.mask.shape[1] - span.count
-    leaves = span.mask[:, before:].sum(dim=0) == 1  # seen by no new row but itself
-    seen: set[int] = set()
-    for leaf in leaves.nonzero().flatten().tolist():
-        path: list[int] = span.mask[leaf].nonzero().flatten().tolist()
-        yield [row - before for row in path if row >= before and row not in seen], path
-        seen.update(path)
+def _chain_pieces(span: Span, short: tuple[int, ...], least: int, device: torch.device) -> _Cut:
+    done = 0
+    while done < span.count:
+        first = span.start + done
+        keys = padded(first + 1, short)  # a row needs no more keys than its own position
+        count = min(span.count - done, keys - first)
+        yield range(done, done + count), keys, torch.arange(first, first + count, device=device), None
+        done += count
 
 
-def _order(span: Span, path: Sequence[int], keys: int, device: torch.device) -> Tensor:
-    """int64 [keys]: the cache row that holds each position of a chain; any row where there is none."""
-    order, base = torch.arange(keys, device=device), _base(span)
-    held = min(len(path), keys - base)
-    order[base : base + held] = base + torch.tensor(path[:held], device=device)
-    return order
+def _tree_pieces(span: Span, short: tuple[int, ...], least: int, device: torch.device) -> _Cut:
+    for keys, tiles in tree_tiles(span, TILE, short):
+        rows = [row for tile in tiles for row in (*tile.rows, *[-1] * (TILE - len(tile.rows)))]
+        rows += [-1] * (TILE * (least - len(tiles)))
+        tiles += tiles[-1:] * (least - len(tiles))
+        at = torch.tensor([tile.first + i for tile in tiles for i in range(TILE)], device=device)
+        yield rows, keys, at, key_order(span, tiles, keys, device)
 
 
-def _visible(first: int, count: int, keys: int, window: int | None, device: torch.device) -> Tensor:
-    """bool [count, keys]: which positions each of the rows at positions ``first ..`` may look at."""
-    columns = torch.arange(keys, device=device)
-    at = torch.arange(first, first + count, device=device)[:, None]
+def _visible(at: Tensor, keys: int, window: int | None) -> Tensor:
+    """bool [rows, keys]: which positions each of the rows at the positions ``at`` may look at."""
+    columns, at = torch.arange(keys, device=at.device), at[:, None]
     visible = columns <= at
     return visible if window is None else visible & (columns > at - window)
 
@@ -163,19 +149,22 @@ def attend(q: Tensor, cache: KVCache, layer: int, plan: Plan) -> Tensor:
 
 
 def _keys(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
-    """Keys and values [keys, kv_heads, head_dim] in the order of their positions."""
+    """Keys and values [tiles or 1, kv_heads, keys, head_dim] in the order of their positions."""
     k, v = cache.read(layer, piece.slot, piece.reach)
-    return (k, v) if piece.order is None else (k[piece.order], v[piece.order])
+    if piece.order is None:
+        return k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+    shape, order = (*piece.order.shape, *k.shape[1:]), piece.order.flatten()
+    k, v = k.index_select(0, order).view(shape), v.index_select(0, order).view(shape)
+    return k.transpose(1, 2), v.transpose(1, 2)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """q: [n, heads, d]; k, v: [keys, kv_heads, d]; mask: [tiles, 1, TILE * group, keys] -> [n, heads * d]."""
+    """q: [n, heads, d]; k, v: [tiles or 1, kv_heads, keys, d]; mask: as in ``Piece`` -> [n, heads * d]."""
     n, heads, d = q.shape
     kv_heads, tiles = k.shape[1], mask.shape[0]
     if n < tiles * TILE:
         q = F.pad(q, (0, 0, 0, 0, 0, tiles * TILE - n))
     q = q.view(tiles, TILE, kv_heads, -1, d).transpose(1, 2).reshape(tiles, kv_heads, -1, d)
-    k = k.transpose(0, 1).expand(tiles, -1, -1, -1)
-    v = v.transpose(0, 1).expand(tiles, -1, -1, -1)
+    k, v = k.expand(tiles, -1, -1, -1), v.expand(tiles, -1, -1, -1)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return out.view(tiles, kv_heads, TILE, -1).transpose(1, 2).reshape(tiles * TILE, heads * d)[:n]
