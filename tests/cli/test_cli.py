@@ -84,6 +84,14 @@ def test_a_trained_table_drafts(folder: Path, tmp_path: Path) -> None:
     assert "cannot read" in run("train", "table", "nowhere", "-o", str(table), "-m", str(folder), code=2).stderr
 
 
+def test_a_lossy_verifier_is_named_in_the_statistics(folder: Path) -> None:
+    common = ("generate", "-m", str(folder), "-p", "hello", "-n", "8", "-t", "0.9", "--ignore-eos", "--draft", "ngram")
+    lenient = ("--verifier", "lenient", "--lenience", "0.3")
+    assert "not exact (lenient)" in run(*common, *lenient).stderr
+    assert json.loads(run(*common, *lenient, "--json").stdout)["stats"]["exact"] is False
+    assert "exact" not in run(*common, "--verifier", "block").stderr
+
+
 def on_a_terminal(command: list[str], **env: str) -> str:
     """Everything a command writes when its output is a terminal."""
     outer, inner = pty.openpty()
@@ -129,6 +137,8 @@ def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
         (("-p", "x", "--draft-table", "nowhere"), "draft_table='nowhere'"),
         (("-p", "x", "--prediction", "nowhere"), "prediction='nowhere'"),
         (("-p", "x", "--verifier", "hope"), "verifier='hope'"),
+        (("-p", "x", "--lenience", "0.5"), "use verifier='lenient'"),
+        (("-p", "x", "--verifier", "typical", "--posterior-alpha", "2"), "posterior_alpha=2.0"),
         (("-p", "x", "--dtype", "float8"), "dtype='float8'"),
         (("-p", "x", "--device", "abacus"), "abacus"),
         (("-p", "x", "--threads", "0"), "threads=0"),

@@ -218,6 +218,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "min tokens": {"min_tokens": 2, "stop_token_ids": [1], "ignore_eos": True},
     "all": {"temperature": 1.4, "top_k": 3, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 2},
 }
+# Recursive rejection on a chain is rejection, token for token; only that is tested where there are no branches.
+AS_REJECTION = [v for v in EXACT if isinstance(BY_NAME[v], Recursive) and v != "rejection"]
 CELLS = [(v, s) for v in EXACT for s in SOURCES if BY_NAME[v].takes_trees or not SOURCES[s].branches]
 
 
@@ -263,10 +265,10 @@ def test_greedy_output_is_the_target_s(verifier: str, source: str) -> None:
     engine = engine_with(source)
     for i, options in enumerate(OPTIONS.values()):
         params = SamplingParams(**options | {"temperature": 0.0, "max_tokens": 14})
-        asked = [r for k in ((1, 5), (2, 8))[i % 2] for r in requests(verifier, source, params, range(k, k + 1), k)]
-        run(engine, *asked)
-        assert {r.stats.draft_error for r in asked} == {None}
-        assert {tuple(r.output) for r in asked} == {plain(params, 0)}
+        (asked,) = requests(verifier, source, params, range(1), spec_length=(1, 5, 2, 8)[i % 4])
+        run(engine, asked)
+        assert asked.stats.draft_error is None
+        assert tuple(asked.output) == plain(params, 0)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -293,15 +295,20 @@ def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: o
     ("verifier", "source"), [(v, s) for v, s in CELLS if not BY_NAME[v].coupled or s in ("none", "model")]
 )
 def test_samples_follow_the_target_for_every_source(verifier: str, source: str) -> None:
-    """Coupled verifiers give the tokens of plain decoding, as tested above: two sources stand for all."""
-    assert p_of(verifier, source, "bare", n=600, length=3) > 1e-3
+    """Found with probability 0.9: a chi-square distance of 0.07, some 0.1 in total variation; finer in test_laws."""
+    if verifier in AS_REJECTION and not SOURCES[source].branches:
+        params = SamplingParams(temperature=1.0, max_tokens=8)
+        outputs = [serve(source, requests(v, source, params, range(20))) for v in (verifier, "rejection")]
+        assert outputs[0] == outputs[1]
+    else:
+        assert p_of(verifier, source, "bare", n=700, length=3) > 1e-3
 
 
 @pytest.mark.parametrize("options", [name for name in OPTIONS if name != "bare"])
 @pytest.mark.parametrize(("verifier", "source"), [("rejection", "model"), ("sequoia", "static tree")])
 def test_samples_follow_the_target_under_every_option(verifier: str, source: str, options: str) -> None:
     """Options act on rows of p before any verifier sees them; ``test_laws`` has every verifier with every option."""
-    assert p_of(verifier, source, options, n=800, length=3) > 1e-3
+    assert p_of(verifier, source, options, n=500, length=3) > 1e-3
 
 
 class TooKind:
@@ -321,20 +328,20 @@ class TooKind:
 
 @pytest.mark.parametrize("source", [s for s in SOURCES if s != "none" and not SOURCES[s].branches])
 def test_a_wrong_verifier_is_caught(source: str) -> None:
-    assert p_of("rejection", source, "bare", n=800, length=3, wrong=TooKind()) < 1e-6
+    assert p_of("rejection", source, "bare", n=600, length=3, wrong=TooKind()) < 1e-6
 
 
-@pytest.mark.parametrize("source", ["model", "static tree", "dynamic tree"])
+@pytest.mark.parametrize("source", ["model", "static tree"])
 @pytest.mark.parametrize("verifier", LOSSY)
 def test_a_lossy_verifier_is_caught(verifier: str, source: str) -> None:
-    assert p_of(verifier, source, "bare", n=800, length=3) < 1e-6
+    assert p_of(verifier, source, "bare", n=1000, length=3) < 1e-6
     assert {r.stats.exact for r in requests(verifier, source, SamplingParams(), range(1))} == {False}
     assert {r.stats.exact for v in EXACT for r in requests(v, source, SamplingParams(), range(1))} == {True}
 
 
 @pytest.mark.parametrize("wrong", [Forgetful("wrong"), Redrawn("wrong"), ReplacementRatios("wrong")], ids=type)
 def test_a_wrong_verifier_of_trees_is_caught(wrong: Recursive) -> None:
-    assert p_of("sequoia", "static tree", "bare", n=1500, length=3, wrong=wrong) < 1e-4
+    assert p_of("sequoia", "static tree", "bare", n=1000, length=3, wrong=wrong) < 1e-4
 
 
 def test_the_enumeration_is_a_distribution() -> None:

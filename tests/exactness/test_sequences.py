@@ -7,7 +7,7 @@ samplers that are wrong on purpose.
 What a single step does is worked out exactly in ``test_laws``; samples show that the streams of noise are
 independent of each other, from step to step too. With ``N`` sequences and some 80 of them common enough to be told
 apart, a case below ``LEVEL`` is found with probability 0.9 where the chi-square distance ``sum((found - p)^2 / p)``
-is 0.037: a total variation distance of about 0.08.
+is 0.055: a total variation distance of about 0.1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import toy
 
 LEVEL = 1e-3
 LENGTH = 4
-N = 1500
+N = 1000
 
 SOURCES: dict[str, toy.Source] = {
     "none": toy.plain,
@@ -46,10 +46,10 @@ TREES: dict[str, toy.Source] = {
     "shape follows tokens": toy.grown,
     "best-first": toy.best_first(5),
 }
-FEW = ("model, K=3", "moody")  # chains to sample with the verifiers whose law test_laws works out
+FEW = ("model, K=3", "moody")  # chains to sample with verifiers whose law test_laws works out
 CELLS = [
     *(("matching", source) for source in SOURCES),
-    *((verifier, source) for verifier in toy.UNCOUPLED for source in FEW),
+    *((verifier, source) for verifier in ("rejection", "block") for source in FEW),
     *((verifier, source) for verifier in toy.ON_TREES for source in TREES),
 ]
 OPTIONS: dict[str, SamplingParams] = {
