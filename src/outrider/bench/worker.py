@@ -1,8 +1,8 @@
 """One contender in a process of its own, JSON on stdin and stdout: ``python -m outrider.bench.worker``.
 
 Contenders: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
-``transformers:batch`` (continuous batching) and ``llama.cpp:FILE.gguf``. The peer's library is imported here, so that
-no contender pays memory or threads for another.
+``transformers:batch`` (continuous batching), ``llama.cpp:FILE.gguf`` and ``openvino:FOLDER[:lookup:K]``. The peer's
+library is imported here, so that no contender pays memory or threads for another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def one_by_one(generate: Callable[[list[int], int], list[int]]) -> Generate:
     return all_of_them
 
 
-def outrider(args: argparse.Namespace, source: str, k: int, kv_cache: str) -> tuple[Generate, str]:
+def outrider(args: argparse.Namespace, source: str, k: int | str, kv_cache: str) -> tuple[Generate, str]:
     import outrider as o
 
     llm = o.LLM(
@@ -121,14 +121,39 @@ def llama_cpp(args: argparse.Namespace, file: str) -> tuple[Generate, str]:
     return one_by_one(single), peer.__version__
 
 
+def openvino(args: argparse.Namespace, folder: str, source: str, k: int) -> tuple[Generate, str]:
+    import numpy as np
+    import openvino as ov
+    import openvino_genai as peer
+
+    options: dict[str, Any] = {"prompt_lookup": True} if source == "lookup" else {}
+    pipeline = peer.LLMPipeline(folder, "CPU", INFERENCE_NUM_THREADS=args.threads, **options)
+
+    def single(ids: list[int], max_tokens: int) -> list[int]:
+        config = peer.GenerationConfig()
+        config.max_new_tokens, config.do_sample = max_tokens, False
+        if source == "lookup":
+            config.num_assistant_tokens, config.max_ngram_size = k, 3
+        rows = np.array([ids], dtype=np.int64)
+        result = pipeline.generate(peer.TokenizedInputs(ov.Tensor(rows), ov.Tensor(np.ones_like(rows))), config)
+        return list(result.tokens[0])
+
+    return one_by_one(single), peer.__version__
+
+
 def make(args: argparse.Namespace) -> tuple[Generate, str]:
     name, _, rest = args.contender.partition(":")
     source, _, k = rest.partition(":")
     if name == "llama.cpp":
         return llama_cpp(args, rest)
+    if name == "openvino":
+        folder, _, options = rest.partition(":")
+        source, _, k = options.partition(":")
+        return openvino(args, folder, source, int(k or 5))
     if name == "transformers":
         return transformers(args, source or "none", int(k or 10))
-    return outrider(args, source or "none", int(k or 10), "paged" if name == "outrider-paged" else "contiguous")
+    kv_cache = "paged" if name == "outrider-paged" else "contiguous"
+    return outrider(args, source or "none", int(k) if k.isdigit() else "auto", kv_cache)
 
 
 def main() -> None:

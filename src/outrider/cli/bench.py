@@ -31,7 +31,10 @@ def bench(
     ] = None,
     peer: Annotated[
         list[str] | None,
-        typer.Option(help="transformers[:lookup:K], llama.cpp:FILE.gguf, or the URL of a completions server."),
+        typer.Option(
+            help="transformers[:lookup:K], llama.cpp:FILE.gguf, openvino:FOLDER[:lookup:K], "
+            "or the URL of a completions server."
+        ),
     ] = None,
     prompts: Annotated[
         str,
