@@ -10,6 +10,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
 from outrider.drafters.base import Drafter, Outcome, RequestView
 from outrider.drafters.catch_up import DraftModel
+from outrider.drafters.grammar import GrammarDrafter
 from outrider.drafters.hierarchical import HierarchicalDrafter
 from outrider.drafters.layer_skip import LayerSkipDrafter
 from outrider.drafters.lookahead import LookaheadDrafter
@@ -78,6 +79,7 @@ def engine(
         "hierarchical": HierarchicalDrafter(first, NgramDrafter(vocab)),
         "layer_skip": LayerSkipDrafter(model, kv_cache, layers=1, vocab_size=vocab),
         "lookahead": LookaheadDrafter(),
+        "grammar": GrammarDrafter(),
     }
     return Engine(
         model,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from outrider.config import EngineConfig, SamplingParams, SpeculationParams
     from outrider.errors import OutriderError
     from outrider.llm import LLM, Output
+    from outrider.structured import StructuredOutput
 
 _HOMES = {
     "LLM": "outrider.llm",
@@ -30,6 +31,7 @@ _HOMES = {
     "OutriderError": "outrider.errors",
     "SamplingParams": "outrider.config",
     "SpeculationParams": "outrider.config",
+    "StructuredOutput": "outrider.structured",
 }
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ __all__ = [
     "OutriderError",
     "SamplingParams",
     "SpeculationParams",
+    "StructuredOutput",
     "__version__",
 ]
 

@@ -61,7 +61,7 @@ class AsyncLLM:
         **scheduling: Any,
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
-        request = self.llm.request(prompt, params, speculation, **scheduling)
+        request = await self._request(prompt, params, speculation, **scheduling)
         async with aclosing(self.bursts([request])) as bursts:
             async for _, steps in bursts:
                 for step in steps:
@@ -76,10 +76,18 @@ class AsyncLLM:
         **scheduling: Any,
     ) -> Output:
         """The whole output of one prompt."""
-        request = self.llm.request(prompt, params, speculation, **scheduling)
+        request = await self._request(prompt, params, speculation, **scheduling)
         async with aclosing(self.bursts([request])) as bursts:
             steps = [step async for _, burst in bursts for step in burst]
         return self.llm.output(request, steps)
+
+    async def _request(
+        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None, *more: Any, **scheduling: Any
+    ) -> Request:
+        if params is None or params.structured is None:
+            return self.llm.request(prompt, params, *more, **scheduling)
+        # Compiling a grammar may take seconds, which the loop's other tasks must not wait for.
+        return await asyncio.to_thread(self.llm.request, prompt, params, *more, **scheduling)
 
     async def bursts(
         self, requests: Sequence[Request], *, backlog: int | None = None

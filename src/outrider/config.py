@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.sources import SOURCES, Combination, check_known, is_custom, parse
+from outrider.structured import StructuredOutput
 
 __all__ = [
     "CACHES",
@@ -39,7 +40,7 @@ CHAIN_VERIFIERS: tuple[str, ...] = ("rejection", "block")
 """Verifiers whose drafts must not branch."""
 BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
 """Sources that branch whether a tree is asked for or not."""
-UNSHAPED_SOURCES: tuple[str, ...] = ("suffix", "prediction", "lookup", "random", "hierarchical", "lookahead")
+UNSHAPED_SOURCES: tuple[str, ...] = ("suffix", "prediction", "lookup", "random", "hierarchical", "lookahead", "grammar")
 """Sources whose drafts have no shape to choose: chains, or a tree of their own."""
 GROWING_SOURCES: tuple[str, ...] = ("suffix", "prediction")
 """Sources that branch where the verifier lets them, up to ``tree_nodes`` nodes."""
@@ -77,14 +78,14 @@ class SamplingParams:
     """How one request's tokens are chosen, and when it stops.
 
     The options act on the logits in this order: repetition, presence and frequency penalties, logit bias,
-    allowed and banned tokens, minimum length, temperature, top-k, top-p, min-p
+    structured output, allowed and banned tokens, minimum length, temperature, top-k, top-p, min-p
     (``outrider.core.distribution``). ``temperature=0`` is greedy: all probability on the largest logit.
     """
 
     max_tokens: int = 256
     """Tokens to generate at most, at least 1."""
     min_tokens: int = 0
-    """No end-of-text or stop token before this many tokens."""
+    """No end-of-text or stop token before this many tokens, unless a structured output is complete."""
     temperature: float = 0.0
     top_k: int = 0
     """Keep the k most likely tokens (ties with the k-th are kept); 0 keeps all."""
@@ -116,6 +117,8 @@ class SamplingParams:
     logprobs: int | None = None
     """Report log-probabilities of each token and this many alternatives (0 to 20), before any option acts."""
     skip_special_tokens: bool = True
+    structured: StructuredOutput | None = None
+    """The form the whole output must have: a JSON schema, a regex, one of some strings, or a grammar."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__  # a frozen dataclass normalises its fields once, here
@@ -166,6 +169,12 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             _require(value is None or (_is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
+
+        form = self.structured
+        _require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
+        _require(
+            form is None or not self.ignore_eos, "ignore_eos", True, "a structured output ends when it is complete"
+        )
 
     @property
     def greedy(self) -> bool:

@@ -9,6 +9,7 @@
     ├── DownloadError             a file could not be fetched, or arrived damaged
     ├── CapacityError             no room: cache slots, memory or disk
     ├── NumericalError            the model produced NaN, or no token at all is possible
+    ├── GrammarError              a structured output came to a dead end, or its grammar became too complex
     └── EngineDeadError           the engine has stopped, by an accident or because it was closed
 
 Each message names the offending value and what to change. The command line prints the message and
@@ -68,6 +69,10 @@ class CapacityError(OutriderError):
 
 class NumericalError(OutriderError):
     """The model produced NaN, or the request's options leave no possible token."""
+
+
+class GrammarError(OutriderError):
+    """A structured output cannot go on: its grammar allows nothing more, or became too complex on the way."""
 
 
 class EngineDeadError(OutriderError):

@@ -8,8 +8,9 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
@@ -26,6 +27,9 @@ from outrider.models.catalog import resolve
 from outrider.models.llama import LlamaModel
 from outrider.models.load import load_model
 from outrider.models.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
+
+if TYPE_CHECKING:
+    from outrider.grammar import Grammars
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +122,13 @@ class LLM:
             self.engine.calibrate()
         self._ids = itertools.count()
         self._inboxes: dict[str, deque[StepOutput]] = {}
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Compiles structured outputs; made when first asked for, as its library takes a while to import."""
+        from outrider.grammar import Grammars
+
+        return Grammars(self.tokenizer, self._eos)
 
     @overload  # a str is also a sequence of str: one text, one output
     def generate(
@@ -292,6 +303,7 @@ class LLM:
     def _request(
         self, ids: list[int], params: SamplingParams, speculation: Speculation, after: Request | None = None
     ) -> Request:
+        form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         return Request(
             id=str(next(self._ids)),
@@ -300,6 +312,7 @@ class LLM:
             speculation=speculation or self.speculation,
             stop_ids=stop,
             detokenizer=IncrementalDetokenizer(self.tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
+            constraint=None if form is None else self.grammars.constraint(form),
             after=after,
         )
 

@@ -19,7 +19,7 @@ from outrider.errors import ConfigError
 
 SOURCES: tuple[str, ...] = (
     "none", "suffix", "lookup", "ngram", "prediction", "lookahead",
-    "model", "models", "layer_skip", "hierarchical", "bigram", "unigram", "random",
+    "model", "models", "layer_skip", "hierarchical", "bigram", "unigram", "random", "grammar",
 )  # fmt: skip
 """Built-in sources, by the names requests use."""
 

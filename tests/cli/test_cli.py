@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from outrider import StructuredOutput
 from outrider.cli.generate import generate
+from outrider.cli.options import structured
 from outrider.cli.serve import serve
 from outrider.config import EngineConfig
 from tests.whole import model_folder, other_vocabulary
@@ -146,6 +148,12 @@ def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
         (("-p", "x", "--no-such-flag"), "--no-such-flag"),
         (("-p", "x", "--logit-bias", "a:b"), "logit_bias='a:b'"),
         (("-p", "word " * 500), "128"),
+        (("-p", "x", "--choice", "a", "--regex", "b"), "exactly one of"),
+        (("-p", "x", "--regex", "(a"), "unclosed group"),
+        (("-p", "x", "--json-schema", "no-such-file"), "json_schema='no-such-file' cannot be read"),
+        (("-p", "x", "--json-schema", "{nonsense"), "json_schema is not JSON"),
+        (("-p", "x", "--grammar", "."), "grammar='.' cannot be read"),
+        (("-p", "x", "--json-object", "--ignore-eos"), "ignore_eos=True"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(folder: Path, args: tuple[str, ...], message: str) -> None:
@@ -154,6 +162,30 @@ def test_bad_input_is_one_line_and_exit_code_2(folder: Path, args: tuple[str, ..
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_structured_output(folder: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"const": {"a": 1}}')
+    done = run(
+        "generate", "-m", str(folder), "-p", "hello", "-n", "20", "--draft", "grammar", "--json-schema", str(schema)
+    )
+    assert done.stdout.strip() == '{"a": 1}'
+    assert "grammar" in done.stderr
+
+
+def test_forms_of_output(tmp_path: Path) -> None:
+    schema, grammar = tmp_path / "schema.json", tmp_path / "answer.lark"
+    schema.write_text('{"const": 1}')
+    grammar.write_text('start: "yes" | "no"')
+    expected = StructuredOutput(json_schema={"const": 1})
+    assert structured(str(schema), False, None, None, None) == expected
+    assert structured(' {"const": 1}', False, None, None, None).kind == expected.kind  # type: ignore[union-attr]
+    assert structured(None, True, None, None, None) == StructuredOutput(json_object=True)
+    assert structured(None, False, "a+", None, None) == StructuredOutput(regex="a+")
+    assert structured(None, False, None, ["left", "right"], None) == StructuredOutput(choice=["left", "right"])
+    assert structured(None, False, None, None, grammar) == StructuredOutput(grammar='start: "yes" | "no"')
+    assert structured(None, False, None, [], None) is None
 
 
 def test_a_draft_of_another_vocabulary_names_both(folder: Path, tmp_path: Path) -> None:

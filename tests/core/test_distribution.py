@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, check_token_ids, log_weights, probs
@@ -228,3 +231,54 @@ def test_bits_do_not_depend_on_threads() -> None:
         assert torch.equal(log_weights(logits, params, [NOTHING] * 2), expected)
     finally:
         torch.set_num_threads(1)
+
+
+class Only:
+    """Allows the same tokens after any output, and says nothing after a 9."""
+
+    def __init__(self, *tokens: int, width: int = 4) -> None:
+        self._mask = np.zeros(width, dtype=np.bool_)
+        self._mask[list(tokens)] = True
+
+    def mask(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
+        return None if 9 in output else self._mask
+
+
+def constrained(row: Sequence[float], constraint: Only, context: Context = NOTHING, **options: Any) -> list[int]:
+    params = SamplingParams(**{"temperature": 1.0} | options)
+    weights = log_weights(torch.tensor([row]), [params], [context], stop_ids=[3], constraint=constraint)[0]
+    return [i for i, x in enumerate(weights.tolist()) if x > -math.inf]
+
+
+def test_a_constraint_is_intersected_with_the_other_options() -> None:
+    row = [1.0, 4.0, 2.0, 3.0]
+    assert constrained(row, Only(0, 2)) == [0, 2]
+    assert constrained(row, Only(0, 2), temperature=0.0) == [2]
+    assert constrained(row, Only(0, 2), allowed_token_ids=[1, 2]) == [2]
+    assert constrained(row, Only(0, 2), banned_token_ids=[2]) == [0]
+    assert constrained(row, Only(0, 2), logit_bias={0: 9.0, 1: 99.0}, temperature=0.0) == [0]
+    assert constrained(row, Only(0, 1, 2), top_k=2) == [1, 2]
+    assert constrained(row, Only(0, 2), Context((), (9,))) == [0, 1, 2, 3]  # where the question does not arise
+
+
+def test_the_minimum_length_forbids_the_end_unless_only_the_end_is_left() -> None:
+    row = [1.0, 4.0, 2.0, 3.0]
+    assert constrained(row, Only(0, 3), min_tokens=2) == [0]
+    assert constrained(row, Only(3), min_tokens=2) == [3]
+    assert constrained(row, Only(0, 3), min_tokens=2, banned_token_ids=[0]) == [3]
+    assert constrained(row, Only(0, 3), Context((), (0, 0)), min_tokens=2) == [0, 3]
+
+
+@pytest.mark.parametrize("width", [3, 4, 6])
+def test_a_constraint_narrower_or_wider_than_the_row(width: int) -> None:
+    assert constrained([1.0, 4.0, 2.0, 3.0], Only(0, 2, width=width)) == [0, 2]
+
+
+def test_a_constraint_that_leaves_nothing_is_an_error() -> None:
+    with pytest.raises(NumericalError, match="allowed_token_ids"):
+        constrained([1.0, 4.0, 2.0, 3.0], Only(0, 2), allowed_token_ids=[1])
+
+
+def test_a_constraint_does_not_hide_a_row_that_is_not_a_number() -> None:
+    with pytest.raises(NumericalError, match="holds nan"):
+        constrained([1.0, math.nan, 2.0, 3.0], Only(0, 2))

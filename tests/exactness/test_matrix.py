@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
@@ -24,6 +27,7 @@ from outrider.core.tree import path_to
 from outrider.core.verify import Recursive
 from outrider.drafters.base import Drafter, RequestView
 from outrider.drafters.catch_up import DraftModel
+from outrider.drafters.grammar import GrammarDrafter
 from outrider.drafters.hierarchical import HierarchicalDrafter
 from outrider.drafters.layer_skip import LayerSkipDrafter
 from outrider.drafters.lookahead import LookaheadDrafter
@@ -151,6 +155,19 @@ def dynamic_tree(view: RequestView, budget: int) -> Draft:
     return Draft(tuple(tokens), tuple(parents))
 
 
+class Turns:
+    """A small grammar: after 1 must come 3, after 3 anything but 2, and the output does not begin with 0."""
+
+    def mask(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
+        if any(not self._allowed(output[:i])[token] for i, token in enumerate(output)):
+            return None
+        return self._allowed(output)
+
+    def _allowed(self, output: Sequence[int]) -> NDArray[np.bool_]:
+        last = output[-1] if output else -1
+        return np.array({-1: [0, 1, 1, 1], 1: [0, 0, 0, 1], 3: [1, 1, 0, 1]}.get(last, [1, 1, 1, 1]), dtype=np.bool_)
+
+
 @dataclass(frozen=True)
 class Source:
     make: Callable[[KVCache], Drafter]  # given the target's cache
@@ -181,6 +198,7 @@ SOURCES: dict[str, Source] = {
     "bigram, counts as q": Source(lambda cache: bigram(VOCAB), {"counts_as_q": True}),
     "bigram, trained, counts as q": Source(lambda cache: bigram(VOCAB, TABLE), {"counts_as_q": True}),
     "random": Source(lambda cache: RandomDrafter(VOCAB)),
+    "grammar": Source(lambda cache: GrammarDrafter()),
     "cascade": Source(nothing, {"draft": "prediction,suffix,unigram", "prediction": PREDICTION[:3]}),
     "best, with q": Source(nothing, {"draft": "ngram/model/random", "counts_as_q": True}),
     "merged": Source(nothing, {"draft": "suffix+model+random", "tree_nodes": 9}),
@@ -224,20 +242,39 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "allowed": {"allowed_token_ids": [0, 1, 3]},
     "min tokens": {"min_tokens": 2, "stop_token_ids": [1], "ignore_eos": True},
     "all": {"temperature": 1.4, "top_k": 3, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.2, "min_tokens": 2},
+    "grammar": {},
+    "grammar, all": {
+        "temperature": 1.2,
+        "top_k": 3,
+        "top_p": 0.95,
+        "presence_penalty": 0.4,
+        "logit_bias": {1: 1.0},
+        "min_tokens": 2,
+        "stop_token_ids": [2],
+    },
 }
+CONSTRAINTS: dict[str, Constraint] = {"grammar": Turns(), "grammar, all": Turns()}
 # Recursive rejection on a chain is rejection, token for token; only that is tested where there are no branches.
 AS_REJECTION = [v for v in EXACT if isinstance(BY_NAME[v], Recursive) and v != "rejection"]
 CELLS = [(v, s) for v in EXACT for s in SOURCES if BY_NAME[v].takes_trees or not SOURCES[s].branches]
 
 
 def requests(
-    verifier: str, source: str, params: SamplingParams, seeds: range, spec_length: int = 3, stop: bool = True
+    verifier: str,
+    source: str,
+    params: SamplingParams,
+    seeds: range,
+    spec_length: int = 3,
+    stop: bool = True,
+    rules: Constraint | None = None,
 ) -> list[Request]:
     options: dict[str, Any] = {"draft": "source", "verifier": verifier, "spec_length": spec_length}
     options |= SOURCES[source].options
     stop_ids = frozenset(params.stop_token_ids) if stop else frozenset()
+    speculation = SpeculationParams(**options)
     return [
-        Request(str(seed), PROMPT, replace(params, seed=seed), SpeculationParams(**options), stop_ids) for seed in seeds
+        Request(str(seed), PROMPT, replace(params, seed=seed), speculation, stop_ids, constraint=rules)
+        for seed in seeds
     ]
 
 
@@ -251,39 +288,48 @@ def serve(source: str, asked: list[Request]) -> list[tuple[int, ...]]:
     run(engine_with(source), *asked)
     assert {r.stats.draft_error for r in asked} == {None}
     assert all(r.error is None for r in asked)
-    if source != "none":
-        assert 0 < sum(r.stats.num_accepted_draft_tokens for r in asked) < sum(r.stats.num_draft_tokens for r in asked)
+    accepted = sum(r.stats.num_accepted_draft_tokens for r in asked)
+    drafted = sum(r.stats.num_draft_tokens for r in asked)
+    if source == "grammar":  # never wrong, and silent without a grammar
+        assert accepted == drafted
+        assert all((drafted > 0) == (r.constraint is not None) for r in asked)
+    elif source != "none":
+        assert 0 < accepted < drafted
     return [tuple(r.output) for r in asked]
 
 
-def plain(params: SamplingParams, seed: int) -> tuple[int, ...]:
+def plain(params: SamplingParams, seed: int, rules: Constraint | None = None) -> tuple[int, ...]:
     """What the target says by itself, without engine, cache or drafts."""
     output: list[int] = []
     noise = Noise(seed)
     while len(output) < params.max_tokens and not (output and output[-1] in params.stop_token_ids):
         text = (*PROMPT, *output)
         logits = TARGET.table[text[-2], text[-1]][None]
-        output.append(TargetRows(logits, params, Context(PROMPT, output), EMPTY).draw(0, noise, len(text)))
+        p = TargetRows(logits, params, Context(PROMPT, output), EMPTY, constraint=rules)
+        output.append(p.draw(0, noise, len(text)))
     return tuple(output)
 
 
 @pytest.mark.parametrize(("verifier", "source"), CELLS)
 def test_greedy_output_is_the_target_s(verifier: str, source: str) -> None:
     engine = engine_with(source)
-    for i, options in enumerate(OPTIONS.values()):
-        params = SamplingParams(**options | {"temperature": 0.0, "max_tokens": 14})
-        (asked,) = requests(verifier, source, params, range(1), spec_length=(1, 5, 2, 8)[i % 4])
+    for i, (name, options) in enumerate(OPTIONS.items()):
+        params, rules = SamplingParams(**options | {"temperature": 0.0, "max_tokens": 14}), CONSTRAINTS.get(name)
+        (asked,) = requests(verifier, source, params, range(1), spec_length=(1, 5, 2, 8)[i % 4], rules=rules)
         run(engine, asked)
         assert asked.stats.draft_error is None
-        assert tuple(asked.output) == plain(params, 0)
+        assert tuple(asked.output) == plain(params, 0, rules)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if BY_NAME[v].coupled])
 def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options: str) -> None:
     params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[options])
-    asked = [r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(10 * k, 10 * k + 4), k)]
-    assert serve(source, asked) == [plain(params, r.seed) for r in asked]
+    rules = CONSTRAINTS.get(options)
+    asked = [
+        r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(10 * k, 10 * k + 4), k, rules=rules)
+    ]
+    assert serve(source, asked) == [plain(params, r.seed, rules) for r in asked]
 
 
 def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: object = None) -> float:
@@ -291,11 +337,12 @@ def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: o
     tree = SOURCES[source].branches
     params = SamplingParams(**{"temperature": 1.0} | OPTIONS[options] | {"max_tokens": length + 4 * tree})
     first = 10_000 * list(BY_NAME).index(verifier)  # noise of their own, as chance would hit all alike
-    asked = requests(verifier, source, params, range(first, first + n), 8 if tree else 3, stop=False)
+    rules = CONSTRAINTS.get(options)
+    asked = requests(verifier, source, params, range(first, first + n), 8 if tree else 3, stop=False, rules=rules)
     for r in asked:
         r.verifier = wrong or r.verifier  # type: ignore[assignment]
     outputs = [output[:length] for output in serve(source, asked)]
-    return p_value(sequence_probs(TARGET.table, params, PROMPT, length).numpy(), outputs)
+    return p_value(sequence_probs(TARGET.table, params, PROMPT, length, rules).numpy(), outputs)
 
 
 @pytest.mark.parametrize(
@@ -318,6 +365,22 @@ def test_samples_follow_the_target_under_every_option(verifier: str, source: str
     assert p_of(verifier, source, options, n=500, length=3) > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("verifier", "source"),
+    [("rejection", s) for s in ("grammar", "ngram, counts as q", "lookup")]
+    + [(v, "model") for v in ("block", "iterative", "specinfer")]
+    + [(v, s) for v in ("iterative", "specinfer", "sequoia") for s in ("random tree", "model, static tree")],
+)
+def test_samples_follow_a_grammar_that_sources_know_or_not(verifier: str, source: str) -> None:
+    assert p_of(verifier, source, "grammar", n=500, length=3) > 1e-3
+
+
+def test_a_grammar_that_is_not_kept_to_is_caught() -> None:
+    params = SamplingParams(temperature=1.0, max_tokens=3)
+    expected = sequence_probs(TARGET.table, params, PROMPT, 3, CONSTRAINTS["grammar"])
+    assert p_value(expected.numpy(), serve("model", requests("rejection", "model", params, range(500)))) < 1e-6
+
+
 class TooKind:
     """Accepts with probability p(token), then q's error goes uncorrected: the recovered token comes from p."""
 
@@ -333,7 +396,7 @@ class TooKind:
         return Verdict(tuple(path), noise.draw(p.log_weights(row), position, Purpose.RECOVER, row))
 
 
-@pytest.mark.parametrize("source", [s for s in SOURCES if s != "none" and not SOURCES[s].branches])
+@pytest.mark.parametrize("source", [s for s in SOURCES if s not in ("none", "grammar") and not SOURCES[s].branches])
 def test_a_wrong_verifier_is_caught(source: str) -> None:
     assert p_of("rejection", source, "bare", n=600, length=3, wrong=TooKind()) < 1e-6
 
@@ -352,8 +415,9 @@ def test_a_wrong_verifier_of_trees_is_caught(wrong: Recursive) -> None:
 
 
 def test_the_enumeration_is_a_distribution() -> None:
-    for options in OPTIONS.values():
-        probs = sequence_probs(TARGET.table, SamplingParams(**{"temperature": 1.0} | options), PROMPT, 3)
+    for name, options in OPTIONS.items():
+        params = SamplingParams(**{"temperature": 1.0} | options)
+        probs = sequence_probs(TARGET.table, params, PROMPT, 3, CONSTRAINTS.get(name))
         assert probs.shape == (VOCAB**3,)
         assert float(probs.sum()) == pytest.approx(1.0)
     greedy = sequence_probs(TARGET.table, SamplingParams(), PROMPT, 2)

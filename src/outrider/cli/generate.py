@@ -50,6 +50,11 @@ def generate(
     seed: o.Seed = None,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
+    json_schema: o.JsonSchema = None,
+    json_object: o.JsonObject = False,
+    regex: o.Regex = None,
+    choice: o.Choice = None,
+    grammar: o.Grammar = None,
     logprobs: o.Logprobs = None,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
@@ -80,6 +85,7 @@ def generate(
         stop=stop or (),
         ignore_eos=ignore_eos,
         logprobs=logprobs,
+        structured=o.structured(json_schema, json_object, regex, choice, grammar),
     )
     text, expected = _prompt(prompt), o.read_prediction(prediction)
     llm = o.load(

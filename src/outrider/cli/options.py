@@ -10,6 +10,7 @@ import typer
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
+from outrider.structured import MAX_SOURCE_BYTES, StructuredOutput
 
 if TYPE_CHECKING:
     from outrider.llm import LLM, Output
@@ -21,7 +22,8 @@ ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
 _DRAFTS = (
     "Where drafts come from. Without a model: suffix (this text and earlier answers, as trees; the best of them), "
-    "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead. With one: model, models, "
+    "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead; grammar (what a form of output "
+    "leaves no choice about). With one: model, models, "
     "hierarchical (with --draft-model), layer_skip. cascade is prediction, then suffix; package.module:Class is your "
     "own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
 )
@@ -90,6 +92,11 @@ Seed = Annotated[int | None, typer.Option(help="The same seed gives the same tok
 Stop = Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")]
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after end-of-text.")]
 LogitBias = Annotated[list[str] | None, typer.Option(help="ID:VALUE added to a token's logit; may be repeated.")]
+JsonSchema = Annotated[str | None, typer.Option(help="Answer in JSON of this schema: a file, or the schema itself.")]
+JsonObject = Annotated[bool, typer.Option("--json-object", help="Answer with a JSON object.")]
+Regex = Annotated[str | None, typer.Option(help="Answer with a text that matches (Rust syntax).")]
+Choice = Annotated[list[str] | None, typer.Option(help="Answer with this text; repeat it for each one possible.")]
+Grammar = Annotated[Path | None, typer.Option(help="Answer with a text of this grammar: a Lark or GBNF file.")]
 Logprobs = Annotated[int | None, typer.Option(help="Report log-probabilities and this many alternatives (--json).")]
 DType = Annotated[str, typer.Option(help="auto, bfloat16, float32 or int8 (weights).")]
 DraftDType = Annotated[str, typer.Option(help="The draft model's dtype.")]
@@ -121,6 +128,34 @@ def read_prediction(path: Path | None) -> str | None:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"prediction={str(path)!r} cannot be read: {error}", param="prediction") from None
+
+
+def structured(
+    json_schema: str | None, json_object: bool, regex: str | None, choice: list[str] | None, grammar: Path | None
+) -> StructuredOutput | None:
+    """The form asked for, if one was; raises InvalidRequestError for two, or a file that cannot be read."""
+    given: dict[str, Any] = {
+        "json_schema": json_schema,
+        "json_object": json_object or None,
+        "regex": regex,
+        "choice": choice or None,
+        "grammar": grammar,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if grammar is not None:
+        given["grammar"] = _read("grammar", grammar)
+    if json_schema is not None and not json_schema.lstrip().startswith("{"):
+        given["json_schema"] = _read("json_schema", Path(json_schema))
+    return StructuredOutput(**given) if given else None
+
+
+def _read(param: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_SOURCE_BYTES + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidRequestError(f"{param}={str(path)!r} cannot be read: {reason}", param=param) from None
 
 
 def load(model: str, **options: Any) -> LLM:

@@ -43,14 +43,30 @@ def penalise_(row: NDArray[np.float32], params: SamplingParams, prompt: Sequence
         row[token] += bias
 
 
-def restrict_(row: NDArray[np.float32], params: SamplingParams, output: Sequence[int], stop_ids: Sequence[int]) -> None:
-    """Allowed and banned tokens and the minimum length, in place on float32 [vocab]."""
+def restrict_(
+    row: NDArray[np.float32],
+    params: SamplingParams,
+    output: Sequence[int],
+    stop_ids: Sequence[int],
+    mask: NDArray[np.bool_] | None = None,
+) -> None:
+    """What a constraint allows (``mask``), allowed and banned tokens, and minimum length, in place on float32 [vocab].
+
+    Where the constraint leaves nothing but the end, the minimum length gives way.
+    """
+    if mask is not None:
+        width = min(len(row), len(mask))  # the model's head may be padded, or cover less than the tokenizer
+        np.putmask(row[:width], ~mask[:width], -np.inf)
+        row[width:] = -np.inf
     if params.allowed_token_ids is not None:
         allowed = list(params.allowed_token_ids)
         kept = row[allowed]
         row.fill(-np.inf)
         row[allowed] = kept
-    banned = list(params.banned_token_ids)
+    row[list(params.banned_token_ids)] = -np.inf
     if len(output) < params.min_tokens:
-        banned += [*stop_ids, *params.stop_token_ids]
-    row[banned] = -np.inf
+        stops = [*stop_ids, *params.stop_token_ids]
+        kept = row[stops]
+        row[stops] = -np.inf
+        if mask is not None and row.max() == -np.inf:
+            row[stops] = kept

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.adjust import changes_logits, penalise_, restrict_
+from outrider.core.constraint import Constraint
 from outrider.core.draft import Draft
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
@@ -57,6 +58,7 @@ def log_weights(
     contexts: Sequence[Context],
     stop_ids: Sequence[int] = (),
     vocab_size: int | None = None,
+    constraint: Constraint | None = None,
 ) -> Tensor:
     """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab], on the CPU.
 
@@ -69,13 +71,15 @@ def log_weights(
         contexts: one per row.
         stop_ids: the model's end-of-text ids, which ``min_tokens`` excludes along with ``stop_token_ids``.
         vocab_size: columns from here on are padding of the model's head and never drawn; None if there are none.
+        constraint: what every row's output must keep to.
 
     Raises:
         NumericalError: a row holds NaN or +inf, or its options exclude every token.
+        GrammarError: the constraint cannot say what may follow.
     """
     out = torch.empty(logits.shape, dtype=torch.float32)
     for i, (options, context) in enumerate(zip(params, contexts, strict=True)):
-        out[i] = _row(logits[i], options, context, stop_ids, vocab_size)
+        out[i] = _row(logits[i], options, context, stop_ids, vocab_size, constraint)
     return out
 
 
@@ -98,6 +102,7 @@ class TargetRows:
         draft: Draft,
         stop_ids: Sequence[int] = (),
         vocab_size: int | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         """``logits``: any float type [1 + len(draft), vocab]; ``context``: the request's, before any draft token."""
         self._logits = logits
@@ -106,6 +111,7 @@ class TargetRows:
         self._draft = draft
         self._stop_ids = stop_ids
         self._vocab_size = vocab_size
+        self._constraint = constraint
         self._rows: dict[int, Tensor] = {}
 
     def log_weights(self, row: int) -> Tensor:
@@ -131,7 +137,7 @@ class TargetRows:
         """The target's own token at ``position`` if the row's path is what came before it."""
         if not self._params.greedy:
             return noise.draw(self.log_weights(row), position)
-        if changes_logits(self._params, len(self._context.output)):
+        if self._constraint is not None or changes_logits(self._params, len(self._context.output)):
             return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
         token, best = self._greedy[row]
         _check_best(best, self._params)
@@ -148,7 +154,7 @@ class TargetRows:
     def _row(self, row: int, params: SamplingParams) -> Tensor:
         path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
         context = Context(self._context.prompt, [*self._context.output, *path])
-        return _row(self._logits[row], params, context, self._stop_ids, self._vocab_size)
+        return _row(self._logits[row], params, context, self._stop_ids, self._vocab_size, self._constraint)
 
     @cached_property
     def _greedy(self) -> list[tuple[int, float]]:
@@ -159,7 +165,12 @@ class TargetRows:
 
 
 def _row(
-    logits: Tensor, params: SamplingParams, context: Context, stop_ids: Sequence[int], vocab_size: int | None
+    logits: Tensor,
+    params: SamplingParams,
+    context: Context,
+    stop_ids: Sequence[int],
+    vocab_size: int | None,
+    constraint: Constraint | None,
 ) -> Tensor:
     """One row of ``log_weights``: [vocab] -> float32 [vocab] on the CPU.
 
@@ -169,11 +180,12 @@ def _row(
     x = logits.to("cpu", torch.float32, copy=True).numpy()
     if vocab_size is not None:
         x[vocab_size:] = -np.inf
+    mask = None if constraint is None else constraint.mask(context.output)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the results are checked instead
-        if changes_logits(params, len(context.output)):
+        if mask is not None or changes_logits(params, len(context.output)):
             _check_finite(float(x.max()))  # before an option can hide a NaN
             penalise_(x, params, context.prompt, context.output)
-            restrict_(x, params, context.output, stop_ids)
+            restrict_(x, params, context.output, stop_ids, mask)
         token = int(x.argmax())  # the first of equals; a NaN counts as the largest
         best = float(x[token])
         _check_best(best, params)
@@ -200,6 +212,7 @@ def _check_finite(best: float) -> None:
 def _check_best(best: float, params: SamplingParams) -> None:
     _check_finite(best)
     if best == -math.inf:
-        options = [n for n in ("allowed_token_ids", "banned_token_ids", "min_tokens") if getattr(params, n)]
+        named = ("structured", "allowed_token_ids", "banned_token_ids", "min_tokens")
+        options = [name for name in named if getattr(params, name)]
         cause = f"relax {', '.join(options)}" if options else "the model gave every token a logit of -inf"
         raise NumericalError(f"no token is possible: {cause}")

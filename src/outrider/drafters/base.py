@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.constraint import Constraint
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.verify import Draws
@@ -42,6 +43,11 @@ class RequestView(Protocol):
     @property
     def cache_salt(self) -> str:
         """Requests with different salts must not learn from each other."""
+        ...
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What its output must keep to; tokens it does not allow are never accepted."""
         ...
 
     @property

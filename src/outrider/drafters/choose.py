@@ -12,6 +12,7 @@ from outrider.config import SamplingParams
 from outrider.core.distribution import Context, log_weights
 from outrider.drafters.base import RequestView
 from outrider.drafters.growth import Choices, Growth, tokens_to
+from outrider.errors import GrammarError
 
 
 def draft_params(request: RequestView) -> SamplingParams:
@@ -59,13 +60,19 @@ class Chooser:
             params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
         self._params = params
         self._vocab_size = vocab_size
+        self._constraint = request.constraint
         split = request.prompt_length
         self._prompt, self._output = request.tokens[:split], request.tokens[split:]
 
     def __call__(self, logits: Tensor, path: Sequence[int], count: int, key: int) -> Choices:
         """Up to ``count`` children of the node that ``path`` leads to, whose row of the draft model is [vocab]."""
         context = Context(self._prompt, [*self._output, *path])
-        row = log_weights(logits[None], [self._params], [context], vocab_size=self._vocab_size)[0]
+        try:
+            row = log_weights(
+                logits[None], [self._params], [context], vocab_size=self._vocab_size, constraint=self._constraint
+            )[0]
+        except GrammarError:  # of this request, which ends with it if it gets that far; the others go on
+            return Choices(())
         depth = len(path)
         if self._by_likelihood:
             return most_likely(row, count)

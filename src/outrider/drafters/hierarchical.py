@@ -97,5 +97,5 @@ def _keep(chain: Chain, guess: Sequence[int], logits: Tensor) -> None:
     """Draw from row after row, [1 + len(guess), vocab], as long as the guess before it was what was drawn."""
     for i in range(len(logits)):
         chain.extend(logits[i : i + 1])
-        if i == len(guess) or chain.tokens[-1] != guess[i]:
+        if not chain.wants or i == len(guess) or chain.tokens[-1] != guess[i]:
             return

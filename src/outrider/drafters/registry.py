@@ -11,6 +11,7 @@ from outrider.config import DRAFT_MODELS
 from outrider.drafters import custom, negligible
 from outrider.drafters.base import Drafter
 from outrider.drafters.catch_up import DraftModel
+from outrider.drafters.grammar import GrammarDrafter
 from outrider.drafters.hierarchical import HierarchicalDrafter
 from outrider.drafters.layer_skip import LayerSkipDrafter
 from outrider.drafters.lookahead import LookaheadDrafter
@@ -88,6 +89,7 @@ BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
     "layer_skip": _layer_skip,
     "hierarchical": _hierarchical,
     "lookahead": lambda around: LookaheadDrafter(),
+    "grammar": lambda around: GrammarDrafter(),
 }
 """One line a source."""
 

@@ -15,6 +15,7 @@ from outrider.drafters.base import RequestView
 from outrider.drafters.choose import Chooser, draft_params
 from outrider.drafters.growth import Growth, new_tree
 from outrider.drafters.runs import Feed
+from outrider.errors import GrammarError
 
 
 class Sapling(Protocol):
@@ -70,12 +71,16 @@ class Chain:
     def extend(self, logits: Tensor) -> None:
         depth, split = len(self.tokens), self.request.prompt_length
         context = Context(self.request.tokens[:split], [*self.request.tokens[split:], *self.tokens])
-        row = TargetRows(logits, self._params, context, EMPTY, vocab_size=self._vocab_size)
-        if self._draws.coupled:
-            self.tokens.append(row.draw(0, self._draws.noise, self._draws.base + depth))
-        else:
-            self._rows.append(row.log_weights(0))
-            self.tokens.append(self._draws.draw(self._rows[-1], depth=depth, node=depth))
+        rules = self.request.constraint
+        row = TargetRows(logits, self._params, context, EMPTY, vocab_size=self._vocab_size, constraint=rules)
+        try:
+            if self._draws.coupled:
+                self.tokens.append(row.draw(0, self._draws.noise, self._draws.base + depth))
+            else:
+                self._rows.append(row.log_weights(0))
+                self.tokens.append(self._draws.draw(self._rows[-1], depth=depth, node=depth))
+        except GrammarError:  # of this request, which ends with it if it gets that far; the others go on
+            self.length = depth
 
     def feed(self) -> Feed:
         return Feed(self.slot, self.end, self.tokens[-1:], (self.end,))

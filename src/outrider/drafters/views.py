@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.constraint import Constraint
 from outrider.core.verify import Draws
 from outrider.drafters.base import RequestView
 
@@ -45,6 +46,10 @@ class View:
     @property
     def cache_salt(self) -> str:
         return self.request.cache_salt
+
+    @property
+    def constraint(self) -> Constraint | None:
+        return self.request.constraint
 
     def draws(self) -> Draws:
         return self.drawing

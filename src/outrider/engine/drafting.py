@@ -11,6 +11,7 @@ from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import nodes_by
 from outrider.drafters.base import Drafter, Outcome
+from outrider.drafters.grammar import forced_tokens
 from outrider.drafters.merge import combine
 from outrider.engine.controller import Controller
 from outrider.engine.ranking import Ranking
@@ -78,7 +79,7 @@ class Drafting:
         first group of every request's combination, then the next group of those still without a draft. What
         adaptive requests get is cut down to what is worth scoring.
         """
-        budgets = self._controller.budgets(requests, budgets)
+        granted, budgets = budgets, self._controller.budgets(requests, budgets)
         drafts: dict[str, Draft] = {}
         spent: defaultdict[str, float] = defaultdict(float)
         queue = [(r, b, self._groups(r)) for r, b in zip(requests, budgets, strict=True) if b > 0]
@@ -95,7 +96,8 @@ class Drafting:
                 request.stats.draft_s += spent[request.id]
                 self._controller.drafted(request, drafts.get(request.id, EMPTY), spent[request.id])
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
-        return self._controller.select(requests, proposed, pending)
+        selected = self._controller.select(requests, proposed, pending)
+        return [_certain(r, draft, room) for r, draft, room in zip(requests, selected, granted, strict=True)]
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the sources and the controller what became of a draft."""
@@ -218,3 +220,16 @@ class Drafting:
         verifier = request.verifier
         if not draft.is_chain and not verifier.takes_trees:
             raise ValueError(f"its drafts branch, and verifier={verifier.name!r} takes chains: use verifier='matching'")
+
+
+def _certain(request: Request, draft: Draft, room: int) -> Draft:
+    """The draft, unless a structured output leaves no choice and it has nothing, or something else, to say.
+
+    Exact under every verifier: the replaced draft could not have been accepted, and the new one, which looks at no
+    noise, is accepted with certainty.
+    """
+    if request.constraint is None or room == 0:
+        return draft
+    tokens = forced_tokens(request.constraint, request.output, min(room, request.depth_limit))
+    roots = (token for token, parent in zip(draft.tokens, draft.parents, strict=True) if parent < 0)
+    return Draft.chain(tokens, source="grammar") if tokens and tokens[0] not in roots else draft

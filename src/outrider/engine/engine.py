@@ -19,7 +19,7 @@ from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import Work, run_target
 from outrider.engine.scheduler import Scheduler, Slice
 from outrider.engine.stats import EngineStats
-from outrider.errors import ConfigError, InvalidRequestError, NumericalError
+from outrider.errors import ConfigError, GrammarError, InvalidRequestError, NumericalError
 from outrider.models.base import Model
 from outrider.sources import is_custom
 
@@ -82,6 +82,8 @@ class Engine:
                     f"the prompt names token {token}, but the vocabulary ends at {self.vocab_size - 1}", param="prompt"
                 )
         check_token_ids(request.params, self.vocab_size)
+        if request.params.structured is not None and request.constraint is None:
+            raise InvalidRequestError("a structured output needs its compiled grammar: use LLM", param="structured")
         for name in request.speculation.combination.names:
             if name not in self._drafting.sources:
                 hint = " (name your own in extra_sources when the engine is made)" if is_custom(name) else ""
@@ -108,7 +110,7 @@ class Engine:
         """One step. Returns the committed tokens, in order for each request.
 
         A request whose model output is not a number is read once more without drafts, and ends with
-        ``request.error`` set if that does not help; the others go on.
+        ``request.error`` set if that does not help, as does one whose grammar breaks off; the others go on.
         """
         slices = self._schedule()
         works = self._draft(slices)
@@ -141,7 +143,13 @@ class Engine:
                 request.add_prompt_logprobs(part[: work.count, : self.vocab_size])
                 part = part[work.count - 1 :]
             p = TargetRows(
-                part, request.params, request.context, work.draft, stop_ids=self._eos, vocab_size=self.vocab_size
+                part,
+                request.params,
+                request.context,
+                work.draft,
+                stop_ids=self._eos,
+                vocab_size=self.vocab_size,
+                constraint=request.constraint,
             )
             rows.append(p if work.decides else None)
         seconds = self.stats.scored()
@@ -158,7 +166,7 @@ class Engine:
                 request = work.request
                 try:
                     verdict = request.verifier(work.draft, p, request.noise, len(request.tokens))
-                except NumericalError as error:
+                except (NumericalError, GrammarError) as error:
                     self._start_over(request, error)
             verdicts.append(verdict)
         return verdicts
@@ -193,11 +201,11 @@ class Engine:
             self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:]), p), request)
         return outputs
 
-    def _start_over(self, request: Request, error: NumericalError) -> None:
+    def _start_over(self, request: Request, error: NumericalError | GrammarError) -> None:
         """Empty a request's cache, to read it again without drafts; if that has been tried, the error is its own.
 
         A refused draft, of this request or of one that had the memory before, may have left NaN in the cache, which
-        spreads even from rows that are masked.
+        spreads even from rows that are masked. And an error behind an accepted path must not take the path with it.
         """
         if request.started_over:
             request.error = error

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, fresh_seed
@@ -18,7 +19,7 @@ from outrider.core.shapes import levels_wanted, nodes_wanted
 from outrider.core.verify import Draws, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
-from outrider.errors import NumericalError
+from outrider.errors import OutriderError
 
 Origin = Literal["target", "accepted", "recovered", "bonus"]
 
@@ -47,6 +48,7 @@ class Request:
     speculation: SpeculationParams
     stop_ids: frozenset[int]  # end-of-text ids (unless ignored) and the request's own
     detokenizer: Detokenizer | None = None
+    constraint: Constraint | None = None  # of a structured output
     after: Request | None = None  # the first of n with the same prompt, to share what it has read
     priority: int = 0  # lower runs first
     cache_salt: str = ""  # only requests with the same salt share cached prefixes
@@ -57,7 +59,7 @@ class Request:
     slot: int | None = None
     text: str = ""
     finish_reason: FinishReason | None = None
-    error: NumericalError | None = None
+    error: OutriderError | None = None
     started_over: bool = False  # read again from the start, after an error that a draft may have caused
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
@@ -173,7 +175,9 @@ class Request:
         armed = count >= self.params.min_tokens
         piece = "" if self.detokenizer is None else self.detokenizer.push([token])
         shown = self._stop_strings.push(piece, armed=armed)
-        if self._stop_strings.found is not None or (armed and token in self.stop_ids):
+        # Before min_tokens a constraint lets a stop token through only where its output is complete.
+        ends = token in self.stop_ids and (armed or self.constraint is not None)
+        if self._stop_strings.found is not None or ends:
             self.finish_reason = "stop"
         elif count >= self.params.max_tokens or len(self.tokens) >= self.max_seq_len:
             self.finish_reason = "length"

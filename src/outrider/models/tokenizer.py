@@ -89,6 +89,11 @@ class Tokenizer:
             name=path.name,
         )
 
+    def to_json(self) -> str:
+        """The contents of a ``tokenizer.json`` that makes the same tokenizer."""
+        text: str = self._backend.to_str()
+        return text
+
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
         """Every token as the file spells it, added tokens included, to its id."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.config import SamplingParams
+from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, log_weights, probs
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig, Span
 
@@ -89,7 +90,9 @@ class TableModel:
         return (found * k.view(-1)).sum(-1).long() % self.table.shape[-1]
 
 
-def sequence_probs(table: Tensor, params: SamplingParams, prompt: Sequence[int], length: int) -> Tensor:
+def sequence_probs(
+    table: Tensor, params: SamplingParams, prompt: Sequence[int], length: int, constraint: Constraint | None = None
+) -> Tensor:
     """Probability of each continuation of ``length`` tokens, by enumeration: float64 [vocab ** length].
 
     In lexicographic order, so that the continuation (a, b, c) is entry ``(a * vocab + b) * vocab + c``.
@@ -99,6 +102,7 @@ def sequence_probs(table: Tensor, params: SamplingParams, prompt: Sequence[int],
     for n in range(length):
         contexts = [Context(tuple(prompt), output) for output in itertools.product(range(vocab), repeat=n)]
         last = [([0] * order + [*c.prompt, *c.output])[-order:] for c in contexts]
-        rows = log_weights(table[tuple(torch.tensor(last).T)], [params] * len(contexts), contexts)
+        logits = table[tuple(torch.tensor(last).T)]
+        rows = log_weights(logits, [params] * len(contexts), contexts, constraint=constraint)
         result = (result[:, None] * probs(rows)).flatten()
     return result

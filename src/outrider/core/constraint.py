@@ -1,0 +1,30 @@
+"""What a request's output must look like, as far as sampling needs to know: which tokens may come next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Constraint(Protocol):
+    """Says which tokens may follow an output.
+
+    A pure function of the output, so that it does not matter which drafts were tried before, in what order rows are
+    worked out, or whether the request was preempted: what state it keeps is its own affair.
+    """
+
+    def mask(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
+        """Which tokens may follow ``output``, the request's output so far and, in a draft, the path below it.
+
+        Returns:
+            bool [vocab], with at least one token allowed; do not modify it. None where the question does not arise:
+            ``output`` has ended, or holds a token that was not allowed. A row of ``p`` may be worked out there, but
+            nothing that depends on it is ever committed.
+
+        Raises:
+            GrammarError: nothing may follow though the output is not complete, or working it out takes too much.
+        """
+        ...

@@ -1,0 +1,8 @@
+"""Structured output: grammars compiled to token masks by ``llguidance``."""
+
+from __future__ import annotations
+
+from outrider.grammar.compiler import Grammars
+from outrider.grammar.constraint import GrammarConstraint
+
+__all__ = ["GrammarConstraint", "Grammars"]
