@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from outrider.config import SamplingParams, SpeculationParams
@@ -99,13 +99,10 @@ def _with_prediction(
     chosen: SpeculationParams, prediction: PredictedOutput, asked: SpeculationOptions | str | None
 ) -> SpeculationParams:
     """Draft from the text the caller expects. It changes how fast the answer comes, never what it says."""
-    if "prediction" not in {field.name for field in fields(SpeculationParams)}:
-        raise invalid("predicted outputs are not supported: leave prediction out", "prediction", "unsupported")
     content = prediction.content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    more: dict[str, Any] = {"prediction": text}
     named = asked == "off" or (isinstance(asked, SpeculationOptions) and asked.method is not None)
-    return replace(chosen, **more) if named else replace(chosen, draft="prediction", **more)
+    return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 
 def structured(body: SamplingRequest, response_format: dict[str, Any] | None) -> object:
