@@ -179,3 +179,18 @@ def test_streamed_is_what_comes_whole(live: Live, options: dict[str, Any]) -> No
             reasons[choice["index"]] = choice["finish_reason"]
     assert texts == [choice["message"]["content"] for choice in whole]
     assert reasons == [choice["finish_reason"] for choice in whole]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
+def test_a_tool_call_can_be_forced(teller: Live, choice: Any) -> None:
+    parameters: dict[str, Any] = {"type": "object", "properties": {"far": {"type": "boolean"}}, "required": ["far"]}
+    parameters["additionalProperties"] = False
+    tools = [{"type": "function", "function": {"name": "look", "parameters": parameters}}]
+    body = {"messages": ASK, "tools": tools, "tool_choice": choice, "seed": 1, "max_tokens": 200}
+    answer = teller.post(PATH, body)["choices"][0]
+    call = answer["message"]["tool_calls"][0]["function"]
+    assert answer["finish_reason"] == "tool_calls"
+    assert call["name"] == "look"
+    assert isinstance(json.loads(call["arguments"])["far"], bool)
+    deltas = [c["choices"][0]["delta"] for c in teller.stream(PATH, body)]
+    assert [call["function"] for delta in deltas for call in delta.get("tool_calls", [])] == [call]

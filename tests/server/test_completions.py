@@ -167,3 +167,16 @@ def test_streamed_is_what_comes_whole(live: Live, options: dict[str, Any]) -> No
         assert all(chunk["usage"] is None for chunk in chunks[:-1])
     else:
         assert all(chunk["choices"] and "usage" not in chunk for chunk in chunks)
+
+
+def test_a_prediction_is_drafted_from_and_changes_nothing(live: Live) -> None:
+    body = PLAIN | {"max_tokens": 40, "temperature": 0}
+    plain = live.post(PATH, body | {"speculation": "off"})
+    expected = {"type": "content", "content": plain["choices"][0]["text"]}
+    answer = live.post(PATH, body | {"prediction": expected})
+    assert answer["choices"][0]["text"] == plain["choices"][0]["text"]
+    told = answer["usage"]["completion_tokens_details"]
+    drafted = answer["metrics"]["speculative_decoding"]
+    assert told["accepted_prediction_tokens"] == drafted["num_accepted_draft_tokens"]
+    assert told["accepted_prediction_tokens"] + told["rejected_prediction_tokens"] == drafted["num_draft_tokens"] > 0
+    assert "completion_tokens_details" not in plain["usage"]

@@ -15,9 +15,12 @@ D = ServerSettings()
 """Defaults."""
 
 _NETWORK, _LIMITS, _TIMES, _LOGS = "Network and access", "Limits", "Times (seconds)", "Log"
-_NAMES = {"api_key": "api_keys", "cors_origin": "cors_origins", "allowed_host": "allowed_hosts"} | {
-    "served_model_name": "served_model_names"
-}
+_NAMES = {
+    "extra_source": "extra_sources",
+    "api_key": "api_keys",
+    "cors_origin": "cors_origins",
+    "allowed_host": "allowed_hosts",
+} | {"served_model_name": "served_model_names"}
 """Flags that may be given several times, and the settings they fill."""
 
 
@@ -28,6 +31,13 @@ def serve(
     spec_length: o.SpecLength = o.ENGINE.spec_length,
     verifier: o.Verifier = o.ENGINE.verifier,
     draft_temperature: o.DraftTemperature = o.ENGINE.draft_temperature,
+    lenience: o.Lenience = None,
+    posterior_threshold: o.PosteriorThreshold = None,
+    posterior_alpha: o.PosteriorAlpha = None,
+    draft_table: o.DraftTable = None,
+    extra_source: Annotated[
+        list[str] | None, typer.Option(help="package.module:Class of a source that requests may name; may be repeated.")
+    ] = None,
     draft_layers: o.DraftLayers = None,
     tree: o.Tree = None,
     tree_nodes: o.TreeNodes = o.ENGINE.tree_nodes,

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider.engine.request import StepOutput
+from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
 from outrider.server.conversation import encode_messages
 from outrider.server.errors import invalid, json_response
@@ -20,8 +21,10 @@ from outrider.server.reading import body_of
 from outrider.server.schema.chat import ChatRequest, ChatResponse, NamedTool
 from outrider.server.service import Generation, Service, generation, new_id
 from outrider.server.stream import Chunk, EventStream, unless_gone
+from outrider.server.structure import forced_call, refusal, structured
 from outrider.server.tokens import details
 from outrider.server.tools import ToolParser, form_of
+from outrider.structured import StructuredOutput
 
 router = APIRouter()
 
@@ -52,20 +55,34 @@ async def _job(service: Service, body: ChatRequest) -> Job:
         max_tokens=min(limit for limit in limits if limit is not None),
         n=body.n or 1,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        structured=options.structured(body, body.response_format),
+        structured=_form(body),
     )
     tokenizer = service.tokenizer
-    running = await generation(
-        service,
-        lambda: [encode_messages(tokenizer, body, tools=with_tools)],
-        1,
-        params,
-        options.speculation(body, service.engine.llm.speculation),
-        prefix="chatcmpl",
-        model=model,
-        scheduling=options.scheduling(body),
-    )
+    try:
+        running = await generation(
+            service,
+            lambda: [encode_messages(tokenizer, body, tools=with_tools)],
+            1,
+            params,
+            options.speculation(body, service.engine.llm.speculation),
+            prefix="chatcmpl",
+            model=model,
+            scheduling=options.scheduling(body),
+        )
+    except InvalidRequestError as error:
+        raise refusal(error, body) from None
     return Job(service, running, body, with_tools)
+
+
+def _form(body: ChatRequest) -> StructuredOutput | None:
+    """What the answer must look like: as asked for, or the tool call that is forced."""
+    form = structured(body, body.response_format)
+    if body.tool_choice in (None, "auto", "none"):
+        return form
+    if form is not None:
+        raise invalid("a forced tool call leaves no room for another form: give one of them", "tool_choice")
+    name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
+    return forced_call(body.tools or (), name)
 
 
 def _check(service: Service, body: ChatRequest) -> bool:
@@ -89,7 +106,9 @@ def _check(service: Service, body: ChatRequest) -> bool:
         known = [tool.function.name for tool in body.tools or ()]
         if choice.function.name not in known:
             raise invalid(f"tool_choice names {choice.function.name[:64]!r}, which is not in tools", "tool_choice")
-    raise invalid("forcing a tool call is not supported: use tool_choice='auto'", "tool_choice", "unsupported")
+    if not body.tools:
+        raise invalid("tool_choice needs tools: give some, or leave it out", "tool_choice")
+    return True
 
 
 @dataclass
@@ -163,7 +182,8 @@ class Job:
 
     def _reply(self, index: int) -> _Reply:
         if index not in self._replies:
-            mark = form_of(self.service.tokenizer.chat_template or "")
+            forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON
+            mark = None if forced else form_of(self.service.tokenizer.chat_template or "")
             self._replies[index] = _Reply(ToolParser(mark) if self.with_tools else None)
         return self._replies[index]
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
+from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
 from outrider.server.errors import invalid, json_response
 from outrider.server.logprobs import CompletionLogprobs
@@ -20,6 +21,7 @@ from outrider.server.reading import body_of
 from outrider.server.schema.completions import CompletionRequest, CompletionResponse
 from outrider.server.service import Generation, Service, generation
 from outrider.server.stream import Chunk, EventStream, unless_gone
+from outrider.server.structure import refusal, structured
 from outrider.server.tokens import details
 
 router = APIRouter()
@@ -60,23 +62,26 @@ async def _job(service: Service, body: CompletionRequest) -> Job:
         n=made,
         logprobs=0 if top is None and made > n else top,
         prompt_logprobs=top if body.echo else None,
-        structured=options.structured(body, body.response_format),
+        structured=structured(body, body.response_format),
     )
     tokenizer, special = service.tokenizer, body.add_special_tokens is not False
 
     def tokenized() -> list[list[int]]:
         return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
 
-    running = await generation(
-        service,
-        tokenized,
-        len(prompts),
-        params,
-        options.speculation(body, service.engine.llm.speculation),
-        prefix="cmpl",
-        model=model,
-        scheduling=options.scheduling(body),
-    )
+    try:
+        running = await generation(
+            service,
+            tokenized,
+            len(prompts),
+            params,
+            options.speculation(body, service.engine.llm.speculation),
+            prefix="cmpl",
+            model=model,
+            scheduling=options.scheduling(body),
+        )
+    except InvalidRequestError as error:
+        raise refusal(error, body) from None
     return Job(service, running, body, prompts, n, made, only_echo=wanted == 0)
 
 

@@ -14,6 +14,7 @@ from outrider.errors import (
     CapacityError,
     ConfigError,
     EngineDeadError,
+    GrammarError,
     InvalidRequestError,
     NumericalError,
     OutriderError,
@@ -74,6 +75,8 @@ def as_api_error(error: BaseException) -> ApiError:
         return ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
     if isinstance(error, CapacityError):
         return unavailable(f"no room for this request: {error}", 1, "capacity")
+    if isinstance(error, GrammarError):
+        return invalid(str(error), "response_format", "grammar_error")
     if isinstance(error, NumericalError):
         return ApiError(500, str(error), code="numerical_error")
     if isinstance(error, OutriderError):

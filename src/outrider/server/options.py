@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from outrider.config import SamplingParams, SpeculationParams
@@ -10,6 +10,7 @@ from outrider.errors import ConfigError
 from outrider.server.errors import invalid
 from outrider.server.schema.base import PredictedOutput, SamplingRequest
 from outrider.server.schema.speculation import SpeculationOptions
+from outrider.structured import StructuredOutput
 
 _SAME_NAME = (
     "seed",
@@ -39,16 +40,16 @@ def sampling(
     n: int,
     logprobs: int | None,
     prompt_logprobs: int | None = None,
-    structured: object = None,
+    structured: StructuredOutput | None = None,
 ) -> SamplingParams:
     """The request's sampling options; temperature is 1 unless given, as with OpenAI.
 
     Raises InvalidRequestError for what the fields' own checks let pass.
     """
     given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
-    more: dict[str, Any] = {} if structured is None else {"structured": structured}
     return SamplingParams(
-        **({"temperature": 1.0} | given | more),
+        **({"temperature": 1.0} | given),
+        structured=structured,
         max_tokens=max_tokens,
         n=n,
         logprobs=logprobs,
@@ -99,24 +100,10 @@ def _with_prediction(
     chosen: SpeculationParams, prediction: PredictedOutput, asked: SpeculationOptions | str | None
 ) -> SpeculationParams:
     """Draft from the text the caller expects. It changes how fast the answer comes, never what it says."""
-    if "prediction" not in {field.name for field in fields(SpeculationParams)}:
-        raise invalid("predicted outputs are not supported: leave prediction out", "prediction", "unsupported")
     content = prediction.content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    more: dict[str, Any] = {"prediction": text}
     named = asked == "off" or (isinstance(asked, SpeculationOptions) and asked.method is not None)
-    return replace(chosen, **more) if named else replace(chosen, draft="prediction", **more)
-
-
-def structured(body: SamplingRequest, response_format: dict[str, Any] | None) -> object:
-    """What the output must look like, as ``SamplingParams(structured=...)`` takes it; None: anything goes."""
-    kind = None if response_format is None else response_format.get("type")
-    if response_format is not None and kind not in ("text", "json_object", "json_schema", "regex", "grammar"):
-        raise invalid("response_format.type is text, json_object or json_schema", "response_format.type")
-    if kind in (None, "text") and body.structured_outputs is None:
-        return None
-    param = "response_format" if body.structured_outputs is None else "structured_outputs"
-    raise invalid(f"{param} is not supported: leave it out", param, "unsupported")
+    return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 
 def scheduling(body: SamplingRequest) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""What an output must look like, in the words of OpenAI, vLLM and llama.cpp, and for a tool that must be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outrider.errors import InvalidRequestError
+from outrider.server.errors import ApiError, invalid
+from outrider.server.schema.base import SamplingRequest
+from outrider.server.schema.chat import Tool
+from outrider.structured import KINDS, StructuredOutput
+
+_VLLM = {"json": "json_schema"} | {kind: kind for kind in KINDS}
+"""Keys of ``structured_outputs``, and what they are called here."""
+
+
+def structured(body: SamplingRequest, response_format: Mapping[str, Any] | None) -> StructuredOutput | None:
+    """The form a request asks for; None: anything goes. ApiError 400 if it is not one that can be asked for."""
+    if body.structured_outputs is None:
+        return None if response_format is None else _from_format(response_format)
+    if response_format is not None and response_format.get("type") != "text":
+        raise invalid("response_format and structured_outputs both say what to write: give one", "structured_outputs")
+    for name in body.structured_outputs:
+        if name not in _VLLM:
+            known = ", ".join(_VLLM)
+            raise invalid(f"structured_outputs.{name[:40]} is unknown: use one of {known}", "structured_outputs")
+    given = {_VLLM[name]: value for name, value in body.structured_outputs.items() if value is not None}
+    return _made(given, "structured_outputs")
+
+
+def _from_format(given: Mapping[str, Any]) -> StructuredOutput | None:
+    kind = given.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        schema = given.get("schema")  # llama.cpp's way to give one
+        return _made({"json_object": True} if schema is None else {"json_schema": schema}, "response_format")
+    if kind != "json_schema":
+        raise invalid("response_format.type is text, json_object or json_schema", "response_format.type")
+    inner = given.get("json_schema")
+    if not isinstance(inner, Mapping) or inner.get("schema") is None:
+        raise invalid("response_format.json_schema has no schema: give one", "response_format.json_schema")
+    return _made({"json_schema": inner["schema"]}, "response_format")
+
+
+def _made(given: dict[str, Any], param: str) -> StructuredOutput:
+    try:
+        return StructuredOutput(**given)
+    except InvalidRequestError as error:
+        raise invalid(str(error), param) from None
+
+
+def forced_call(tools: Sequence[Tool], name: str | None) -> StructuredOutput:
+    """One call of the tool of that name, or of any, with arguments that fit its parameters.
+
+    It is written as bare JSON, ``{"name": ..., "arguments": {...}}``, whatever marks the chat template teaches.
+    """
+    forms = [_call(tool) for tool in tools if name in (None, tool.function.name)]
+    return _made({"json_schema": forms[0] if len(forms) == 1 else {"anyOf": forms}}, "tools")
+
+
+def _call(tool: Tool) -> dict[str, Any]:
+    arguments = tool.function.parameters or {"type": "object"}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.function.name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def refusal(error: InvalidRequestError, body: SamplingRequest) -> ApiError | InvalidRequestError:
+    """An error of compiling, under the name of the field that the client gave."""
+    if error.param not in {"structured", *KINDS}:
+        return error
+    return invalid(str(error), "response_format" if body.structured_outputs is None else "structured_outputs")
