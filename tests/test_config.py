@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from outrider import EngineConfig, SamplingParams, SpeculationParams
+from outrider.config import CHAIN_VERIFIERS
+from outrider.core.verify import VERIFIERS
 from outrider.errors import ConfigError, InvalidRequestError
 
 
@@ -62,6 +64,30 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: SpeculationParams(verifier="typical", posterior_alpha=2), "posterior_alpha=2"),
         (lambda: SpeculationParams(verifier="lenient", posterior_alpha=0.3), "use verifier='typical', or leave it out"),
         (lambda: EngineConfig(model="m", posterior_threshold=0.1), "do nothing with verifier='matching'"),
+        (lambda: SpeculationParams(tree="4,2,x"), "tree='4,2,x' is not valid: use"),
+        (lambda: SpeculationParams(tree=""), "tree='' is not valid"),
+        (lambda: SpeculationParams(tree=()), r"tree=\(\) is not valid"),
+        (lambda: SpeculationParams(tree=3), "tree=3 is not valid"),  # type: ignore[arg-type]
+        (lambda: SpeculationParams(tree=(2, 0)), "widths are at least 1"),
+        (lambda: SpeculationParams(tree=(2, 1.5)), "is not valid"),  # type: ignore[arg-type]
+        (lambda: SpeculationParams(tree=(-1, 1)), "parents come before their children"),
+        (lambda: SpeculationParams(tree=(-2, -1)), "widths are at least 1"),
+        (lambda: SpeculationParams(tree=(8, 8, 8, 8)), "has 4680 nodes: use at most 1024"),
+        (lambda: SpeculationParams(tree=(2, 1), verifier="rejection"), "branches, and verifier='rejection'"),
+        (lambda: SpeculationParams(draft="models", verifier="rejection"), "draft='models' branches"),
+        (lambda: SpeculationParams(draft="lookahead", verifier="rejection"), "draft='lookahead' branches"),
+        (lambda: SpeculationParams(draft="lookup", tree="dynamic"), "would not be used: draft='lookup'"),
+        (lambda: SpeculationParams(tree_nodes=0), "tree_nodes=0"),
+        (lambda: SpeculationParams(lookahead_window=0), "lookahead_window=0"),
+        (lambda: SpeculationParams(lookahead_ngram=1), "lookahead_ngram=1"),
+        (lambda: SpeculationParams(lookahead_guesses=-1), "lookahead_guesses=-1"),
+        (lambda: EngineConfig(model="m", tree="2,x"), "tree='2,x'"),
+        (lambda: EngineConfig(model="m", draft_layers=0, draft="layer_skip"), "draft_layers=0"),
+        (lambda: EngineConfig(model="m", draft_layers=2), "draft_layers=2 is for draft='layer_skip'"),
+        (lambda: EngineConfig(model="m", draft="models", draft_model="a"), "needs 2 draft models: name them"),
+        (lambda: EngineConfig(model="m", draft="model", draft_model=("a", "b")), "does not take 2 draft models"),
+        (lambda: EngineConfig(model="m", draft="hierarchical"), "needs a draft model"),
+        (lambda: EngineConfig(model="m", draft="hierarchical", draft_model=("a", "b", "c")), "name at most 2"),
         (lambda: EngineConfig(model="m", dtype="float8"), "dtype='float8'"),  # type: ignore[arg-type]
         (lambda: EngineConfig(model="m", max_seq_len=1), "max_seq_len=1"),
     ],
@@ -69,6 +95,25 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
 def test_other_options_that_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_draft_models_choose_the_source() -> None:
+    assert EngineConfig(model="m").draft_source == "none"
+    one = EngineConfig(model="m", draft_model="a")
+    assert (one.draft_source, one.draft_models) == ("model", ("a",))
+    assert EngineConfig(model="m", draft_model=["a", "b"]).draft_source == "models"
+    assert EngineConfig(model="m", draft="hierarchical", draft_model=["a", "b"]).draft_models == ("a", "b")
+
+
+def test_trees_are_read_from_text() -> None:
+    assert SpeculationParams(tree="4, 2,1").tree == (4, 2, 1)
+    assert SpeculationParams(tree="-1,-1,0").tree == (-1, -1, 0)
+    assert SpeculationParams(tree=[3, 1]).tree == (3, 1)
+    assert EngineConfig(model="m", tree="dynamic").speculation().tree == "dynamic"
+
+
+def test_the_table_of_verifiers_for_chains_is_true() -> None:
+    assert set(CHAIN_VERIFIERS) == {name for name, verifier in VERIFIERS.items() if not verifier.takes_trees}
 
 
 def test_options_are_normalised() -> None:

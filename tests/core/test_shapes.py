@@ -7,7 +7,7 @@ import random
 import pytest
 
 from outrider.config import SpeculationParams
-from outrider.core.draft import Draft, Verdict
+from outrider.core.draft import Draft
 from outrider.core.shapes import (
     RankAcceptance,
     breadth_first,
@@ -119,8 +119,11 @@ def test_acceptance_by_rank() -> None:
     """
     draft = Draft((5, 6, 7, 8, 9), (-1, -1, 0, 1, 1))
     measured = RankAcceptance()
-    measured.observe(draft, Verdict((1, 4), 0))
+    measured.observe(draft, (1, 4))
     assert (measured.visited, measured.accepted) == ([2, 2], [0, 2])
-    measured.observe(Draft.chain([1, 2]), Verdict((0,), 3))
+    measured.observe(Draft.chain([1, 2]), (0,))
     assert (measured.visited, measured.accepted) == ([4, 2], [1, 2])
     assert measured.rates == [0.25, 1.0]
+    both = RankAcceptance([1], [1])
+    both.add(measured)
+    assert (both.visited, both.accepted) == ([5, 2], [2, 2])

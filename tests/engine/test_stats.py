@@ -22,16 +22,17 @@ def test_nothing_happened() -> None:
 
 def test_chains_and_trees_are_counted_by_depth() -> None:
     stats = RequestStats()
-    stats.count(EMPTY, accepted=0)
-    stats.count(Draft.chain([1, 2, 3]), accepted=2)
-    stats.count(Draft.chain([1, 2]), accepted=2)
-    stats.count(Draft((1, 2, 3, 4), (-1, -1, 0, 1)), accepted=1)
+    stats.count(EMPTY, ())
+    stats.count(Draft.chain([1, 2, 3]), (0, 1))
+    stats.count(Draft.chain([1, 2]), (0, 1))
+    stats.count(Draft((1, 2, 3, 4), (-1, -1, 0, 1)), (1,))
     stats.completion_tokens = 9
     assert (stats.target_runs, stats.num_drafts, stats.num_draft_tokens) == (4, 3, 9)
     assert stats.num_accepted_draft_tokens == 5
     assert stats.draft_acceptance_rate == 5 / 9
     assert stats.mean_acceptance_length == 9 / 4
     assert stats.acceptance_by_position == [1.0, pytest.approx(2 / 3), 0.0]
+    assert (stats.by_rank.visited, stats.by_rank.accepted) == ([2, 1], [0, 1])  # of the tree alone
 
 
 def test_as_dict_has_what_the_command_line_prints() -> None:

@@ -19,7 +19,7 @@ from outrider.config import (
     UNSHAPED_SOURCES,
     SpeculationParams,
 )
-from outrider.core.draft import Draft, Verdict
+from outrider.core.draft import Draft
 from outrider.core.tree import children
 
 Shape = tuple[int, ...]
@@ -160,16 +160,27 @@ class RankAcceptance:
     visited: list[int] = field(default_factory=list)  # visited nodes with a child of rank r
     accepted: list[int] = field(default_factory=list)
 
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
+    def observe(self, draft: Draft, path: Sequence[int]) -> None:
+        """Count one draft and its accepted path."""
         below = children(draft.parents)
-        for node, child in zip((-1, *verdict.path), (*verdict.path, None), strict=True):
+        for node, child in zip((-1, *path), (*path, None), strict=True):
             siblings = below[1 + node]
-            missing = len(siblings) - len(self.visited)
-            self.visited += [0] * missing
-            self.accepted += [0] * missing
+            self._widen(len(siblings))
             for rank, sibling in enumerate(siblings):
                 self.visited[rank] += 1
                 self.accepted[rank] += sibling == child
+
+    def add(self, other: RankAcceptance) -> None:
+        """Count what another has counted."""
+        self._widen(len(other.visited))
+        for rank, (visited, accepted) in enumerate(zip(other.visited, other.accepted, strict=True)):
+            self.visited[rank] += visited
+            self.accepted[rank] += accepted
+
+    def _widen(self, ranks: int) -> None:
+        missing = ranks - len(self.visited)
+        self.visited += [0] * missing
+        self.accepted += [0] * missing
 
     @property
     def rates(self) -> list[float]:

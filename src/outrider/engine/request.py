@@ -161,7 +161,7 @@ class Request:
                 break
             row = 1 + node
         kept = [output.source for output in outputs if output.origin == "accepted"]
-        self.stats.count(draft, accepted=len(kept))
+        self.stats.count(draft, verdict.path[: len(kept)])
         self.stats.accepted_by.update(kept)
         self.stats.decode_s = time.perf_counter() - self.first_token
         if self.finish_reason is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from outrider.core.draft import Draft
+from outrider.core.shapes import RankAcceptance
 from outrider.core.tree import depths
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class RequestStats:
     """Draft tokens by the source that proposed them."""
     accepted_by: Counter[str] = field(default_factory=Counter)
     """Accepted draft tokens by the source that proposed them."""
+    by_rank: RankAcceptance = field(default_factory=RankAcceptance)
+    """In drafts that branch: how often the r-th child of a visited node was the one kept (``core.shapes.optimal``)."""
     rounds: list[tuple[int, int]] = field(default_factory=list)
     """Drafted and accepted tokens of each target run."""
     cached_prompt_tokens: int = 0
@@ -52,8 +55,9 @@ class RequestStats:
     draft_error: str | None = None
     """Why draft sources were switched off for this request, if any were."""
 
-    def count(self, draft: Draft, accepted: int) -> None:
-        """Count one target run: its draft, and how many tokens along one path were kept."""
+    def count(self, draft: Draft, path: Sequence[int]) -> None:
+        """Count one target run: its draft, and the nodes of it that were kept."""
+        accepted = len(path)
         self.target_runs += 1
         self.num_drafts += bool(draft)
         self.num_draft_tokens += len(draft)
@@ -62,6 +66,8 @@ class RequestStats:
         self.drafted_at.update(set(depths(draft.parents)))
         self.accepted_at.update(range(accepted))
         self.drafted_by.update(draft.source_of(node) for node in range(len(draft)))
+        if not draft.is_chain:
+            self.by_rank.observe(draft, path)
 
     @property
     def draft_acceptance_rate(self) -> float | None:
