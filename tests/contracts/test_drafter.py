@@ -31,8 +31,8 @@ def make(name: str) -> Drafter:
 
 
 Options = dict[str, object]
-# layer_skip works in the target's own cache, and has tests with one
-SOURCES: dict[str, Options] = {name: {"draft": name} for name in BUILDERS if name != "layer_skip"}
+# layer_skip works in the target's own cache, and grammar under a structured output: they have tests with one
+SOURCES: dict[str, Options] = {name: {"draft": name} for name in BUILDERS if name not in ("layer_skip", "grammar")}
 SOURCES["prediction"]["prediction"] = TEXT
 BY_STEPS = {"lookahead"}  # sources that improve with every step, so that steps matter and not only the text
 
