@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,6 +81,7 @@ def _serve(
             request, arrival = waiting.pop(0)
             # A client of a closed loop sends when the one before is answered; one of an open loop did so on arrival.
             served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
+            request.cache_salt = secrets.token_hex(8)  # or a source that learns would have seen the answer before
             llm.engine.add(request)
             running += 1
         if not running:

@@ -122,8 +122,10 @@ def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParam
         if name.startswith(("http://", "https://")):
             found.append(Endpoint(name, llm.tokenizer, params.max_tokens, concurrency, llm.config.model))
             continue
-        if name.partition(":")[0] not in ("transformers", "llama.cpp"):
-            raise InvalidRequestError(f"peer={name!r} is unknown: use transformers, llama.cpp:FILE.gguf or a URL")
+        if name.partition(":")[0] not in ("transformers", "llama.cpp", "openvino"):
+            raise InvalidRequestError(
+                f"peer={name!r} is unknown: use transformers, llama.cpp:FILE.gguf, openvino:FOLDER or a URL"
+            )
         dtype = str(llm.model.dtype).removeprefix("torch.")
         worker = Worker(name, resolve(llm.config.model), dtype, torch.get_num_threads(), python or sys.executable)
         found.append(Peer(worker, params.max_tokens))
