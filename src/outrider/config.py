@@ -141,10 +141,10 @@ class SamplingParams:
         _require(_is_finite(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "use a number in (0, 1]")
         _require(_is_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "use a number in [0, 1]")
         _require(
-            _is_finite(self.repetition_penalty) and self.repetition_penalty > 0,
+            _is_finite(self.repetition_penalty) and 0.01 <= self.repetition_penalty <= 100,
             "repetition_penalty",
             self.repetition_penalty,
-            "use a positive number; 1 is off",
+            "use a number between 0.01 and 100; 1 is off",
         )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
@@ -152,7 +152,7 @@ class SamplingParams:
         bias = dict(self.logit_bias)
         for token, value in bias.items():
             _require(_is_int(token) and token >= 0, "logit_bias", token, "keys are token ids")
-            _require(_is_finite(value), "logit_bias", value, "values are finite numbers")
+            _require(_is_finite(value) and abs(value) <= 1e6, "logit_bias", value, "use numbers between -1e6 and 1e6")
         put(self, "logit_bias", bias)
         if self.allowed_token_ids is not None:
             put(self, "allowed_token_ids", _as_ids("allowed_token_ids", self.allowed_token_ids))
