@@ -40,9 +40,11 @@ CHAIN_VERIFIERS: tuple[str, ...] = ("rejection", "block")
 """Verifiers whose drafts must not branch."""
 BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
 """Sources that branch whether a tree is asked for or not."""
-UNSHAPED_SOURCES: tuple[str, ...] = ("suffix", "prediction", "lookup", "random", "hierarchical", "lookahead", "grammar")
+UNSHAPED_SOURCES: tuple[str, ...] = (
+    "suffix", "recycling", "prediction", "lookup", "random", "hierarchical", "lookahead", "grammar",
+)  # fmt: skip
 """Sources whose drafts have no shape to choose: chains, or a tree of their own."""
-GROWING_SOURCES: tuple[str, ...] = ("suffix", "prediction")
+GROWING_SOURCES: tuple[str, ...] = ("suffix", "recycling", "prediction")
 """Sources that branch where the verifier lets them, up to ``tree_nodes`` nodes."""
 DRAFT_MODELS: Mapping[str, tuple[int, int]] = {"model": (1, 1), "models": (2, 8), "hierarchical": (1, 2)}
 """How many draft models a source takes, from and to."""
@@ -215,8 +217,8 @@ class SpeculationParams:
     draft_temperature: float | None = None
     """Sampling temperature of a draft model; None follows the request."""
     counts_as_q: bool = False
-    """Sources that count (unigram, bigram, ngram, suffix) draw from their counts, as q, instead of drafting what is
-    most frequent: for verifiers that compare p with q."""
+    """Sources that count (unigram, bigram, ngram, suffix, recycling) draw from their counts, as q, instead of drafting
+    what is most frequent: for verifiers that compare p with q."""
     prediction: str | Iterable[int] | None = None
     """Text or token ids that the output is expected to resemble, for the source ``prediction``."""
     lenience: float | None = None

@@ -18,7 +18,7 @@ from itertools import chain
 from outrider.errors import ConfigError
 
 SOURCES: tuple[str, ...] = (
-    "none", "suffix", "lookup", "ngram", "prediction", "lookahead",
+    "none", "suffix", "recycling", "lookup", "ngram", "prediction", "lookahead",
     "model", "models", "layer_skip", "hierarchical", "bigram", "unigram", "random", "grammar",
 )  # fmt: skip
 """Built-in sources, by the names requests use."""

@@ -101,7 +101,7 @@ def test_a_peer_runs_in_its_own_process(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "target")
     worker = Worker("outrider:none", folder, "float32", 1)
     peer = contest.Peer(worker, 6)
-    tokens, seconds, served = peer.run(PROMPTS)
+    tokens, seconds, served = peer.run(PROMPTS, "")
     worker.close()
     expected = LLM(str(folder), dtype="float32").generate(PROMPTS, SamplingParams(max_tokens=6))
     assert tokens == [o.token_ids for o in expected]

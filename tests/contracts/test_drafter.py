@@ -34,7 +34,7 @@ Options = dict[str, object]
 # layer_skip works in the target's own cache, and grammar under a structured output: they have tests with one
 SOURCES: dict[str, Options] = {name: {"draft": name} for name in BUILDERS if name not in ("layer_skip", "grammar")}
 SOURCES["prediction"]["prediction"] = TEXT
-BY_STEPS = {"lookahead"}  # sources that improve with every step, so that steps matter and not only the text
+BY_STEPS = {"lookahead", "recycling"}  # sources that learn from steps, not only from the text
 
 
 def view(source: str, verifier: str, id: str = "r", counts: bool = False, **params: object) -> Request:
@@ -135,6 +135,7 @@ def test_several_at_once_are_as_alone(source: str) -> None:
     drafter = make(source)
     views = [view(source, "matching", str(i), seed=i) for i in range(3)]
     for i, r in enumerate(views):
+        r.cache_salt = str(i)  # or one may learn from another
         drafter.start(r)
         for piece in outputs(i)[: i + 1]:
             grow(drafter, r, piece)

@@ -41,7 +41,7 @@ def play(
         draft = Draft.chain([7] * budget, source="source", scores=scores and scores[:budget]) if budget else EMPTY
         if budget:
             controller.drafted(r, draft, seconds)
-        (kept,) = controller.select([r], [draft], [1])
+        (kept,) = controller.select([r], [draft], [1], [len(draft)])
         right = 0
         while right < length and rng.random() < chance:
             right += 1
@@ -80,7 +80,7 @@ def test_the_source_s_scores_tell_good_nodes_from_bad() -> None:
     for _ in range(30):
         controller.budgets([r], [8])
         controller.drafted(r, draft, 1e-5)
-        (kept,) = controller.select([r], [draft], [1])
+        (kept,) = controller.select([r], [draft], [1], [len(draft)])
         controller.observe(r, [3, 4, 9], len(kept) and 2)
     assert {3, 4} <= set(kept.tokens)
 
@@ -91,7 +91,7 @@ def test_one_request_in_trouble_does_not_stop_the_others() -> None:
     draft = Draft.chain([7] * 6, source="source")
     for _ in range(100):
         controller.budgets([good, bad], [6, 6])
-        kept = controller.select([good, bad], [draft, draft], [1, 1])
+        kept = controller.select([good, bad], [draft, draft], [1, 1], [len(draft)] * 2)
         controller.observe(good, [7] * (len(kept[0]) + 1), len(kept[0]))
         controller.observe(bad, [8], 0)
     assert len(kept[0]) == 6
@@ -104,7 +104,7 @@ def test_a_batch_drafts_less_than_one_request_alone() -> None:
         requests = [asked(str(i)) for i in range(batch)]
         draft = Draft.chain([7] * 8, source="source", scores=[0.6] * 8)
         controller.budgets(requests, [8] * batch)
-        kept = controller.select(requests, [draft] * batch, [1] * batch)
+        kept = controller.select(requests, [draft] * batch, [1] * batch, [len(draft)] * batch)
         return sum(map(len, kept)) / batch
 
     assert nodes(1) > nodes(16)
@@ -121,7 +121,7 @@ def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
     assert (exact.depth_limit, exact.draft_limit) == (5, 5)
     assert controller.budgets([fixed, exact], [3, 5]) == [3, 5]
     draft = Draft.chain([1, 2, 3])
-    assert controller.select([fixed, exact], [draft, draft], [1, 1]) == [draft, draft]
+    assert controller.select([fixed, exact], [draft, draft], [1, 1], [len(draft)] * 2) == [draft, draft]
 
 
 def test_the_curve_learns_from_runs() -> None:

@@ -37,6 +37,7 @@ from outrider.drafters.models import ModelsDrafter
 from outrider.drafters.negligible import RandomDrafter, bigram, unigram
 from outrider.drafters.ngram import NgramDrafter
 from outrider.drafters.prediction import PredictionDrafter
+from outrider.drafters.recycling import RecyclingDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.drafters.table import count
 from outrider.engine.engine import Engine
@@ -107,6 +108,7 @@ def parts() -> dict[str, Drafter]:
     """What combinations are made of."""
     return {
         "suffix": SuffixDrafter(VOCAB),
+        "recycling": RecyclingDrafter(VOCAB),
         "prediction": PredictionDrafter(),
         "unigram": unigram(VOCAB),
         "ngram": NgramDrafter(VOCAB),
@@ -177,7 +179,7 @@ class Source:
     @property
     def always_chains(self) -> bool:
         """Whether it never branches: some do where the verifier lets them."""
-        grows = {"suffix", "prediction"} & set(re.findall(r"\w+", self.options.get("draft", "")))
+        grows = {"suffix", "recycling", "prediction"} & set(re.findall(r"\w+", self.options.get("draft", "")))
         return not self.branches and not grows
 
 
@@ -191,6 +193,8 @@ SOURCES: dict[str, Source] = {
     "model, greedy": Source(model, {"draft_temperature": 0.0}),
     "suffix": Source(lambda cache: SuffixDrafter(VOCAB), {"draft": "suffix", "tree_nodes": 7}),
     "suffix, counts as q": Source(lambda cache: SuffixDrafter(VOCAB), {"draft": "suffix", "counts_as_q": True}),
+    "recycling": Source(lambda cache: RecyclingDrafter(VOCAB), {"draft": "recycling", "tree_nodes": 7}),
+    "recycling, as q": Source(lambda cache: RecyclingDrafter(VOCAB), {"draft": "recycling", "counts_as_q": True}),
     "prediction": Source(lambda cache: PredictionDrafter(), {"draft": "prediction", "prediction": PREDICTION}),
     "unigram": Source(lambda cache: unigram(VOCAB)),
     "unigram, counts as q": Source(lambda cache: unigram(VOCAB), {"counts_as_q": True}),
@@ -201,7 +205,7 @@ SOURCES: dict[str, Source] = {
     "grammar": Source(lambda cache: GrammarDrafter()),
     "cascade": Source(nothing, {"draft": "prediction,suffix,unigram", "prediction": PREDICTION[:3]}),
     "best, with q": Source(nothing, {"draft": "ngram/model/random", "counts_as_q": True}),
-    "merged": Source(nothing, {"draft": "suffix+model+random", "tree_nodes": 9}),
+    "merged": Source(nothing, {"draft": "suffix+recycling+model+random", "tree_nodes": 9}),
     "merged, with trees": Source(nothing, {"draft": "ngram,lookahead+model", "tree": (2, 2)}, branches=True),
     "layer skip": Source(layer_skip),
     "hierarchical": Source(hierarchical),

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from outrider.bench.process import Worker
 from outrider.bench.serve import Served, closed_loop, poisson
 from outrider.bench.summary import Record, details, summary
-from outrider.config import SOURCES, VERIFIERS, SamplingParams, SpeculationParams
+from outrider.config import VERIFIERS, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.llm import LLM
+from outrider.sources import check_known
 from outrider.workloads import Question
 
 
@@ -24,8 +25,11 @@ class Contender(Protocol):
     @property
     def name(self) -> str: ...
 
-    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
-        """Tokens of each, seconds until the last of them was there, and when each token came, if that is known."""
+    def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
+        """Tokens of each, seconds until the last of them was there, and when each token came, if that is known.
+
+        What is learned from requests of one salt is of no use to those of another.
+        """
         ...
 
     def peak_mb(self) -> float: ...
@@ -42,12 +46,12 @@ class Own:
     concurrency: int
     rate: float | None
 
-    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
+    def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
         began = time.perf_counter()
         if self.rate is None:
-            served = closed_loop(self.llm, prompts, self.params, self.speculation, self.concurrency)
+            served = closed_loop(self.llm, prompts, self.params, self.speculation, self.concurrency, salt)
         else:
-            served = poisson(self.llm, prompts, self.params, self.speculation, self.rate)
+            served = poisson(self.llm, prompts, self.params, self.speculation, self.rate, salt)
         return [s.tokens for s in served], time.perf_counter() - began, served
 
     def peak_mb(self) -> float:
@@ -61,7 +65,7 @@ class Peer:
         self.name, self._worker, self._max_tokens = worker.name, worker, max_tokens
         self._peak = 0.0
 
-    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
+    def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
         answer = self._worker.ask([list(p) for p in prompts], self._max_tokens)
         self._peak = answer["peak_mb"]
         return answer["tokens"], answer["s"], []
@@ -70,18 +74,18 @@ class Peer:
         return self._peak
 
 
-def parse(setting: str, default_k: int) -> SpeculationParams:
-    """``SOURCE[:K[:VERIFIER]]``, as in ``lookup``, ``ngram:8`` or ``model:4:rejection``."""
+def parse(setting: str, default_k: int | str) -> SpeculationParams:
+    """``SOURCE[:K[:VERIFIER]]``, as in ``lookup``, ``ngram:8``, ``suffix+recycling:auto`` or ``model:4:rejection``."""
     source, *rest = setting.split(":")
-    if source not in SOURCES:
-        raise ConfigError(f"source={setting!r} is unknown: use one of {', '.join(SOURCES)}, perhaps with :K")
-    if len(rest) > 2 or (rest and not rest[0].isdigit()):
+    check_known(source)
+    if len(rest) > 2 or (rest and not rest[0].isdigit() and rest[0] != "auto"):
         raise ConfigError(f"source={setting!r} cannot be read: write SOURCE:K or SOURCE:K:VERIFIER")
     verifier = rest[1] if len(rest) > 1 else SpeculationParams.verifier
     if verifier not in VERIFIERS:
         raise ConfigError(f"source={setting!r} names an unknown verifier: use one of {', '.join(VERIFIERS)}")
-    k = int(rest[0]) if rest else default_k
-    return SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]
+    k = rest[0] if rest else default_k
+    length = k if k == "auto" else int(k)
+    return SpeculationParams(draft=source, spec_length=length, verifier=verifier)  # type: ignore[arg-type]
 
 
 def hold(
@@ -96,13 +100,14 @@ def hold(
     groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
     records = {c.name: Record() for c in contenders}
     for contender in contenders:
-        contender.run(groups[0][:1])
+        contender.run(groups[0][:1], "warm up")
         tick(f"warm up {contender.name}")
     for turn in range(rounds):
         for unit, work in enumerate(groups):
             shift = (turn + unit) % len(contenders)
             for contender in [*contenders[shift:], *contenders[:shift]]:
-                tokens, seconds, served = contender.run(work)
+                # Sources may learn from the questions before, but not the answer itself from another contender.
+                tokens, seconds, served = contender.run(work, f"{contender.name} {turn}")
                 record = records[contender.name]
                 record.add(unit, seconds, tokens)
                 record.add_served(served)

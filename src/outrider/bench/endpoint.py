@@ -24,7 +24,7 @@ class Endpoint:
         self._tokenizer, self._max_tokens, self._concurrency = tokenizer, max_tokens, concurrency
         self._model = model
 
-    def run(self, prompts: Sequence[list[int]]) -> tuple[list[list[int]], float, list[Served]]:
+    def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
         began = time.perf_counter()
         with ThreadPoolExecutor(self._concurrency) as pool:
             texts = list(pool.map(self._complete, prompts))

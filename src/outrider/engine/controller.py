@@ -67,18 +67,21 @@ class Controller:
             for request, room in zip(requests, granted, strict=True)
         ]
 
-    def select(self, requests: Sequence[Request], drafts: Sequence[Draft], pending: Sequence[int]) -> list[Draft]:
-        """The nodes worth scoring; ``pending`` rows come with each request in any case."""
+    def select(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], pending: Sequence[int], budgets: Sequence[int]
+    ) -> list[Draft]:
+        """The nodes worth scoring, at most ``budgets[i]`` a request; ``pending`` rows come with each in any case."""
         chosen = list(drafts)
         nodes: list[tuple[float, int, int]] = []  # chance, request, node
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             if request.adaptive and draft:
                 self._states[request.id].proposed = draft
                 chances = self._acceptance.chances(request.id, draft, depths(draft.parents))
-                nodes += [(-chance, i, node) for node, chance in enumerate(chances)]
+                # A parent's chance is no less than its child's, and its number is smaller.
+                nodes += sorted((-chance, i, node) for node, chance in enumerate(chances))[: budgets[i]]
         if not nodes:
             return chosen
-        nodes.sort()  # a parent's chance is no less than its child's, and its number is smaller
+        nodes.sort()
         fixed = [n if r.adaptive else n + len(d) for r, d, n in zip(requests, drafts, pending, strict=True)]
         count = self._worthwhile(requests, fixed, [-chance for chance, _, _ in nodes])
         kept: dict[int, list[int]] = {}

@@ -96,7 +96,7 @@ class Drafting:
                 request.stats.draft_s += spent[request.id]
                 self._controller.drafted(request, drafts.get(request.id, EMPTY), spent[request.id])
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
-        selected = self._controller.select(requests, proposed, pending)
+        selected = self._controller.select(requests, proposed, pending, budgets)
         return [_certain(r, draft, room) for r, draft, room in zip(requests, selected, granted, strict=True)]
 
     def observe(self, outcome: Outcome, request: Request) -> None:
@@ -132,6 +132,8 @@ class Drafting:
     def _combined(self, request: Request, budget: int, group: Group, said: Said) -> Draft:
         """One draft of what a group said; where the verifier takes no trees, what the first to speak said."""
         own = [draft for name in group if (draft := said.get((request.id, name)))]
+        if request.adaptive:
+            budget *= len(own)  # the controller finds the best of all of them
         draft = combine(own if request.verifier.takes_trees else own[:1], budget)
         if draft and request.id in self._rankings:
             self._rankings[request.id].asked(group)
