@@ -25,7 +25,7 @@ def bench(
         typer.Option(
             "--source",
             "-s",
-            help="SOURCE[:K[:VERIFIER]]; may be repeated. The first is the baseline.",
+            help="SOURCE[:K][:VERIFIER][:FIELD=VALUE...]; may be repeated. The first is the baseline.",
             show_default="none, and every source there is",
         ),
     ] = None,
