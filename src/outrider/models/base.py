@@ -59,12 +59,16 @@ class ForwardBatch:
     spans: tuple[Span, ...]  # in packing order; their counts sum to T
     logit_rows: Tensor | None  # int64 [R], rows that need the LM head; None: all
     layers: int | None = None  # run only so many of the first layers, then final norm and LM head; None: all
+    features: tuple[int, ...] = ()
+    """Layer counts, ascending: the residual stream after so many layers, before any norm, is wanted of every token."""
+    inputs: Tensor | None = None  # float [T, d] in place of the tokens' embeddings
 
 
 @dataclass(frozen=True)
 class ForwardOutput:
     logits: Tensor  # float [R, vocab]
     hidden: Tensor  # float [R, d], after the final norm
+    features: Tensor | None = None  # float [T, len(features) * d], those asked for side by side, for all T tokens
 
 
 class Model(Protocol):
