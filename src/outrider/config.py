@@ -202,7 +202,8 @@ class SpeculationParams:
     tree: str | Iterable[int] | None = None
     """None: a chain. Widths by depth, as in ``(4, 2, 1)`` or ``"4,2,1"``: every node at a depth has so many children.
     The parents of each node of any other shape, the first being -1 (``core.shapes.optimal`` finds good ones).
-    ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step."""
+    ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step. ``"learned"``: a trained head's own
+    shape, the ``tree_nodes`` nodes that were accepted most when it was measured; dynamic for other sources."""
     tree_nodes: int = 16
     """Nodes of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts."""
     lookahead_window: int = 5
@@ -277,10 +278,10 @@ class SpeculationParams:
 
 
 def _as_tree(tree: str | Iterable[int] | None) -> str | tuple[int, ...] | None:
-    """``tree`` of ``SpeculationParams``, checked: None, ``"dynamic"``, widths, or parents that begin with -1."""
-    if tree is None or tree == "dynamic":
+    """``tree`` of ``SpeculationParams``, checked: None, ``"dynamic"``, ``"learned"``, widths, or parents that begin with -1."""
+    if tree is None or tree in ("dynamic", "learned"):
         return tree
-    remedy = 'use "dynamic", widths such as "4,2,1", or parents such as "-1,-1,0"'
+    remedy = 'use "dynamic", "learned", widths such as "4,2,1", or parents such as "-1,-1,0"'
     try:
         numbers = tuple(int(part) for part in tree.split(",")) if isinstance(tree, str) else tuple(tree)
     except (TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -180,7 +180,7 @@ class LlamaModel:
         return layer.out(attend(q, cache, index, who))
 
 
-def _side_by_side(features: Sequence[Tensor]) -> Tensor | None:
+def _side_by_side(features: list[Tensor]) -> Tensor | None:
     """[T, d] each -> [T, len * d]."""
     return torch.cat(features, dim=-1) if features else None
 
