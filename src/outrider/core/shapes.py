@@ -73,7 +73,9 @@ def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
         return speculation.spec_length
     if isinstance(speculation.tree, tuple):
         return len(speculation.tree)  # as many as there are in the shape, or more
-    levelled = speculation.tree in ("dynamic", "learned") or any(n in BRANCHING_SOURCES for n in speculation.combination.names)
+    levelled = speculation.tree in ("dynamic", "learned") or any(
+        n in BRANCHING_SOURCES for n in speculation.combination.names
+    )
     return AUTO_LENGTH if adaptive and not levelled else FIXED_LENGTH
 
 

@@ -95,9 +95,7 @@ class Chain:
 class Tree:
     """A level at a time; nodes lie in the cache in the order in which they were looked behind."""
 
-    def __init__(
-        self, request: RequestView, slot: int, nodes: int, vocab_size: int, learned: Acceptance = ()
-    ) -> None:
+    def __init__(self, request: RequestView, slot: int, nodes: int, vocab_size: int, learned: Acceptance = ()) -> None:
         self.request, self.slot = request, slot
         self._growth: Growth = new_tree(request.speculation, nodes, request.depth_limit, learned)
         self._choose = Chooser(request, ranks=self._growth.ranks, vocab_size=vocab_size)
@@ -135,10 +133,8 @@ class Tree:
         return self._growth.draft(source)
 
 
-def sapling(
-    request: RequestView, slot: int, nodes: int, vocab_size: int, learned: Acceptance = ()
-) -> Sapling:
-    """The kind of draft that the request asks for; ``learned``: for ``tree="learned"``, as in ``core.shapes.likeliest``."""
+def sapling(request: RequestView, slot: int, nodes: int, vocab_size: int, learned: Acceptance = ()) -> Sapling:
+    """The kind of draft that the request asks for; ``learned``: what ``tree="learned"`` is made from."""
     if request.speculation.tree is None:
         return Chain(request, slot, nodes, vocab_size)
     return Tree(request, slot, nodes, vocab_size, learned)
