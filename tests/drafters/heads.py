@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -13,9 +14,7 @@ from outrider.drafters.trained import make_head_drafter, source_of
 from outrider.engine.engine import Engine
 from outrider.heads import HeadConfig, Target, make_head
 from outrider.models.base import HeadTarget
-from outrider.models.llama import LlamaModel
 from outrider.models.toy import TableModel
-from tests import tiny
 from tests.heads import heads as trained
 from tests.rig import engine
 
@@ -79,5 +78,13 @@ def right_weights(kind: str, heads: int) -> dict[str, Tensor]:
     return {"fc.weight": torch.tensor([[0.0, 1.0]]), "fc.bias": torch.tensor([1.0])}
 
 
-def tiny_target(kind: str = "fp32", **changes: Any) -> LlamaModel:
-    return tiny.llama(kind, **changes)
+def ahead_of_a_cycle() -> tuple[TableModel, nn.Module]:
+    """Token 6 says "look ahead": after t comes t + 1, after t 6 comes t + 2, and after t 6 6 comes t + 3, modulo 6."""
+    table = torch.zeros(7, 7, 7, 7)
+    for a, b, c in itertools.product(range(7), repeat=3):
+        following = c + 1 if c < 6 else b + 2 if b < 6 else a + 3
+        table[a, b, c, following % 6] = 9.0
+    config = HeadConfig(kind="pass", target=Target("table", 3, 1, 7, ""), hidden_size=3, vocab_size=7, heads=2)
+    head = make_head(config).requires_grad_(False)
+    head.load_state_dict({"embeddings": torch.full((2, 3), 6.0)})
+    return TableModel(table), head

@@ -18,9 +18,9 @@ from outrider.heads import HeadConfig, Target, load_head
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
+from outrider.heads.find import shipped_heads
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
-from outrider.heads.find import shipped_heads
 from outrider.models.base import HeadTarget
 from outrider.sources import AUTO, HEAD_SOURCES, WITHOUT_HEADS, check_known
 
