@@ -28,9 +28,9 @@ def drafter(head: nn.Module, target: HeadTarget, cache: KVCache, **spec: Any) ->
 
 def served(target: HeadTarget, *heads: nn.Module, **options: Any) -> Engine:
     """An engine whose sources are ``heads``, each under the name of its own."""
-    batched = options.pop("max_batched_tokens", 512)
+    rest = {name: options.pop(name) for name in ("max_batched_tokens", "more") if name in options}
     options = {"slots": 4} | options
-    made = engine(target, max_batched_tokens=batched, **options)
+    made = engine(target, **rest, **options)
     more = {source_of(head): drafter(head, target, made.cache, **options) for head in heads}
     made._drafting._drafters = {**made._drafting._drafters, **more}
     return made
