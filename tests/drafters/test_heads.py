@@ -189,7 +189,7 @@ def drafts_of(head: nn.Module) -> list[tuple[int, ...]]:
     """Every draft on the way through a text."""
     engine = served(TARGET, head)
     drafter: Any = engine._drafting._drafters[source_of(head)]
-    propose, said = drafter.propose, []
+    propose, said = drafter.propose, list[tuple[int, ...]]()
 
     def recording(*args: Any) -> Any:
         drafts = propose(*args)

@@ -114,7 +114,7 @@ class EagleDrafter:
         if not ready:
             return [EMPTY] * len(requests)
         saplings = [
-            sapling(request, self._places[id].slot, budget, self._vocab_size, self._learned)
+            sapling(request, self._places[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary)
             for id, (request, budget) in asked.items()
             if id in ready
         ]

@@ -11,7 +11,7 @@ from outrider.core.draft import Draft
 from outrider.drafters.base import Outcome, RequestView
 from outrider.drafters.head_parts import Scores, packed
 from outrider.drafters.parallel import drafts_of, grow_parallel
-from outrider.drafters.saplings import sapling
+from outrider.drafters.saplings import Sapling, sapling
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.base import HeadTarget
@@ -52,9 +52,8 @@ class MedusaDrafter:
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         heads = self._heads.config.heads
-        learned = self._heads.config.acceptance
         saplings = [
-            sapling(request, 0, budget if request.speculation.tree else min(budget, heads), self._vocab_size, learned)
+            self._sapling(request, budget if request.speculation.tree else min(budget, heads))
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and self._last.get(request.id, (-1,))[0] == len(request.tokens) - 2
         ]
@@ -64,3 +63,7 @@ class MedusaDrafter:
             states = self._heads(self._target.final_norm(features))[:deepest]  # [depths, requests, d]
             grow_parallel(saplings, self._scores(states.flatten(0, 1)).unflatten(0, states.shape[:2]))
         return drafts_of(saplings, requests, self._source)
+
+    def _sapling(self, request: RequestView, budget: int) -> Sapling:
+        learned = self._heads.config.acceptance
+        return sapling(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)
