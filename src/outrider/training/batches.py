@@ -46,6 +46,14 @@ class Batch:
     labels: Labels  # int64 and float32 [B * (A + S + 1), k]
     counts: Tensor  # bool [B, A + S + 1]: label rows that count
     asked: Tensor  # bool [B, A]: query rows that belong to the window
+    windows: tuple[Window, ...]
+
+    def truth(self, at: Tensor) -> Labels:
+        """The documents' own tokens as labels of the label rows ``at``, each with probability 1."""
+        wide = self.counts.shape[1]
+        column = (self.context + at % wide + 1).clamp_max(self.tokens.shape[1] - 1)
+        ids = self.tokens[at // wide, column][:, None]
+        return Labels(ids, torch.ones(ids.shape))
 
     @property
     def queries(self) -> int:
@@ -135,15 +143,16 @@ class Batcher:
             n, left = len(document.ids), before - (w.start - w.context)
             row = torch.tensor(document.ids[w.context : w.start + wide])
             tokens[b, left : left + len(row)] = row
-            rows = f.rows[w.context : w.start + asked]
-            end = left + len(rows)
-            features[b, left:end], seen[b, left:end] = rows, True
+            end = left + min(n, w.start + asked) - w.context
+            if self.store.width:
+                features[b, left:end] = f.rows[w.context : w.start + asked]
+            seen[b, left:end] = True
             positions[b, left:] = torch.arange(w.context, w.context + before + asked - left)
             first = w.start - (document.start - 1)  # label rows begin at row start - 1
             part = slice(first, first + wide)
             have = len(f.ids[part])
             ids[b, :have], probs[b, :have] = f.ids[part].long(), f.probs[part].float()
-            counts[b, : max(0, min(have, n - 1 - w.start))] = True  # the last row predicts a token nobody knows
+            counts[b, : max(0, min(wide, n - 1 - w.start))] = True  # the last row predicts a token nobody knows
             if w.document in self.skip:
                 known = self.skip[w.document][w.start : w.start + wide]
                 counts[b, : len(known)] &= ~known
@@ -151,7 +160,7 @@ class Batcher:
         if self._map is not None:
             ids = self._map[ids]
         labels = Labels(ids.flatten(0, 1), probs.flatten(0, 1))
-        return Batch(tokens, features, positions, seen, before, labels, counts, wanted)
+        return Batch(tokens, features, positions, seen, before, labels, counts, wanted, tuple(windows))
 
 
 def _windows(index: int, document: Document, *, queries: int, context: int) -> Iterator[Window]:

@@ -77,6 +77,7 @@ class _Unrolled:
         before = rows <= torch.arange(batch.context, batch.seen.shape[1])[:, None]  # [A, P + A]
         hidden = ~(before & batch.seen[:, None])
         self._bias = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
+        self._bias = self._bias.to(batch.features.dtype)
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
@@ -91,8 +92,7 @@ class _Unrolled:
             q.unflatten(2, (-1, group)).permute(0, 2, 3, 1, 4) * q.shape[-1] ** -0.5
         )  # [B, kv_heads, group, A, head_dim]
         first = (q.flatten(2, 3) @ self._keys[0].transpose(-1, -2)).unflatten(2, (group, -1))
-        scores = [first.float() + self._bias]
-        scores += [(q * key[:, :, None]).sum(-1, keepdim=True).float() for key in self._keys[1:]]
+        scores = [first + self._bias, *((q * key[:, :, None]).sum(-1, keepdim=True) for key in self._keys[1:])]
         weights = torch.cat(scores, dim=-1).softmax(-1).to(v.dtype)
         seen = weights[..., : first.shape[-1]]
         out: Tensor = (seen.flatten(2, 3) @ self._values[0]).unflatten(2, (group, -1))

@@ -45,7 +45,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Wanted:
-    """``layers``: streams after so many layers; (): the final-norm hidden state; None: no features, labels alone."""
+    """``top_k``: most likely tokens; 0 with layers None: the target is not run. ``layers``: streams after so many layers; (): the final-norm hidden state; None: no features, labels alone."""
 
     layers: tuple[int, ...] | None
     top_k: int = 32
@@ -78,7 +78,7 @@ class FeatureStore:
             "top_k": self.top_k,
             "stored": self.stored,
         }
-        self._folder = folder if self.stored else None
+        self._folder = folder if self.bytes else None
         self._maps: dict[str, Any] = {}
         self._done = 0
         if self._folder is not None:
@@ -137,8 +137,11 @@ class FeatureStore:
 
     @torch.no_grad()
     def _compute(self, indices: Sequence[int]) -> list[Features]:
-        """Runs of documents of like length; a document's bits then depend on its company, its training does not."""
+        """Runs of documents of like length, none where nothing is wanted of them; a document's bits then depend on its company, its training does not."""
         found: dict[int, Features] = {}
+        if not (self.width or self.top_k):
+            nothing = torch.empty(0, 0)
+            return [Features(nothing.bfloat16(), nothing.int(), nothing.half()) for _ in indices]
         order = sorted(indices, key=lambda i: len(self.documents[i].ids))
         while order:
             longest, take = len(self.documents[order[-1]].ids), 1

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 RULES: tuple[str, ...] = ("kl", "ce", "reverse-kl", "tv", "alpha")
-_CHUNK = 64 << 20  # bytes of float32 logits held at once
+_CHUNK = 32 << 20  # bytes of float32 logits held at once
 _TINY = 1e-20
 
 
@@ -68,25 +68,24 @@ class _LinearLoss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, head: Tensor, ids: Tensor, probs: Tensor, best: Tensor, weights: Tensor, rule: str
     ) -> tuple[Tensor, Tensor]:
-        low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
-        table, rows = head.to(low), max(16, _CHUNK // (4 * head.shape[0]))
-        needs_hidden, needs_head = hidden.requires_grad, head.requires_grad
+        table, rows = _table(hidden, head), _rows(head)
         d_hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-        d_head = torch.zeros(head.shape, dtype=torch.float32, device=head.device) if needs_head else None
+        d_head = torch.zeros(head.shape, dtype=torch.float32, device=head.device) if head.requires_grad else None
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         hits = torch.zeros(len(hidden), dtype=torch.bool, device=hidden.device)
         for at in range(0, len(hidden), rows):
             part = slice(at, at + rows)
-            h = hidden[part].to(low)
-            logits = (h @ table.T).float()
-            hits[part] = logits.argmax(-1) == best[part]
-            loss, slope = _RULES[rule](logits, ids[part], probs[part])
+            h = hidden[part].to(table.dtype)
+            logits = h @ table.T
+            top = logits.max(-1)
+            hits[part] = top.indices == best[part]
+            loss, slope, scale = _RULES[rule](logits, top, ids[part], probs[part])
+            scale = (scale * weights[part])[:, None]
             total += (loss * weights[part]).sum()
-            if needs_hidden or needs_head:
-                slope = slope.mul_(weights[part][:, None]).to(low)
-                d_hidden[part] = slope @ table
-                if d_head is not None:
-                    d_head += slope.T @ h
+            if hidden.requires_grad:
+                d_hidden[part] = (slope @ table) * scale
+            if d_head is not None:
+                d_head += slope.T @ (h * scale).to(table.dtype)
         ctx.save_for_backward(d_hidden, *([] if d_head is None else [d_head]))
         ctx.dtypes = hidden.dtype, head.dtype
         ctx.mark_non_differentiable(hits)
@@ -100,55 +99,71 @@ class _LinearLoss(torch.autograd.Function):
         return (d_hidden * by).to(ctx.dtypes[0]), made, None, None, None, None, None
 
 
-# Each rule: logits float32 [n, V] (overwritten), ids and probs [n, k], to the losses [n] and their slopes [n, V].
-_Rule = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+# Each rule: logits [n, V] and their best, ids and probs [n, k]; to the losses float32 [n], and their slopes [n, V] in
+# the logits' dtype, which a factor [n] scales. Passes over [n, V] are much of the time of training, so they are few.
+_Top = Any  # torch.return_types.max
+_Rule = Callable[[Tensor, _Top, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
-def _kl(logits: Tensor, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
-    log_q = logits.gather(1, ids)
-    lse = torch.logsumexp(logits, dim=1, keepdim=True)
-    mass = probs.sum(1, keepdim=True)
+def _kl(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    q = logits.softmax(1)
+    sure = q.gather(1, top.indices[:, None])[:, 0].float()
+    lse = top.values.float() - sure.log()  # saves another pass; off by q's rounding
+    mass = probs.sum(1)
     entropy = torch.xlogy(probs, probs).sum(1)
-    loss = entropy + mass[:, 0] * lse[:, 0] - (probs * log_q).sum(1)
-    slope = logits.sub_(lse).exp_().mul_(mass)
-    return loss, slope.scatter_add_(1, ids, -probs)
+    loss = entropy + mass * lse - (probs * logits.gather(1, ids).float()).sum(1)
+    # Written, not added (which is slow in bfloat16): ids of no weight stand for the row's best, and write the same.
+    first, nothing = probs.argmax(1, keepdim=True), probs == 0
+    ids = torch.where(nothing, ids.gather(1, first), ids)
+    values = q.gather(1, ids).float() - probs / mass.clamp_min(_TINY)[:, None]
+    values = torch.where(nothing, values.gather(1, first), values)
+    return loss, q.scatter_(1, ids, values.to(q.dtype)), mass
 
 
-def _reverse_kl(logits: Tensor, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
-    log_q = logits.log_softmax(1)
+def _reverse_kl(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    log_q = logits.float().log_softmax(1)
     q = log_q.exp()
     others = max(1, logits.shape[1] - ids.shape[1])
     tail = ((1 - probs.sum(1, keepdim=True)) / others).clamp_min(1e-9)
-    log_p = tail.log().expand_as(log_q).clone()
-    known = torch.where(probs > 0, probs.clamp_min(1e-9).log(), log_p.gather(1, ids))
-    first = torch.zeros_like(log_p).scatter_reduce_(1, ids, probs, "amax") > 0
-    log_p = torch.where(first, log_p.scatter_reduce(1, ids, known, "amax", include_self=False), log_p)
-    gap = log_q - log_p
+    p = tail.expand_as(q).clone()
+    best = torch.zeros_like(p).scatter_reduce_(1, ids, probs, "amax")
+    gap = log_q - torch.where(best > 0, best.clamp_min(1e-9), p).log()
     loss = (q * gap).sum(1)
-    return loss, q * (gap - loss[:, None])
+    return loss, (q * (gap - loss[:, None])).to(logits.dtype), torch.ones_like(loss)
 
 
 def _overlap(logits: Tensor, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     """α = sum min(p, q) of each row, [n], and its slope."""
-    q = logits.softmax(1)
+    q = logits.float().softmax(1)
     own = q.gather(1, ids)
     under = own * ((own < probs) & (probs > 0))  # where q is the smaller one, α rises with it
     alpha = torch.minimum(own, probs).sum(1)
     return alpha, q.mul_(-under.sum(1, keepdim=True)).scatter_add_(1, ids, under)
 
 
-def _tv(logits: Tensor, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+def _tv(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     alpha, slope = _overlap(logits, ids, probs)
-    return 1 - alpha, slope.neg_()
+    return 1 - alpha, slope.to(logits.dtype), -torch.ones_like(alpha)
 
 
-def _alpha(logits: Tensor, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
+def _alpha(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     alpha, slope = _overlap(logits, ids, probs)
-    alpha = alpha.clamp_min(_TINY)
-    return -alpha.log(), slope.div_(-alpha[:, None])
+    sure = alpha.clamp_min(_TINY)
+    return -sure.log(), slope.to(logits.dtype), -1 / sure
 
 
 _RULES: dict[str, _Rule] = {"kl": _kl, "ce": _kl, "reverse-kl": _reverse_kl, "tv": _tv, "alpha": _alpha}
+
+
+def _table(hidden: Tensor, head: Tensor) -> Tensor:
+    """The LM head in the dtype of its products."""
+    low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+    return head.to(low)
+
+
+def _rows(head: Tensor) -> int:
+    """Rows of a chunk."""
+    return max(16, _CHUNK // (4 * head.shape[0]))
 
 
 @torch.no_grad()
@@ -157,13 +172,12 @@ def judge(hidden: Tensor, head: Tensor, labels: Labels) -> tuple[Tensor, Tensor]
 
     Returns int64 [n] (the number of scored tokens where the target's is not among them) and float32 [n].
     """
-    low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
-    table, rows = head.to(low), max(16, _CHUNK // (4 * head.shape[0]))
+    table, rows = _table(hidden, head), _rows(head)
     ids, probs = labels.scored()
     ranks, alphas = [], []
     for at in range(0, len(hidden), rows):
         part = slice(at, at + rows)
-        logits = (hidden[part].to(low) @ table.T).float()
+        logits = hidden[part].to(table.dtype) @ table.T
         own = logits.gather(1, ids[part, :1])
         before = (logits > own).sum(1)
         ranks.append(torch.where(labels.ids[part, 0] >= 0, before, head.shape[0]))

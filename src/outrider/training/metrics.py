@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from outrider.training.batches import Batch, Batcher
-from outrider.training.losses import judge, linear_loss
+from outrider.training.losses import Labels, judge, linear_loss
 from outrider.training.tasks import Guess, Task
 
 RANKS = 10
@@ -52,13 +52,18 @@ def select(guess: Guess, batch: Batch) -> tuple[Tensor, Tensor]:
     return rows, index[rows]
 
 
+def labels_of(task: Task, batch: Batch, at: Tensor) -> Labels:
+    """What ``task`` learns at label rows ``at``: the documents' tokens under the rule "ce", else the target's p."""
+    return batch.truth(at) if task.rule == "ce" else batch.labels[at]
+
+
 def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list[tuple[int, int]]]:
     """The training loss of a batch, and for each position (hits, rows)."""
     total = torch.zeros(())
     hits: list[tuple[int, int]] = []
     for guess in task.guesses(batch, step):
         rows, at = select(guess, batch)
-        loss, right = linear_loss(guess.rows[rows], task.head(), batch.labels[at], task.rule)
+        loss, right = linear_loss(guess.rows[rows], task.head(), labels_of(task, batch, at), task.rule)
         total = total + guess.weight * loss
         if guess.extra is not None:
             total = total + guess.extra
@@ -81,7 +86,7 @@ def evaluate(task: Task, batcher: Batcher) -> Evaluation:
         started = torch.zeros(batch.asked.numel(), dtype=torch.bool)
         for i, guess in enumerate(task.guesses(batch, None)):
             rows, at = select(guess, batch)
-            labels = batch.labels[at]
+            labels = labels_of(task, batch, at)
             rank, alpha = judge(guess.rows[rows], task.head(), labels)
             loss[i] += linear_loss(guess.rows[rows], task.head(), labels, task.rule)[0].double() * len(rows)
             weights[i] = guess.weight

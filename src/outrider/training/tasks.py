@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,7 +60,7 @@ class Task(Protocol):
         """Take the weights that ``save`` wrote."""
 
 
-class HeadTask:
+class HeadTask(ABC):
     """What the tasks of heads share: where they are saved, and which rows of the target's LM head score them."""
 
     module: nn.Module
@@ -89,9 +90,8 @@ class HeadTask:
         module, self.config = load_head(folder)
         self.module.load_state_dict(module.state_dict())
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
-        """As of ``Task``."""
-        raise NotImplementedError
+    @abstractmethod
+    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]: ...
 
 
 class MedusaTask(HeadTask):
