@@ -45,7 +45,10 @@ class Features:
 
 @dataclass(frozen=True)
 class Wanted:
-    """``top_k``: most likely tokens; 0 with layers None: the target is not run. ``layers``: streams after so many layers; (): the final-norm hidden state; None: no features, labels alone."""
+    """``top_k``: most likely tokens; 0 with layers None: the target is not run.
+
+    ``layers``: streams after so many layers; (): the final-norm hidden state; None: no features, labels alone.
+    """
 
     layers: tuple[int, ...] | None
     top_k: int = 32
@@ -137,7 +140,7 @@ class FeatureStore:
 
     @torch.no_grad()
     def _compute(self, indices: Sequence[int]) -> list[Features]:
-        """Runs of documents of like length, none where nothing is wanted of them; a document's bits then depend on its company, its training does not."""
+        """In runs of documents of like length; in none where nothing is wanted of them."""
         found: dict[int, Features] = {}
         if not (self.width or self.top_k):
             nothing = torch.empty(0, 0)

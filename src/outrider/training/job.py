@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,24 +13,18 @@ import torch
 from torch import Tensor
 
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, Target, make_head
-from outrider.heads.blockwise import BlockwiseHeads
+from outrider.heads import Target
 from outrider.heads.config import fingerprint_rows
-from outrider.heads.eagle import EagleLayer
-from outrider.heads.medusa import MedusaHeads
-from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.models.base import ModelConfig
 from outrider.models.catalog import resolve
 from outrider.models.linear import has_bf16_instructions
 from outrider.models.tokenizer import Tokenizer
 from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable
-from outrider.training.eagle import EagleTask, start_from_target
 from outrider.training.features import FeatureStore, Wanted
 from outrider.training.llama import Llama, load_llama
-from outrider.training.look_ahead import PassTask
-from outrider.training.tasks import HeadTask, MedusaTask, Say
-from outrider.training.trainer import Trainer, TrainOptions
+from outrider.training.tasks import Say
+from outrider.training.trainer import TrainOptions
 
 
 @dataclass(frozen=True)
@@ -156,80 +150,3 @@ class Material:
         train, held_out = self.sides
         shared = {"context": self.data.context, "batch_tokens": options.batch_tokens, "seed": options.seed, **more}
         return Batcher(store, train, **shared), Batcher(store, held_out, **(shared | {"skip": None}))
-
-
-def head_config(material: Material, options: HeadOptions) -> HeadConfig:
-    """The configuration of a new head for the target."""
-    c = material.config
-    values: dict[str, Any] = {"heads": options.heads}
-    if options.kind.startswith("eagle"):
-        values = {
-            "num_heads": c.num_heads,
-            "num_kv_heads": c.num_kv_heads,
-            "head_dim": c.head_dim,
-            "intermediate_size": c.intermediate_size,
-            "rope_theta": c.rope_theta,
-            "rms_norm_eps": c.rms_norm_eps,
-            "max_seq_len": c.max_seq_len,
-        }
-    if options.kind == "eagle3":
-        values["feature_layers"] = options.feature_layers or default_layers(c.num_layers)
-    vocab = options.draft_vocab
-    if vocab is None:  # a small LM head is most of a draft's speed, and nearly all of the text
-        vocab = 8192 if c.vocab_size >= 32768 and options.kind != "pass" else 0
-    if vocab > c.vocab_size or vocab < 0:
-        raise ConfigError(f"draft_vocab={vocab}: the target has {c.vocab_size} tokens")
-    return HeadConfig(
-        kind=options.kind,
-        target=material.print,
-        hidden_size=c.hidden_size,
-        vocab_size=c.vocab_size,
-        draft_vocab_size=None if vocab in (0, c.vocab_size) else vocab,
-        own_lm_head=options.own_lm_head,
-        **values,
-    )
-
-
-def default_layers(layers: int) -> tuple[int, ...]:
-    """A low, a middle and a high layer (EAGLE-3's: 2, half, 3 before the end), fewer in a shallow model."""
-    return tuple(sorted({min(2, layers), max(1, layers // 2), max(1, layers - 3)}))
-
-
-def head_task(material: Material, options: HeadOptions, seed: int) -> HeadTask:
-    """A fresh head and its task. The same seed gives the same first weights."""
-    config = head_config(material, options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        module = make_head(config)
-        if isinstance(module, EagleLayer) and not options.fresh:
-            start_from_target(module, material.target)
-    if isinstance(module, MedusaHeads | BlockwiseHeads | EagleLayer):
-        if config.draft_vocab_size is not None:
-            module.set_draft_ids(material.frequent(config.draft_vocab_size))
-        if module.lm_head is not None:
-            rows = slice(None) if module.draft_ids is None else module.draft_ids
-            module.lm_head.weight.data.copy_(material.target.head[rows])
-    if isinstance(module, EagleLayer):
-        steps = options.ttt_steps or (4 if config.kind == "eagle3" else 1)
-        return EagleTask(
-            module, config, material.target, steps=steps, depth=options.depth, decay=options.decay, seed=seed
-        )
-    if isinstance(module, LookaheadEmbeddings):
-        return PassTask(module, config, material.target, seed=seed)
-    assert isinstance(module, MedusaHeads | BlockwiseHeads)
-    return MedusaTask(module, config, material.target, options.decay)
-
-
-def head_trainer(
-    material: Material, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
-) -> tuple[Trainer, HeadTask]:
-    """Everything up to the first step. ``more``: as of ``Trainer``."""
-    task = head_task(material, options, train.seed)
-    layers = None if options.kind == "pass" else task.config.feature_layers
-    store = material.store(Wanted(layers, material.data.top_k))
-    batchers = material.batchers(store, train, depth=task.reach, vocabulary=task.vocabulary)
-    job: Mapping[str, Any] = {
-        **material.facts(),
-        "head": options.__dict__ | {"feature_layers": task.config.feature_layers},
-    }
-    return Trainer(task, *batchers, train, folder, job=job, **more), task
