@@ -124,7 +124,7 @@ class Medusa2Task:
         self.heads, self.config, self._tokenizer = heads, config, tokenizer
         self.target = draft = Llama(target.config)
         draft.load_state_dict({k: v.float() for k, v in target.state_dict().items()})
-        self.module = nn.ModuleDict({"heads": heads, "target": draft})
+        self.module: nn.Module = nn.ModuleDict({"heads": heads, "target": draft})
         self.depth, self.reach = config.heads + 1, config.heads
         self.weights = [1.0, *(share * decay ** (k + 1) for k in range(config.heads))]
 
