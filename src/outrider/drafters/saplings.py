@@ -10,6 +10,7 @@ from torch import Tensor
 
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
+from outrider.core.shapes import Acceptance
 from outrider.core.tree import path_to
 from outrider.drafters.base import RequestView
 from outrider.drafters.choose import Chooser, draft_params
@@ -83,7 +84,7 @@ class Chain:
             self.length = depth
 
     def feed(self) -> Feed:
-        return Feed(self.slot, self.end, self.tokens[-1:], (self.end,))
+        return Feed(self.slot, self.end, self.tokens[-1:], (self.end,), above=(len(self.tokens) - 2,))
 
     def draft(self, source: str) -> Draft:
         if not self.tokens:
@@ -94,9 +95,9 @@ class Chain:
 class Tree:
     """A level at a time; nodes lie in the cache in the order in which they were looked behind."""
 
-    def __init__(self, request: RequestView, slot: int, nodes: int, vocab_size: int) -> None:
+    def __init__(self, request: RequestView, slot: int, nodes: int, vocab_size: int, learned: Acceptance = ()) -> None:
         self.request, self.slot = request, slot
-        self._growth: Growth = new_tree(request.speculation, nodes, request.depth_limit)
+        self._growth: Growth = new_tree(request.speculation, nodes, request.depth_limit, learned)
         self._choose = Chooser(request, ranks=self._growth.ranks, vocab_size=vocab_size)
         self._row: dict[int, int] = {}  # of each node fed, counted from the request's last token
 
@@ -125,17 +126,18 @@ class Tree:
             [base + len(path) - 1 for path in paths],
             None if bool(mask.all()) and len(nodes) == 1 else mask,
             len(nodes),
+            [self._row[path[-2]] if len(path) > 1 else -1 for path in paths],
         )
 
     def draft(self, source: str) -> Draft:
         return self._growth.draft(source)
 
 
-def sapling(request: RequestView, slot: int, nodes: int, vocab_size: int) -> Sapling:
-    """The kind of draft that the request asks for."""
+def sapling(request: RequestView, slot: int, nodes: int, vocab_size: int, learned: Acceptance = ()) -> Sapling:
+    """The kind of draft that the request asks for; ``learned``: what ``tree="learned"`` is made from."""
     if request.speculation.tree is None:
         return Chain(request, slot, nodes, vocab_size)
-    return Tree(request, slot, nodes, vocab_size)
+    return Tree(request, slot, nodes, vocab_size, learned)
 
 
 def grow(

@@ -119,9 +119,13 @@ class HeadConfig:
                 "attention layer"
             )
 
+    def fits(self, target: Target) -> bool:
+        """Whether this head was trained for ``target``, by whatever name."""
+        return dataclasses.replace(target, name="") == dataclasses.replace(self.target, name="")
+
     def check_target(self, found: Target) -> None:
         """Raise ``IncompatibleDraftError`` unless this head was trained for ``found``."""
-        if dataclasses.replace(found, name="") != dataclasses.replace(self.target, name=""):
+        if not self.fits(found):
             raise IncompatibleDraftError(
                 f"this {self.kind} head was trained for another target ({self.target.facts()}), not for the one loaded "
                 f"({found.facts()}): use its own, or train one with `outrider train {self.kind.rstrip('3')}`"
