@@ -66,8 +66,10 @@ def parse_size(text: str) -> int:
 
 def say(line: str) -> None:
     """A line of progress on stderr; on a terminal, a step's line takes the place of the one before."""
-    step = line.startswith("step ") and sys.stderr.isatty()
-    print(f"\r\x1b[K{line}", end="" if step else "\n", file=sys.stderr, flush=True)
+    if not sys.stderr.isatty():
+        print(line, file=sys.stderr, flush=True)
+        return
+    print(f"\r\x1b[K{line}", end="" if line.startswith("step ") else "\n", file=sys.stderr, flush=True)
 
 
 @dataclass
