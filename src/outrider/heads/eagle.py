@@ -57,6 +57,11 @@ class Attention(nn.Module):
         out = attend(turn(q, cos, sin), turn(k, cos, sin), v)
         return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
 
+    def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values alone, for rows that are only looked at: [..., kv_heads, head_dim] each."""
+        k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
+        return turn(k, *rotary(positions, self.config.head_dim, self.config.rope_theta)), v
+
 
 class Mlp(nn.Module):
     """The gated feed-forward part of a Llama layer."""
@@ -86,11 +91,14 @@ class DecoderLayer(nn.Module):
         self.mlp = Mlp(config)
 
     def forward(self, embedding: Tensor | None, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        read = x
-        if embedding is not None and self.input_layernorm is not None and self.hidden_norm is not None:
-            read = torch.cat([self.input_layernorm(embedding), self.hidden_norm(x)], dim=-1)
-        x = x + self.self_attn(read, positions, attend)
+        x = x + self.self_attn(self.reads(embedding, x), positions, attend)
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+
+    def reads(self, embedding: Tensor | None, x: Tensor) -> Tensor:
+        """What attention reads of a row."""
+        if embedding is None or self.input_layernorm is None or self.hidden_norm is None:
+            return x
+        return torch.cat([self.input_layernorm(embedding), self.hidden_norm(x)], dim=-1)
 
 
 class EagleLayer(Scored):
@@ -126,10 +134,24 @@ class EagleLayer(Scored):
         Returns:
             a_t: float [..., d], the feature to go on with.
         """
+        beside, x = self._inputs(embeddings, features)
+        return self.layer(beside, x, positions, attend)  # type: ignore[no-any-return]
+
+    @property
+    def layer(self) -> DecoderLayer:
+        """The one decoder layer."""
         layer = self.layers[0]
+        assert isinstance(layer, DecoderLayer)
+        return layer
+
+    def keys(self, embeddings: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values alone of rows as in ``forward``: [..., kv_heads, head_dim] each."""
+        return self.layer.self_attn.keys(self.layer.reads(*self._inputs(embeddings, features)), positions)
+
+    def _inputs(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor | None, Tensor]:
         if self.config.kind == "eagle3":
-            return layer(embeddings, features, positions, attend)  # type: ignore[no-any-return]
-        return layer(None, self.fc(torch.cat([embeddings, features], dim=-1)), positions, attend)  # type: ignore[no-any-return]
+            return embeddings, features
+        return None, self.fc(torch.cat([embeddings, features], dim=-1))
 
     def scorable(self, out: Tensor) -> Tensor:
         """What the LM head takes, [..., d], of an output a_t: eagle3 norms it first."""
