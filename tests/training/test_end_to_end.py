@@ -45,4 +45,4 @@ def test_a_trained_head_is_accepted_as_its_report_says(kind: str, target: Path, 
     plain = llm.generate([prompt], SamplingParams(max_tokens=40, ignore_eos=True), speculation=None)[0]
     assert out.token_ids == plain.token_ids
     assert out.stats.draft_error is None
-    assert out.stats.draft_acceptance_rate > 0.85
+    assert (out.stats.draft_acceptance_rate or 0) > 0.85
