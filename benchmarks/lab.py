@@ -4,8 +4,8 @@ python -m benchmarks.lab --out bench-results/lab            # under 15 minutes o
 python -m benchmarks.lab --quick                            # a minute, to see that it works; the numbers mean nothing
 
 A target of 2.9M parameters (Llama architecture, a byte-level BPE of 1,024 tokens); drafts for it: its own first two
-layers as they are, the same two layers distilled, a fresh small model, three Medusa heads, an EAGLE-3 head. The table gives
-what the engine accepts of each, chains of three tokens, greedy and at temperature 0.7, on held-out beginnings.
+layers as they are, the same two layers distilled, a fresh small model, three Medusa heads, an EAGLE-3 head. The table
+gives what the engine accepts of each, chains of three tokens, greedy and at temperature 0.7, on held-out beginnings.
 """
 
 from __future__ import annotations
@@ -148,8 +148,9 @@ def compare(out: Path, contenders: Sequence[tuple[str, dict[str, Any]]], prompts
     """One row for each contender: α by position and τ, greedy and sampled, and tokens per second."""
     rows = []
     for name, options in contenders:
-        length = {} if name == "no draft" else {"spec_length": AHEAD}
-        llm = LLM(str(out / "target"), **options, **length)
+        if name != "no draft":
+            options = options | {"spec_length": AHEAD}
+        llm = LLM(str(out / "target"), **options)
         row: dict[str, Any] = {"draft": name}
         for label, temperature in (("greedy", 0.0), ("0.7", 0.7)):
             started = time.perf_counter()

@@ -6,8 +6,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -162,27 +161,12 @@ def _make(
     return Shared(Material(target, documents, seed, say=say), options, out, resume)
 
 
-@contextmanager
-def memory_kept() -> Iterator[None]:
-    """Let the C library keep freed memory: steps allocate the same tensors again and again, and pages cost time."""
-    try:
-        import ctypes
-
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no mapping of its own for a large tensor
-        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-    except (OSError, AttributeError):
-        pass  # another C library: slower, no more
-    yield
-
-
 def run(trainer: Trainer, name: str, material: Material) -> None:
     """Train, measure, and tell."""
     from outrider.training.report import finish
 
-    with memory_kept():
-        trainer.run()
-        found = finish(trainer, name=name, about=about(material))
+    trainer.run()
+    found = finish(trainer, name=name, about=about(material))
     alpha = " ".join(f"{a:.3f}" for a in found.alpha)
     typer.echo(f"{trainer.folder}: α by position {alpha}, τ {found.tau:.2f} on {found.rows:,} held-out rows")
 
