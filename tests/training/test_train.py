@@ -144,7 +144,9 @@ def test_medusa_2_makes_another_target(folder: Path) -> None:
     options = HeadOptions(kind="medusa", heads=2, draft_vocab=0)
     made = medusa2_trainer(small.material(folder), options, small.train_options(epochs=1), folder / "medusa2")
     made.run()
+    assert len(finish(made, name="medusa2", about={}).alpha) == 3  # the target's own token, then two guesses
     _, config = load_head(folder / "medusa2")
+    assert len(config.acceptance) == 2
     assert config.target.digest != small.material(folder).print.digest
     again = small.material(folder).__class__(str(folder / "medusa2" / "target"), made_data(), 0, small.lines())
     config.check_target(again.print)
