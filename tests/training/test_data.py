@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from outrider.cli.train.common import parse_size
 from outrider.errors import CapacityError, ConfigError
 from outrider.heads import load_head
 from outrider.models.tokenizer import Tokenizer
-from outrider.training import features
 from outrider.training.answers import answer
 from outrider.training.data import Document, read_data, split, trainable
 from outrider.training.features import Wanted
@@ -112,7 +112,7 @@ def test_the_split_is_by_content() -> None:
 
 
 def test_batches_hold_every_answer_row_once(folder: Path) -> None:
-    material = small.material(folder)
+    material = small.material(folder, cache=folder / "features")
     store = material.store(Wanted((), 4))
     options = TrainOptions(batch_tokens=128)
     batcher, _ = material.batchers(store, options, depth=2, queries=6)
@@ -160,7 +160,7 @@ def test_a_disk_without_room_for_features_says_so(folder: Path, monkeypatch: pyt
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(features.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CapacityError, match="--feature-cache"):
         small.material(folder, cache=folder / "cache").store(Wanted((), 4))
 
