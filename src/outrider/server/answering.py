@@ -1,0 +1,64 @@
+"""From a checked request to its answer, whole or streamed: what all endpoints that generate have in common."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outrider.server.errors import json_response
+from outrider.server.schema.base import SamplingRequest
+from outrider.server.service import Generation
+from outrider.server.stream import Chunk, EventStream, unless_gone
+
+
+class Job(Protocol):
+    """A checked request and how its answer is written."""
+
+    generation: Generation
+
+    def whole(self) -> Any: ...
+
+    def chunks(self) -> AsyncGenerator[Chunk]: ...
+
+
+async def answer(
+    request: Request, work: Coroutine[Any, Any, Job], *, stream: bool, obfuscate: bool = False, done: bool = True
+) -> Response:
+    """Wait for the job that ``work`` makes and answer with it; a client that goes takes everything with it.
+
+    ``done``: streams end with ``[DONE]``.
+    """
+    job = await unless_gone(request, work)
+    service, lease = job.generation.service, job.generation.lease
+    if stream:
+        settings, metrics = service.settings, service.metrics
+        return EventStream(job.chunks(), settings, metrics, obfuscate=obfuscate, done=done, on_end=lease.release)
+    try:
+        await unless_gone(request, job.generation.complete())
+    finally:
+        lease.release()  # also if the client was gone before anything ran
+    return json_response(job.whole())
+
+
+def obfuscated(body: SamplingRequest) -> bool:
+    """Whether a client of OpenAI's asked for padding."""
+    return bool(body.stream_options and body.stream_options.include_obfuscation)
+
+
+def wants_usage(body: SamplingRequest) -> bool:
+    """Whether a stream ends with a chunk of its own for the usage."""
+    return bool(body.stream_options and body.stream_options.include_usage)
+
+
+def head(generation: Generation, kind: str) -> dict[str, Any]:
+    """What every answer of OpenAI's, and every chunk of one, begins with."""
+    return {
+        "id": generation.id,
+        "object": kind,
+        "created": generation.created,
+        "model": generation.model,
+        "system_fingerprint": generation.service.fingerprint,
+    }
