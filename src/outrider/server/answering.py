@@ -53,6 +53,20 @@ def wants_usage(body: SamplingRequest) -> bool:
     return bool(body.stream_options and body.stream_options.include_usage)
 
 
+def usage_so_far(body: SamplingRequest, generation: Generation, n: int, *, completion: bool = True) -> dict[str, Any]:
+    """The usage of a chunk: null until the end, or vLLM's running count; nothing if it is not asked for.
+
+    ``completion=False``: the tokens made are not shown, and do not count.
+    """
+    if not wants_usage(body):
+        return {}
+    if body.stream_options is None or not body.stream_options.continuous_usage_stats:
+        return {"usage": None}
+    prompt = sum(request.prompt_length for request in generation.requests[::n])
+    made = sum(len(steps) for steps in generation.steps) if completion else 0
+    return {"usage": {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}}
+
+
 def head(generation: Generation, kind: str) -> dict[str, Any]:
     """What every answer of OpenAI's, and every chunk of one, begins with."""
     return {

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
-from outrider.server.answering import answer, head, obfuscated, wants_usage
+from outrider.server.answering import answer, head, obfuscated, usage_so_far, wants_usage
 from outrider.server.conversation import encode_messages
 from outrider.server.errors import invalid
 from outrider.server.logprobs import chat_content
@@ -150,18 +150,19 @@ class Job:
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The role, then an event for each step of each choice; the last has the statistics, or one of its own."""
         with_usage = wants_usage(self.body)
-        begin = head(self.generation, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
+        begin = head(self.generation, "chat.completion.chunk")
         requests = self.generation.requests
         running = len(requests)
         async with aclosing(self.generation.bursts()) as bursts:
             async for index, steps in bursts:
+                usage = usage_so_far(self.body, self.generation, len(requests))
                 if not self._reply(index).began:
                     self._reply(index).began = True
-                    yield begin | {"choices": [self._opening(index)]}
+                    yield begin | usage | {"choices": [self._opening(index)]}
                 for choice in self._parts(index, steps):
                     running -= choice["finish_reason"] is not None
                     end = {} if running or with_usage else statistics.whole(requests, len(requests), usage=False)
-                    yield begin | {"choices": [choice]} | end
+                    yield begin | usage | {"choices": [choice]} | end
         if with_usage:
             yield begin | {"choices": []} | statistics.whole(requests, len(requests))
 

@@ -14,7 +14,7 @@ from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
-from outrider.server.answering import answer, head, obfuscated, wants_usage
+from outrider.server.answering import answer, head, obfuscated, usage_so_far, wants_usage
 from outrider.server.errors import invalid
 from outrider.server.logprobs import CompletionLogprobs
 from outrider.server.openapi import documented
@@ -134,17 +134,18 @@ class Job:
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """An event for each step of each sequence; the last one, or one of its own with usage, has the statistics."""
         with_usage = wants_usage(self.body)
-        begin = self._head() | ({"usage": None} if with_usage else {})
+        begin = self._head()
         writers: dict[int, CompletionLogprobs] = {}
         running = len(self.generation.requests)
         async with aclosing(self.generation.bursts()) as bursts:
             async for index, steps in bursts:
                 choice = self._part(index, steps, writers)
+                usage = usage_so_far(self.body, self.generation, self.made, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or with_usage else self._statistics(usage=False)
                 told = self.body.token_details or self.body.return_token_ids
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] or told:
-                    yield begin | {"choices": [choice]} | end
+                    yield begin | usage | {"choices": [choice]} | end
         if with_usage:
             yield begin | {"choices": []} | self._statistics()
 

@@ -17,6 +17,7 @@ MAX_STOPS = 16
 
 class StreamOptions(Strict):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = Field(None, description="vLLM's: usage so far in every chunk.")
     include_obfuscation: bool | None = Field(None, description="Pad events with characters of no meaning.")
 
 
