@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outrider.config import SamplingParams
+from outrider.errors import InvalidRequestError
+from outrider.server import options
 from outrider.server.errors import json_response
 from outrider.server.schema.base import SamplingRequest
-from outrider.server.service import Generation
+from outrider.server.service import Generation, Service, generation
 from outrider.server.stream import Chunk, EventStream, unless_gone
+from outrider.server.structure import refusal
 
 
 class Job(Protocol):
@@ -41,6 +45,27 @@ async def answer(
     finally:
         lease.release()  # also if the client was gone before anything ran
     return json_response(job.whole())
+
+
+async def started(
+    service: Service,
+    body: SamplingRequest,
+    prompts: Callable[[], Sequence[list[int]]],
+    params: SamplingParams,
+    *,
+    count: int = 1,
+    prefix: str,
+    model: str,
+) -> Generation:
+    """The sequences of a request of OpenAI's, checked and admitted; errors bear the names of its fields."""
+    speculation = options.speculation(body, service.engine.llm.speculation)
+    queue = options.scheduling(body)
+    try:
+        return await generation(
+            service, prompts, count, params, speculation, prefix=prefix, model=model, scheduling=queue
+        )
+    except InvalidRequestError as error:
+        raise refusal(error, body) from None
 
 
 def obfuscated(body: SamplingRequest) -> bool:

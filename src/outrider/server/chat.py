@@ -11,18 +11,17 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider.engine.request import StepOutput
-from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
-from outrider.server.answering import answer, head, obfuscated, usage_so_far, wants_usage
+from outrider.server.answering import answer, head, obfuscated, started, usage_so_far, wants_usage
 from outrider.server.conversation import encode_messages
 from outrider.server.errors import invalid
 from outrider.server.logprobs import chat_content
 from outrider.server.openapi import documented
 from outrider.server.reading import body_of
 from outrider.server.schema.chat import ChatRequest, ChatResponse, NamedTool
-from outrider.server.service import Generation, Service, generation, new_id
+from outrider.server.service import Generation, Service, new_id
 from outrider.server.stream import Chunk
-from outrider.server.structure import forced_call, refusal, structured
+from outrider.server.structure import forced_call, structured
 from outrider.server.tokens import details
 from outrider.server.tools import ToolParser, form_of
 from outrider.structured import StructuredOutput
@@ -50,19 +49,14 @@ async def _job(service: Service, body: ChatRequest) -> Job:
         structured=_form(body),
     )
     tokenizer = service.tokenizer
-    try:
-        running = await generation(
-            service,
-            lambda: [encode_messages(tokenizer, body, tools=with_tools)],
-            1,
-            params,
-            options.speculation(body, service.engine.llm.speculation),
-            prefix="chatcmpl",
-            model=model,
-            scheduling=options.scheduling(body),
-        )
-    except InvalidRequestError as error:
-        raise refusal(error, body) from None
+    running = await started(
+        service,
+        body,
+        lambda: [encode_messages(tokenizer, body, tools=with_tools)],
+        params,
+        prefix="chatcmpl",
+        model=model,
+    )
     return Job(service, running, body, with_tools)
 
 

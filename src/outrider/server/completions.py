@@ -12,17 +12,16 @@ from starlette.responses import Response
 
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
-from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
-from outrider.server.answering import answer, head, obfuscated, usage_so_far, wants_usage
+from outrider.server.answering import answer, head, obfuscated, started, usage_so_far, wants_usage
 from outrider.server.errors import invalid
 from outrider.server.logprobs import CompletionLogprobs
 from outrider.server.openapi import documented
 from outrider.server.reading import body_of
 from outrider.server.schema.completions import CompletionRequest, CompletionResponse
-from outrider.server.service import Generation, Service, generation
+from outrider.server.service import Generation, Service
 from outrider.server.stream import Chunk
-from outrider.server.structure import refusal, structured
+from outrider.server.structure import structured
 from outrider.server.tokens import details
 
 router = APIRouter()
@@ -60,19 +59,7 @@ async def _job(service: Service, body: CompletionRequest) -> Job:
     def tokenized() -> list[list[int]]:
         return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
 
-    try:
-        running = await generation(
-            service,
-            tokenized,
-            len(prompts),
-            params,
-            options.speculation(body, service.engine.llm.speculation),
-            prefix="cmpl",
-            model=model,
-            scheduling=options.scheduling(body),
-        )
-    except InvalidRequestError as error:
-        raise refusal(error, body) from None
+    running = await started(service, body, tokenized, params, count=len(prompts), prefix="cmpl", model=model)
     return Job(service, running, body, prompts, n, made, only_echo=wanted == 0)
 
 

@@ -112,8 +112,8 @@ def scheduling(body: GenerationRequest) -> dict[str, Any]:
 
 
 def check_stream_options(body: SamplingRequest) -> None:
-    if body.stream_options is not None and not body.stream:
+    wanted = body.stream_options
+    if wanted is not None and not body.stream:
         raise invalid("stream_options are for streams: set stream, or leave them out", "stream_options")
-    if body.stream_options is not None and body.stream_options.continuous_usage_stats:
-        if not body.stream_options.include_usage:
-            raise invalid("continuous_usage_stats needs include_usage: set both", "stream_options")
+    if wanted is not None and wanted.continuous_usage_stats and not wanted.include_usage:
+        raise invalid("continuous_usage_stats needs include_usage: set both", "stream_options")
