@@ -58,6 +58,8 @@ def translated(given: Sequence[str], model: str) -> list[str]:
         unified = "--kv-unified" in flags  # one pool of tokens for all
         most = max(2, min(256, int(flags["--ctx-size"]) // (1 if unified else slots)))
         ours += ["--max-seq-len", str(most), *(("--kv-cache", "paged", "--kv-tokens", str(most)) if unified else ())]
+    if flags.get("--n-predict", "-1") != "-1":  # a default there, a limit here: enough for what tests ask for
+        ours += ["--max-tokens", str(max(128, int(flags["--n-predict"])))]
     if "--model-draft" in flags:  # which cannot be had: the model itself drafts
         ours += ["--draft", "model", "--draft-model", model, "--spec-length", flags.get("--spec-draft-n-max", "8")]
     for name, own in (("--port", "--port"), ("--host", "--host"), ("--api-key", "--api-key")):
@@ -129,7 +131,7 @@ def tests_from(archive: Path, folder: Path) -> Path:
     return tests
 
 
-def run(archive: Path) -> list[tuple[str, str, str]]:
+def run(archive: Path, files: Sequence[str] = FILES) -> list[tuple[str, str, str]]:
     """(test, outcome, reason) of every test."""
     folder = Path(tempfile.mkdtemp())
     tests, path = tests_from(archive, folder), str(folder / "zygote")
@@ -140,7 +142,7 @@ def run(archive: Path) -> list[tuple[str, str, str]]:
     try:
         while not Path(path).exists():
             pass
-        chosen = [f"unit/test_{name}.py" for name in FILES]
+        chosen = [f"unit/test_{name}.py" for name in files]
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "--junit-xml", str(folder / "report.xml")]
         environment = os.environ | {"LLAMA_SERVER_BIN_PATH": str(launcher), "PYTHONPATH": str(tests)}
         subprocess.run([*command, *chosen], cwd=tests, env=environment, check=False, timeout=1500)
@@ -184,8 +186,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
     given = parser.parse_args()
-    made = table(run(given.archive.resolve()))
+    made = table(run(given.archive.resolve(), given.files))
     print(made)
     if given.table:
         given.table.write_text(made)
