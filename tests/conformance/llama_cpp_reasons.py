@@ -36,16 +36,22 @@ REASONS = (
         NOT_HERE,
         "shifting the context, which forgets: an output ends where its context does",
     ),
-    ("chat_template|verbose", "", NOT_HERE, "a template chosen by flag, or shown in the answer"),
+    ("chat_template|verbose_debug", "", NOT_HERE, "a template chosen by flag, or shown in the answer"),
     ("", r"startswith\('b'\)|system_fingerprint", NOT_HERE, "expects llama.cpp's build number as fingerprint"),
+    (
+        "with_json_schema|with_grammar|multiple_choices",
+        "== 200|got 400",
+        OTHERWISE,
+        "a field of llama.cpp's on OpenAI's endpoint: refused by name",
+    ),
     ("", r"match_regex|Expected .* got", NOT_HERE, "expects the words of llama.cpp's test model"),
-    ("", r"delta.*is None|'' is None", OTHERWISE, "expects null where OpenAI sends empty text"),
     (
         "stream_vs_non_stream|tokens_input",
         "",
         NOT_HERE,
         "a seed or temperature by flag: here they belong to the request",
     ),
+    ("", r"delta.*is None|'' is None", OTHERWISE, "expects null where OpenAI sends empty text"),
     (
         "invalid_chat_completion_req",
         "",
@@ -56,12 +62,6 @@ REASONS = (
     (
         "",
         r"is not a field this server knows|not supported: leave it out",
-        OTHERWISE,
-        "a field of llama.cpp's on OpenAI's endpoint: refused by name",
-    ),
-    (
-        "json_schema|grammar|multiple_choices",
-        "== 200|got 400",
         OTHERWISE,
         "a field of llama.cpp's on OpenAI's endpoint: refused by name",
     ),
