@@ -1,7 +1,7 @@
 """llama.cpp's own server tests, run against ``outrider serve`` through a launcher in place of ``llama-server``.
 
     pip download --no-deps --no-binary :all: llama-cpp-python
-    python -m tests.conformance.llama_cpp llama_cpp_python-*.tar.gz --table docs/llama-cpp-tests.md
+    python -m tests.conformance.llama_cpp llama_cpp_python-*.tar.gz --table docs/server-conformance.md
 
 The tests start a server each. So that this takes minutes and not an hour, the launcher asks a process that has
 imported everything already to fork one (``Zygote``). The model is stories15m with a chat template: tests that expect
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -24,6 +23,8 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.conformance.llama_cpp_reasons import HOW, NOT_HERE, why
 
 FILES = ("chat_completion", "completion", "tokenize", "security", "ctx_shift", "ignore_eos", "speculative")
 INSIDE = "vendor/llama.cpp/tools/server/tests"
@@ -40,22 +41,6 @@ with socket.socket(socket.AF_UNIX) as line:
         pass
 """
 
-REASONS = (
-    (r"/apply-template|/slots|/props|input_tokens|/cors-proxy|sw\.js|lora|slot", "an endpoint of llama.cpp's own"),
-    (
-        r"'content'|\"content\"|KeyError|assert 404 == 200|assert 404",
-        "llama.cpp's own /completion, which has no like here",
-    ),
-    (r"chat_template|__verbose", "a template chosen by flag, or shown in the answer"),
-    (r"match_regex|Expected .* got", "expects the words of llama.cpp's test model"),
-    (r"startswith\('b'\)|system_fingerprint", "expects llama.cpp's build number as fingerprint"),
-    (r"authentication_error", "names the kind of error as llama.cpp does; here it is OpenAI's"),
-    (r"exceed_context_size", "names the kind of error as llama.cpp does; here it is OpenAI's"),
-    (r"content'?\] is None|delta.content is None|'' is None", "expects null where OpenAI sends empty text"),
-    (r"urlopen|download|HTTPError|wget", "downloads a model"),
-    (r"Access-Control", "CORS is off here unless asked for, and never with credentials"),
-)
-
 
 def translated(given: Sequence[str], model: str) -> list[str]:
     """llama-server's flags as ours; those without a like here are left out."""
@@ -70,11 +55,13 @@ def translated(given: Sequence[str], model: str) -> list[str]:
     if "--alias" in flags:
         ours += ["--served-model-name", flags["--alias"]]
     if "--ctx-size" in flags:
-        ours += ["--max-seq-len", str(max(2, min(256, int(flags["--ctx-size"]) // slots)))]
-    if flags.get("--n-predict", "-1") != "-1":
-        ours += ["--max-tokens", flags["--n-predict"]]
-    if "--spec-type" in flags:
-        ours += ["--draft", "lookup"]
+        unified = "--kv-unified" in flags  # one pool of tokens for all
+        most = max(2, min(256, int(flags["--ctx-size"]) // (1 if unified else slots)))
+        ours += ["--max-seq-len", str(most), *(("--kv-cache", "paged", "--kv-tokens", str(most)) if unified else ())]
+    if flags.get("--n-predict", "-1") != "-1":  # a default there, a limit here: enough for what tests ask for
+        ours += ["--max-tokens", str(max(128, int(flags["--n-predict"])))]
+    if "--model-draft" in flags:  # which cannot be had: the model itself drafts
+        ours += ["--draft", "model", "--draft-model", model, "--spec-length", flags.get("--spec-draft-n-max", "8")]
     for name, own in (("--port", "--port"), ("--host", "--host"), ("--api-key", "--api-key")):
         if flags.get(name):
             ours += [own, flags[name]]
@@ -139,11 +126,12 @@ def tests_from(archive: Path, folder: Path) -> Path:
     (tests / "conftest.py").write_text(
         conftest.partition('@pytest.fixture(scope="session", autouse=True)\ndef load_server')[0]
     )
-    (tests / "wget.py").write_text("def download(*_, **__):\n    raise OSError('urlopen: no downloads here')\n")
+    (tests / "wget.py").write_text("def download(url, out):\n    open(out, 'w').close()  # the launcher has a model\n")
+    (tests / "tmp").mkdir(exist_ok=True)
     return tests
 
 
-def run(archive: Path) -> list[tuple[str, str, str]]:
+def run(archive: Path, files: Sequence[str] = FILES) -> list[tuple[str, str, str]]:
     """(test, outcome, reason) of every test."""
     folder = Path(tempfile.mkdtemp())
     tests, path = tests_from(archive, folder), str(folder / "zygote")
@@ -154,7 +142,7 @@ def run(archive: Path) -> list[tuple[str, str, str]]:
     try:
         while not Path(path).exists():
             pass
-        chosen = [f"unit/test_{name}.py" for name in FILES]
+        chosen = [f"unit/test_{name}.py" for name in files]
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "--junit-xml", str(folder / "report.xml")]
         environment = os.environ | {"LLAMA_SERVER_BIN_PATH": str(launcher), "PYTHONPATH": str(tests)}
         subprocess.run([*command, *chosen], cwd=tests, env=environment, check=False, timeout=1500)
@@ -174,20 +162,17 @@ def outcomes(report: Path) -> list[tuple[str, str, str]]:
         elif failure is None:
             found.append((name, "passed", ""))
         else:
-            text = f"{failure.get('message', '')}\n{failure.text or ''}"
-            last = next((line[1:].strip() for line in reversed(text.splitlines()) if line.startswith("E ")), "")
-            found.append((name, "failed", _reason(text) or last[:120]))
+            found.append((name, *why(name, f"{failure.get('message', '')}\n{failure.text or ''}")))
     return found
-
-
-def _reason(text: str) -> str:
-    said = "\n".join(line for line in text.splitlines() if line.startswith(("E ", ">")))
-    return next((words for pattern, words in REASONS if re.search(pattern, said)), "")
 
 
 def table(found: Sequence[tuple[str, str, str]]) -> str:
     counts = Counter(outcome for _, outcome, _ in found)
-    lines = [", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped")), ""]
+    lines = ["# llama.cpp's own server tests", "", HOW, ""]
+    lines += [
+        ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", NOT_HERE, "skipped")) + ".",
+        "",
+    ]
     lines += ["| test | | why not |", "|---|---|---|"]
     lines += [
         f"| `{name.replace('|', '/')}` | {outcome} | {reason.replace('|', '/')} |" for name, outcome, reason in found
@@ -201,8 +186,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
     given = parser.parse_args()
-    made = table(run(given.archive.resolve()))
+    made = table(run(given.archive.resolve(), given.files))
     print(made)
     if given.table:
         given.table.write_text(made)

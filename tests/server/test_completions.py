@@ -12,6 +12,7 @@ from outrider import SamplingParams, SpeculationParams
 from tests.server.live import Live
 
 PATH = "/v1/completions"
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 12, "seed": 3, "ignore_eos": True}
 PLAIN = {"prompt": "hello world", "max_tokens": 12, "seed": 3, "ignore_eos": True}
 
 
@@ -180,3 +181,15 @@ def test_a_prediction_is_drafted_from_and_changes_nothing(live: Live) -> None:
     assert told["accepted_prediction_tokens"] == drafted["num_accepted_draft_tokens"]
     assert told["accepted_prediction_tokens"] + told["rejected_prediction_tokens"] == drafted["num_draft_tokens"] > 0
     assert "completion_tokens_details" not in plain["usage"]
+
+
+@pytest.mark.parametrize(("path", "ask"), [(PATH, PLAIN), ("/v1/chat/completions", CHAT)])
+def test_usage_in_every_chunk(live: Live, path: str, ask: dict[str, Any]) -> None:
+    options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    *chunks, last = live.stream(path, ask | options | {"n": 2})
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    assert counts[-1] == last["usage"]["completion_tokens"] == 24
+    assert {chunk["usage"]["prompt_tokens"] for chunk in chunks} == {last["usage"]["prompt_tokens"]}
+    alone = live.client.post(path, json=ask | {"stream": True, "stream_options": {"continuous_usage_stats": True}})
+    assert alone.json()["error"]["param"] == "stream_options"

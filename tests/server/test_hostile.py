@@ -16,6 +16,10 @@ IMAGE = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/lates
 AUDIO = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
 
 
+SHAPE = {"message", "type", "param", "code"}
+LEAKS = ("Traceback", "site-packages", "/src/", ".py")
+
+
 def user(content: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": content}]
 
@@ -45,20 +49,22 @@ RAW: dict[str, tuple[bytes, int, str | None]] = {
 
 @pytest.mark.parametrize(("body", "status", "param"), RAW.values(), ids=RAW)
 def test_bodies(live: Live, body: bytes, status: int, param: str | None) -> None:
-    refused(live, live.client.post(COMPLETIONS, content=body, headers=JSON), status, param)
+    answer = live.client.post(COMPLETIONS, content=body, headers=JSON)
+    assert told(answer) == (status, param)
+    assert flaws(live, answer) == []
 
 
 FIELDS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "no prompt": ({"prompt": None}, 400, "prompt"),
     "an empty prompt": ({"prompt": ""}, 400, "prompt"),
     "an empty list": ({"prompt": []}, 400, "prompt"),
-    "a list of empty lists": ({"prompt": [[]]}, 400, "prompt"),
+    "a list of empty lists": ({"prompt": [[]]}, 400, "prompt[0]"),
     "an object as prompt": ({"prompt": {"text": "x"}}, 400, "prompt"),
     "tokens out of range": ({"prompt": [1, 99999]}, 400, "prompt"),
-    "negative tokens": ({"prompt": [-1]}, 400, "prompt"),
-    "huge tokens": ({"prompt": [2**64]}, 400, "prompt"),
-    "tokens as numbers with a point": ({"prompt": [1.0, 2.5]}, 400, "prompt"),
-    "booleans as tokens": ({"prompt": [True, False]}, 400, "prompt"),
+    "negative tokens": ({"prompt": [-1]}, 400, "prompt[0]"),
+    "huge tokens": ({"prompt": [2**64]}, 400, "prompt[0]"),
+    "tokens as numbers with a point": ({"prompt": [1.0, 2.5]}, 400, "prompt[0]"),
+    "booleans as tokens": ({"prompt": [True, False]}, 400, "prompt[0]"),
     "beyond the context": ({"prompt": "hello " * 5000}, 400, "prompt"),
     "a prompt of two million characters": ({"prompt": "x" * 2_000_000}, 400, "prompt"),
     "too many prompts": ({"prompt": ["x"] * 65}, 400, "prompt"),
@@ -77,7 +83,7 @@ FIELDS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "a truth value for a number": ({"temperature": True}, 400, "temperature"),
     "seventeen stops": ({"stop": [str(i) for i in range(17)]}, 400, "stop"),
     "an empty stop": ({"stop": [""]}, 400, "stop"),
-    "a stop of a megabyte": ({"stop": ["x" * (1 << 20)]}, 400, "stop"),
+    "a stop of a megabyte": ({"stop": ["x" * (1 << 20)]}, 400, "stop[0]"),
     "21 logprobs": ({"logprobs": 21}, 400, "logprobs"),
     "a bias on no token": ({"logit_bias": {"x": 1}}, 400, "logit_bias"),
     "a bias on an unknown token": ({"logit_bias": {"99999": 1}}, 400, "logit_bias"),
@@ -94,8 +100,12 @@ FIELDS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "a draft of no length": ({"speculation": {"spec_length": 0}}, 400, "speculation.spec_length"),
     "a draft of a billion": ({"speculation": {"spec_length": 10**9}}, 400, "speculation.spec_length"),
     "an unknown word for off": ({"speculation": "never"}, 400, "speculation"),
-    "a regex bomb": ({"structured_outputs": {"regex": "(a+)+$" * 1000}}, 400, None),
-    "a schema bomb": ({"response_format": {"type": "json_schema", "json_schema": {"$ref": "#"}}}, 400, None),
+    "a regex bomb": ({"structured_outputs": {"regex": "(a+)+$" * 1000}}, 400, "structured_outputs"),
+    "a schema bomb": (
+        {"response_format": {"type": "json_schema", "json_schema": {"$ref": "#"}}},
+        400,
+        "response_format.json_schema",
+    ),
     "stream options without a stream": ({"stream_options": {"include_usage": True}}, 400, "stream_options"),
     "a salt of a megabyte": ({"cache_salt": "x" * (1 << 20)}, 400, "cache_salt"),
 }
@@ -104,7 +114,8 @@ FIELDS: dict[str, tuple[dict[str, Any], int, str | None]] = {
 @pytest.mark.parametrize(("changes", "status", "param"), FIELDS.values(), ids=FIELDS)
 def test_fields(live: Live, changes: dict[str, Any], status: int, param: str | None) -> None:
     answer = live.client.post(COMPLETIONS, json={"prompt": "hello", "max_tokens": 2} | changes)
-    refused(live, answer, status, param)
+    assert told(answer) == (status, param)
+    assert flaws(live, answer) == []
 
 
 CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
@@ -139,7 +150,8 @@ CHATS: dict[str, tuple[dict[str, Any], int, str | None]] = {
 @pytest.mark.parametrize(("changes", "status", "param"), CHATS.values(), ids=CHATS)
 def test_chats(live: Live, changes: dict[str, Any], status: int, param: str | None) -> None:
     answer = live.client.post(CHAT, json={"messages": user("hello"), "max_tokens": 2} | changes)
-    refused(live, answer, status, param)
+    assert told(answer) == (status, param)
+    assert flaws(live, answer) == []
 
 
 @pytest.mark.parametrize("text", ["{{ 7 * 7 }}", "{% for x in range(9) %}x{% endfor %}", "{{ ''.__class__ }}"])
@@ -148,28 +160,31 @@ def test_templates_in_messages_are_text(live: Live, text: str) -> None:
     assert text in live.post("/detokenize", {"tokens": ids})["content"]
 
 
-PATHS: dict[str, tuple[str, str, int]] = {
-    "up and out": ("GET", "/playground/../../../etc/passwd", 404),
-    "up and out, escaped": ("GET", "/playground/%2e%2e/%2e%2e/etc/passwd", 404),
-    "a null byte": ("GET", "/%00", 404),
-    "a double slash": ("POST", "/v1//completions", 404),
-    "a model's file": ("GET", "/v1/models/..%2f..%2fconfig.json", 404),
-    "another method": ("DELETE", "/v1/completions", 405),
-    "no method at all": ("FROB", "/v1/completions", 405),
-    "documents of the framework": ("GET", "/docs", 404),
+PATHS: dict[str, tuple[str, str, int, str | None]] = {
+    "up and out": ("GET", "/playground/../../../etc/passwd", 404, None),
+    "up and out, escaped": ("GET", "/playground/%2e%2e/%2e%2e/etc/passwd", 404, None),
+    "a null byte": ("GET", "/%00", 404, None),
+    "a double slash": ("POST", "/v1//completions", 404, None),
+    "a model's file": ("GET", "/v1/models/..%2f..%2fconfig.json", 404, "model"),
+    "another method": ("DELETE", "/v1/completions", 405, None),
+    "no method at all": ("FROB", "/v1/completions", 405, None),
+    "documents of the framework": ("GET", "/docs", 404, None),
 }
 
 
-@pytest.mark.parametrize(("method", "path", "status"), PATHS.values(), ids=PATHS)
-def test_paths(live: Live, method: str, path: str, status: int) -> None:
-    refused(live, live.client.request(method, path), status, None)
+@pytest.mark.parametrize(("method", "path", "status", "param"), PATHS.values(), ids=PATHS)
+def test_paths(live: Live, method: str, path: str, status: int, param: str | None) -> None:
+    answer = live.client.request(method, path)
+    assert told(answer) == (status, param)
+    assert flaws(live, answer) == []
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 def test_other_content_is_refused(live: Live, kind: str) -> None:
     """Forms of other sites can send these without asking; JSON they cannot."""
     answer = live.client.post(COMPLETIONS, content=b'{"prompt": "x"}', headers={"Content-Type": kind})
-    refused(live, answer, 415, None)
+    assert told(answer) == (415, None)
+    assert flaws(live, answer) == []
 
 
 TOKENS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -177,28 +192,37 @@ TOKENS: dict[str, tuple[str, dict[str, Any], str]] = {
     "two texts": ("/tokenize", {"prompt": "a", "content": "b"}, "prompt"),
     "plain special tokens": ("/tokenize", {"content": "a", "parse_special": False}, "parse_special"),
     "ids out of range": ("/detokenize", {"tokens": [10**6]}, "tokens"),
-    "negative ids": ("/detokenize", {"tokens": [-1]}, "tokens"),
+    "negative ids": ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
     "no ids": ("/detokenize", {}, "tokens"),
 }
 
 
 @pytest.mark.parametrize(("path", "body", "param"), TOKENS.values(), ids=TOKENS)
 def test_tokens(live: Live, path: str, body: dict[str, Any], param: str) -> None:
-    refused(live, live.client.post(path, json=body), 400, param)
+    answer = live.client.post(path, json=body)
+    assert told(answer) == (400, param)
+    assert flaws(live, answer) == []
 
 
-def refused(live: Live, answer: Any, status: int, param: str | None) -> None:
-    """The status, the shape and the field are right; nothing of ours leaks; the next request is served."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/json"
-    assert set(answer.json()) == {"error"}
-    error = answer.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert error["type"] == "invalid_request_error"
-    if param is not None:
-        assert error["param"] == param or error["param"].startswith(f"{param}["), error
-    assert len(answer.content) < 1000
-    for leak in ("Traceback", "site-packages", "/src/", ".py"):
-        assert leak not in answer.text
-    assert live.post(COMPLETIONS, {"prompt": "hello", "max_tokens": 1})["choices"]
-    assert live.idle()
+def told(answer: Any) -> tuple[int, str | None]:
+    """The status and the field that an error names."""
+    return answer.status_code, answer.json()["error"]["param"]
+
+
+def flaws(live: Live, answer: Any) -> list[str]:
+    """What is wrong with an error beside its status: its shape, what it tells of us, what it does to the next request.
+
+    An empty list is how it should be.
+    """
+    error = answer.json().get("error", {})
+    after = live.client.post(COMPLETIONS, json={"prompt": "hello", "max_tokens": 1})
+    checks = {
+        "it is not JSON": answer.headers["content-type"] == "application/json",
+        "it is not in OpenAI's shape": set(answer.json()) == {"error"} and set(error) == SHAPE,
+        "it is not the client's error": error.get("type") == "invalid_request_error",
+        "it is as long as what it refuses": len(answer.content) < 1000,
+        "it tells where it was written": not any(leak in answer.text for leak in LEAKS),
+        "the next request fails": after.status_code == 200 and len(after.json()["choices"]) == 1,
+        "something still runs": live.idle(),
+    }
+    return [words for words, fine in checks.items() if not fine]

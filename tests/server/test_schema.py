@@ -16,10 +16,14 @@ from tests.server.live import Live
 OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
+    ("POST", "/completion"),
+    ("POST", "/apply-template"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name}"),
+    ("GET", "/props"),
+    ("GET", "/slots"),
     ("GET", "/health"),
     ("GET", "/version"),
 ]
@@ -38,7 +42,7 @@ def test_no_request_makes_the_server_fail(live: Live, method: str, path: str, mo
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def send(case: Any) -> None:
         if isinstance(case.body, dict):
-            _keep_short(case.body)
+            _keep_short(case.body, path)
         response = case.call(base_url=live.url)
         case.validate_response(response, checks=CHECKS)
         if response.status_code >= 400 and path != "/health":
@@ -47,14 +51,16 @@ def test_no_request_makes_the_server_fail(live: Live, method: str, path: str, mo
     send()
 
 
-def _keep_short(body: dict[str, Any]) -> None:
+def _keep_short(body: dict[str, Any], path: str) -> None:
     """Whole answers (streams have tests of their own) of a few tokens, so that this takes seconds."""
     body.pop("stream", None)
-    for name in ("max_tokens", "max_completion_tokens"):
+    for name in ("max_tokens", "max_completion_tokens", "n_predict"):
         if isinstance(body.get(name), int):
             body[name] = min(body[name], 8)
-    if "messages" in body and not {"max_tokens", "max_completion_tokens"} & set(body):
+    if path == "/v1/chat/completions" and not {"max_tokens", "max_completion_tokens"} & set(body):
         body["max_tokens"] = 4
+    if path == "/completion" and body.get("n_predict") in (None, -1):
+        body["n_predict"] = 4
 
 
 def test_the_list_of_operations_is_complete(live: Live) -> None:

@@ -90,6 +90,11 @@ class Request:
         return Context(self.prompt, self.output)
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the output, if one did."""
+        return self._stop_strings.found
+
+    @property
     def pending(self) -> int:
         """Tokens not yet in the cache: the prompt at first, then the last committed token."""
         return len(self.tokens) - self.cached

@@ -13,6 +13,8 @@ from outrider.errors import OutriderError
 from outrider.server import chat, completions, info, openapi, playground, tokens
 from outrider.server.errors import ApiError, handle
 from outrider.server.guards import Keys, KnownHosts, Outermost, Sizes
+from outrider.server.llama_cpp import completion as native
+from outrider.server.llama_cpp import info as native_info
 from outrider.server.service import Service
 
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
@@ -22,7 +24,7 @@ def create_app(service: Service) -> ASGIApp:
     """Everything HTTP asks for, served by ``service``."""
     app = FastAPI(title="Outrider", description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
-    for part in (chat, completions, tokens, info):
+    for part in (chat, completions, tokens, info, native, native_info):
         app.include_router(part.router)
     if service.settings.playground:
         app.include_router(playground.router)

@@ -11,17 +11,17 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider.engine.request import StepOutput
-from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
+from outrider.server.answering import answer, head, obfuscated, started, usage_so_far, wants_usage
 from outrider.server.conversation import encode_messages
-from outrider.server.errors import invalid, json_response
+from outrider.server.errors import invalid
 from outrider.server.logprobs import chat_content
 from outrider.server.openapi import documented
 from outrider.server.reading import body_of
 from outrider.server.schema.chat import ChatRequest, ChatResponse, NamedTool
-from outrider.server.service import Generation, Service, generation, new_id
-from outrider.server.stream import Chunk, EventStream, unless_gone
-from outrider.server.structure import forced_call, refusal, structured
+from outrider.server.service import Generation, Service, new_id
+from outrider.server.stream import Chunk
+from outrider.server.structure import forced_call, structured
 from outrider.server.tokens import details
 from outrider.server.tools import ToolParser, form_of
 from outrider.structured import StructuredOutput
@@ -34,16 +34,7 @@ router = APIRouter()
 async def chat(request: Request, body: Annotated[ChatRequest, Depends(body_of(ChatRequest))]) -> Response:
     """Answer a conversation. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service: Service = request.app.state.service
-    job = await unless_gone(request, _job(service, body))
-    lease = job.generation.lease
-    if body.stream:
-        padded = bool(body.stream_options and body.stream_options.include_obfuscation)
-        return EventStream(job.chunks(), service.settings, service.metrics, obfuscate=padded, on_end=lease.release)
-    try:
-        await unless_gone(request, job.generation.complete())
-    finally:
-        lease.release()  # also if the client was gone before anything ran
-    return json_response(job.whole())
+    return await answer(request, _job(service, body), stream=bool(body.stream), obfuscate=obfuscated(body))
 
 
 async def _job(service: Service, body: ChatRequest) -> Job:
@@ -58,19 +49,14 @@ async def _job(service: Service, body: ChatRequest) -> Job:
         structured=_form(body),
     )
     tokenizer = service.tokenizer
-    try:
-        running = await generation(
-            service,
-            lambda: [encode_messages(tokenizer, body, tools=with_tools)],
-            1,
-            params,
-            options.speculation(body, service.engine.llm.speculation),
-            prefix="chatcmpl",
-            model=model,
-            scheduling=options.scheduling(body),
-        )
-    except InvalidRequestError as error:
-        raise refusal(error, body) from None
+    running = await started(
+        service,
+        body,
+        lambda: [encode_messages(tokenizer, body, tools=with_tools)],
+        params,
+        prefix="chatcmpl",
+        model=model,
+    )
     return Job(service, running, body, with_tools)
 
 
@@ -151,34 +137,28 @@ class Job:
     def whole(self) -> dict[str, Any]:
         requests = self.generation.requests
         choices = [self._choice(index) for index in range(len(requests))]
-        return self._head("chat.completion") | {"choices": choices} | statistics.whole(requests, len(requests))
+        return (
+            head(self.generation, "chat.completion") | {"choices": choices} | statistics.whole(requests, len(requests))
+        )
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The role, then an event for each step of each choice; the last has the statistics, or one of its own."""
-        wants_usage = bool(self.body.stream_options and self.body.stream_options.include_usage)
-        head = self._head("chat.completion.chunk") | ({"usage": None} if wants_usage else {})
+        with_usage = wants_usage(self.body)
+        begin = head(self.generation, "chat.completion.chunk")
         requests = self.generation.requests
         running = len(requests)
         async with aclosing(self.generation.bursts()) as bursts:
             async for index, steps in bursts:
+                usage = usage_so_far(self.body, self.generation, len(requests))
                 if not self._reply(index).began:
                     self._reply(index).began = True
-                    yield head | {"choices": [self._opening(index)]}
+                    yield begin | usage | {"choices": [self._opening(index)]}
                 for choice in self._parts(index, steps):
                     running -= choice["finish_reason"] is not None
-                    end = {} if running or wants_usage else statistics.whole(requests, len(requests), usage=False)
-                    yield head | {"choices": [choice]} | end
-        if wants_usage:
-            yield head | {"choices": []} | statistics.whole(requests, len(requests))
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": self.generation.id,
-            "object": kind,
-            "created": self.generation.created,
-            "model": self.generation.model,
-            "system_fingerprint": self.service.fingerprint,
-        }
+                    end = {} if running or with_usage else statistics.whole(requests, len(requests), usage=False)
+                    yield begin | usage | {"choices": [choice]} | end
+        if with_usage:
+            yield begin | {"choices": []} | statistics.whole(requests, len(requests))
 
     def _reply(self, index: int) -> _Reply:
         if index not in self._replies:

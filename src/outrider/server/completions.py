@@ -12,16 +12,16 @@ from starlette.responses import Response
 
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
-from outrider.errors import InvalidRequestError
 from outrider.server import options, statistics
-from outrider.server.errors import invalid, json_response
+from outrider.server.answering import answer, head, obfuscated, started, usage_so_far, wants_usage
+from outrider.server.errors import invalid
 from outrider.server.logprobs import CompletionLogprobs
 from outrider.server.openapi import documented
 from outrider.server.reading import body_of
 from outrider.server.schema.completions import CompletionRequest, CompletionResponse
-from outrider.server.service import Generation, Service, generation
-from outrider.server.stream import Chunk, EventStream, unless_gone
-from outrider.server.structure import refusal, structured
+from outrider.server.service import Generation, Service
+from outrider.server.stream import Chunk
+from outrider.server.structure import structured
 from outrider.server.tokens import details
 
 router = APIRouter()
@@ -30,22 +30,12 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
 @router.post("/v1/completions", **documented(CompletionRequest, CompletionResponse))
-@router.post("/completions", include_in_schema=False)
 async def completions(
     request: Request, body: Annotated[CompletionRequest, Depends(body_of(CompletionRequest))]
 ) -> Response:
     """Continue texts. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service: Service = request.app.state.service
-    job = await unless_gone(request, _job(service, body))
-    lease = job.generation.lease
-    if body.stream:
-        padded = bool(body.stream_options and body.stream_options.include_obfuscation)
-        return EventStream(job.chunks(), service.settings, service.metrics, obfuscate=padded, on_end=lease.release)
-    try:
-        await unless_gone(request, job.generation.complete())
-    finally:
-        lease.release()  # also if the client was gone before anything ran
-    return json_response(job.whole())
+    return await answer(request, _job(service, body), stream=bool(body.stream), obfuscate=obfuscated(body))
 
 
 async def _job(service: Service, body: CompletionRequest) -> Job:
@@ -69,19 +59,7 @@ async def _job(service: Service, body: CompletionRequest) -> Job:
     def tokenized() -> list[list[int]]:
         return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
 
-    try:
-        running = await generation(
-            service,
-            tokenized,
-            len(prompts),
-            params,
-            options.speculation(body, service.engine.llm.speculation),
-            prefix="cmpl",
-            model=model,
-            scheduling=options.scheduling(body),
-        )
-    except InvalidRequestError as error:
-        raise refusal(error, body) from None
+    running = await started(service, body, tokenized, params, count=len(prompts), prefix="cmpl", model=model)
     return Job(service, running, body, prompts, n, made, only_echo=wanted == 0)
 
 
@@ -142,32 +120,24 @@ class Job:
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """An event for each step of each sequence; the last one, or one of its own with usage, has the statistics."""
-        head = self._head() | ({"usage": None} if self._wants_usage else {})
+        with_usage = wants_usage(self.body)
+        begin = self._head()
         writers: dict[int, CompletionLogprobs] = {}
         running = len(self.generation.requests)
         async with aclosing(self.generation.bursts()) as bursts:
             async for index, steps in bursts:
                 choice = self._part(index, steps, writers)
+                usage = usage_so_far(self.body, self.generation, self.made, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
-                end = {} if running or self._wants_usage else self._statistics(usage=False)
+                end = {} if running or with_usage else self._statistics(usage=False)
                 told = self.body.token_details or self.body.return_token_ids
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] or told:
-                    yield head | {"choices": [choice]} | end
-        if self._wants_usage:
-            yield self._head() | {"choices": []} | self._statistics()
-
-    @property
-    def _wants_usage(self) -> bool:
-        return bool(self.body.stream_options and self.body.stream_options.include_usage)
+                    yield begin | usage | {"choices": [choice]} | end
+        if with_usage:
+            yield begin | {"choices": []} | self._statistics()
 
     def _head(self) -> dict[str, Any]:
-        return {
-            "id": self.generation.id,
-            "object": "text_completion",
-            "created": self.generation.created,
-            "model": self.generation.model,
-            "system_fingerprint": self.service.fingerprint,
-        }
+        return head(self.generation, "text_completion")
 
     def _statistics(self, usage: bool = True) -> dict[str, Any]:
         return statistics.whole(self.generation.requests, self.made, usage=usage, completion=not self.only_echo)

@@ -25,14 +25,18 @@ class Conversation(Protocol):
 
 def encode_messages(tokenizer: Tokenizer, body: Any, *, tools: bool = True) -> list[int]:
     """The prompt of a ``Conversation`` as ids; ``tools=False`` leaves its tools unmentioned."""
+    return tokenizer.encode(render_messages(tokenizer, body, tools=tools), add_special_tokens=False)
+
+
+def render_messages(tokenizer: Tokenizer, body: Any, *, tools: bool = True) -> str:
+    """The prompt of a ``Conversation`` as text."""
     conversation: Conversation = body
     messages = plain_messages(conversation.messages or [], tokenizer.chat_template or "")
     variables = _variables(tokenizer, conversation, tools)
-    if not conversation.continue_final_message:
-        opened = conversation.add_generation_prompt is not False
-        return tokenizer.encode_chat(messages, add_generation_prompt=opened, variables=variables)
-    text = _open_ended(tokenizer, messages, conversation, variables)
-    return tokenizer.encode(text, add_special_tokens=False)
+    if conversation.continue_final_message:
+        return _open_ended(tokenizer, messages, conversation, variables)
+    opened = conversation.add_generation_prompt is not False
+    return tokenizer.render_chat(messages, add_generation_prompt=opened, variables=variables)
 
 
 def _open_ended(

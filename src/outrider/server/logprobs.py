@@ -30,6 +30,17 @@ def _chat_token(tokenizer: Tokenizer, token_id: int, value: float) -> dict[str, 
     }
 
 
+def native_content(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
+    """As ``chat_content``, with ids, as llama.cpp has it."""
+    entries = []
+    for step in steps:
+        values = step.logprobs or {}
+        best = sorted(values.items(), key=lambda item: -item[1])[:top]
+        entry = {"id": step.token_id} | _chat_token(tokenizer, step.token_id, values[step.token_id])
+        entries.append(entry | {"top_logprobs": [{"id": i} | _chat_token(tokenizer, i, value) for i, value in best]})
+    return entries
+
+
 class CompletionLogprobs:
     """Parallel lists of tokens, which may be made piece by piece; offsets go on where they ended.
 

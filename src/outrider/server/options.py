@@ -8,7 +8,7 @@ from typing import Any
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.server.errors import invalid
-from outrider.server.schema.base import PredictedOutput, SamplingRequest
+from outrider.server.schema.base import GenerationRequest, PredictedOutput, SamplingRequest
 from outrider.server.schema.speculation import SpeculationOptions
 from outrider.structured import StructuredOutput
 
@@ -65,7 +65,7 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
     return {int(key): value for key, value in given.items()}
 
 
-def speculation(body: SamplingRequest, default: SpeculationParams) -> SpeculationParams:
+def speculation(body: GenerationRequest, default: SpeculationParams) -> SpeculationParams:
     """The server's way to draft with the request's changes; a prediction is drafted from unless told otherwise."""
     chosen = default
     asked = body.speculation
@@ -106,11 +106,14 @@ def _with_prediction(
     return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 
-def scheduling(body: SamplingRequest) -> dict[str, Any]:
+def scheduling(body: GenerationRequest) -> dict[str, Any]:
     """``priority`` and ``cache_salt``."""
     return {"priority": body.priority or 0, "cache_salt": body.cache_salt or ""}
 
 
 def check_stream_options(body: SamplingRequest) -> None:
-    if body.stream_options is not None and not body.stream:
+    wanted = body.stream_options
+    if wanted is not None and not body.stream:
         raise invalid("stream_options are for streams: set stream, or leave them out", "stream_options")
+    if wanted is not None and wanted.continuous_usage_stats and not wanted.include_usage:
+        raise invalid("continuous_usage_stats needs include_usage: set both", "stream_options")

@@ -47,9 +47,10 @@ class EventStream(Response):
         metrics: Metrics,
         *,
         obfuscate: bool = False,
+        done: bool = True,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_end`` is called when the stream is over, also if it never began."""
+        """``done``: end with ``[DONE]``. ``on_end`` is called when the stream is over, also if it never began."""
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._chunks = chunks
@@ -57,6 +58,7 @@ class EventStream(Response):
         self._padding = settings.stream_padding or (OBFUSCATION if obfuscate else 0)
         self._write_timeout = settings.write_timeout
         self._metrics = metrics
+        self._end = DONE if done else b""
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +109,7 @@ class EventStream(Response):
         while more:
             await asyncio.wait({self._upcoming}, timeout=max(0.0, due - loop.time()))
             if self._upcoming.done():
-                frame, more = _frame(self._upcoming)
+                frame, more = self._frame(self._upcoming)
                 gathered += frame
                 if more:
                     self._upcoming = asyncio.ensure_future(anext(self._chunks))
@@ -118,21 +120,20 @@ class EventStream(Response):
             yield self._padded(gathered or b": \n\n")
             gathered, due = b"", (due if self._interval else loop.time()) + rhythm
 
+    def _frame(self, upcoming: asyncio.Future[Chunk]) -> tuple[bytes, bool]:
+        """A finished chunk as an event, and whether more can follow."""
+        try:
+            return _event(upcoming.result()), True
+        except StopAsyncIteration:
+            return self._end, False
+        except Exception as error:  # noqa: BLE001  every failure is told in the stream, and ends it
+            return _event(as_api_error(error).body()) + self._end, False
+
     def _padded(self, data: bytes) -> bytes:
         if self._padding == 0:
             return data
         short = -(len(data) + 4) % self._padding  # a comment is at least ": \n\n"
         return data + b": " + b"-" * short + b"\n\n"
-
-
-def _frame(upcoming: asyncio.Future[Chunk]) -> tuple[bytes, bool]:
-    """A finished chunk as an event, and whether more can follow."""
-    try:
-        return _event(upcoming.result()), True
-    except StopAsyncIteration:
-        return DONE, False
-    except Exception as error:  # noqa: BLE001  every failure is told in the stream, and ends it
-        return _event(as_api_error(error).body()) + DONE, False
 
 
 def _event(chunk: Chunk) -> bytes:

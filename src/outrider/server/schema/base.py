@@ -17,6 +17,7 @@ MAX_STOPS = 16
 
 class StreamOptions(Strict):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = Field(None, description="vLLM's: usage so far in every chunk.")
     include_obfuscation: bool | None = Field(None, description="Pad events with characters of no meaning.")
 
 
@@ -31,11 +32,20 @@ class PredictedOutput(Strict):
     content: Text | list[Part]
 
 
-class SamplingRequest(Strict):
-    """What completions and chats have in common. Names and meanings are OpenAI's, then vLLM's."""
+class GenerationRequest(Strict):
+    """What all requests for text have in common, in whosever words the rest of them is."""
 
     model: str | None = Field(None, max_length=256)
     stream: bool | None = None
+    priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Lower runs first.")
+    cache_salt: str | None = Field(None, max_length=256, description="Only requests with the same salt share caches.")
+    speculation: SpeculationOptions | Literal["off"] | None = None
+    prediction: PredictedOutput | None = None
+
+
+class SamplingRequest(GenerationRequest):
+    """What completions and chats have in common. Names and meanings are OpenAI's, then vLLM's."""
+
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=128)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
@@ -53,10 +63,6 @@ class SamplingRequest(Strict):
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
-    priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Lower runs first.")
-    cache_salt: str | None = Field(None, max_length=256, description="Only requests with the same salt share caches.")
-    speculation: SpeculationOptions | Literal["off"] | None = None
-    prediction: PredictedOutput | None = None
     structured_outputs: dict[str, Any] | None = None
     return_token_ids: bool | None = Field(None, description="Add prompt_token_ids, and token_ids to each choice.")
     token_details: bool | None = Field(None, description="Add where each token came from: accepted, recovered, ...")

@@ -1,0 +1,89 @@
+"""``/props``, ``/slots``, ``/apply-template`` and the count of a conversation's tokens, as llama.cpp has them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from outrider import __version__
+from outrider.server.conversation import encode_messages, render_messages
+from outrider.server.errors import json_response
+from outrider.server.llama_cpp import options
+from outrider.server.openapi import answers, documented
+from outrider.server.reading import body_of
+from outrider.server.schema.chat import ChatRequest
+from outrider.server.schema.llama_cpp import NativeRequest, TemplateRequest, TemplateResponse
+from outrider.server.service import Service
+
+router = APIRouter()
+_JSON = answers("The answer.", {"application/json": {"schema": {}}})
+
+
+@router.get("/props", responses=_JSON)
+async def props(request: Request) -> Response:
+    """What the server is set to. ``model_path`` is the name that clients know: files are nobody's business."""
+    service: Service = request.app.state.service
+    llm = service.engine.llm
+    tokenizer, most = llm.tokenizer, service.settings.max_tokens
+    body = NativeRequest.model_validate({"prompt": ""})
+    params = options.sampling(body, tokenizer, most or service.max_seq_len)
+    defaults = options.settings(body, params, most, service.max_seq_len)
+    special = {
+        f"{name}_token": "" if ids is None else tokenizer.decode([ids], skip_special_tokens=False)
+        for name, ids in (("bos", tokenizer.bos_token_id), ("eos", next(iter(tokenizer.eos_token_ids), None)))
+    }
+    told = {
+        "default_generation_settings": {
+            "n_ctx": service.max_seq_len,
+            "params": defaults | {"seed": -1, "speculative.types": llm.speculation.draft},
+        },
+        "total_slots": llm.config.max_batch_size,
+        "model_alias": service.check_model(None),
+        "model_path": service.check_model(None),
+        "modalities": {"vision": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "chat_template": tokenizer.chat_template or "",
+        "build_info": f"outrider-{__version__}",
+        "is_sleeping": False,
+    }
+    return json_response(told | special)
+
+
+@router.get("/slots", responses=_JSON)
+async def slots(request: Request) -> Response:
+    """Places of the batch, the busy ones first: a sequence has no place of its own, only a share of the next step."""
+    service: Service = request.app.state.service
+    engine = service.engine.llm.engine
+    places, running = service.engine.llm.config.max_batch_size, engine.stats.running if engine.busy else 0
+    speculative = service.engine.llm.speculation.draft != "none"
+    told = [
+        {"id": i, "n_ctx": service.max_seq_len, "speculative": speculative, "is_processing": i < running}
+        for i in range(places)
+    ]
+    return json_response(told)
+
+
+@router.post("/apply-template", **documented(TemplateRequest, TemplateResponse))
+async def apply_template(
+    request: Request, body: Annotated[TemplateRequest, Depends(body_of(TemplateRequest))]
+) -> Response:
+    """A conversation as the model's template writes it."""
+    service: Service = request.app.state.service
+    service.check_model(body.model)
+    tokenizer = service.tokenizer
+    return json_response({"prompt": await service.off_loop(lambda: render_messages(tokenizer, body))})
+
+
+@router.post("/v1/chat/completions/input_tokens", include_in_schema=False)
+@router.post("/chat/completions/input_tokens", include_in_schema=False)
+async def input_tokens(request: Request, body: Annotated[ChatRequest, Depends(body_of(ChatRequest))]) -> Response:
+    """How many tokens a chat's prompt has, tools included; nothing is generated."""
+    service: Service = request.app.state.service
+    service.check_model(body.model)
+    tokenizer, with_tools = service.tokenizer, body.tool_choice != "none"
+    ids = await service.off_loop(lambda: encode_messages(tokenizer, body, tools=with_tools))
+    return json_response({"input_tokens": len(ids)})
