@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu check format bench clean
+.PHONY: demo test test-slow test-gpu check docs format bench clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,10 @@ check: $(READY)  ## what must be clean before a commit
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
+
+docs: $(READY)  ## the documentation site, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -33,7 +37,7 @@ bench: $(READY)  ## time plain and speculative decoding on this machine
 	$(BIN)/outrider bench -s none -s lookup:10 -s ngram:4
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
+	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first: it is the one large dependency, and this choice decides between CPU and CUDA builds.
