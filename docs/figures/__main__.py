@@ -7,10 +7,11 @@ from pathlib import Path
 
 import distributions
 import drafting
+import heads
 import modelling
 import verifying
 
-FIGURES = verifying.FIGURES | distributions.FIGURES | drafting.FIGURES | modelling.FIGURES
+FIGURES = verifying.FIGURES | distributions.FIGURES | drafting.FIGURES | modelling.FIGURES | heads.FIGURES
 
 
 def main() -> None:
