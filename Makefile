@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu check docs format bench clean
+.PHONY: demo test test-slow test-gpu check docs format bench lab clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -35,6 +35,9 @@ format: $(READY)
 bench: $(READY)  ## time plain and speculative decoding on this machine
 	$(BIN)/python -m benchmarks.rows
 	$(BIN)/outrider bench -s none -s lookup:10 -s ngram:4
+
+lab: $(READY)  ## train a small target and drafts for it from nothing, and compare them (15 minutes)
+	$(BIN)/python -m benchmarks.lab
 
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results

@@ -63,7 +63,7 @@ class Scorer:
         request = Request("", tuple(tokens), SamplingParams(), SpeculationParams(), frozenset())
         request.slot, request.cached = self._slot, self._cache.length(self._slot)
         self._cache.extend(self._slot, request.pending + len(draft))
-        logits = run_target(self._model, self._cache, [Work(request, request.pending, draft)])[0]
+        logits = run_target(self._model, self._cache, [Work(request, request.pending, draft)])[0].logits
         self._cache.truncate_to(self._slot, len(tokens) - 1)
         return logits
 

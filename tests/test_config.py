@@ -84,6 +84,11 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: EngineConfig(model="m", tree="2,x"), "tree='2,x'"),
         (lambda: EngineConfig(model="m", draft_layers=0, draft="layer_skip"), "draft_layers=0"),
         (lambda: EngineConfig(model="m", draft_layers=2), "draft_layers=2 is for draft='layer_skip'"),
+        (
+            lambda: EngineConfig(model="m", heads=["a"], draft="ngram"),
+            "would not be used with draft='ngram': use one of",
+        ),
+        (lambda: EngineConfig(model="m", heads="a", draft_model="b"), "would not be used with draft='model'"),
         (lambda: EngineConfig(model="m", draft="models", draft_model="a"), "needs 2 draft models: name them"),
         (lambda: EngineConfig(model="m", draft="model", draft_model=("a", "b")), "does not take 2 draft models"),
         (lambda: EngineConfig(model="m", draft="hierarchical"), "needs a draft model"),
@@ -105,7 +110,14 @@ def test_draft_models_choose_the_source() -> None:
     assert EngineConfig(model="m", draft="hierarchical", draft_model=["a", "b"]).draft_models == ("a", "b")
 
 
+def test_heads_choose_the_source() -> None:
+    assert EngineConfig(model="m", heads="folder").draft_source == "auto"
+    assert EngineConfig(model="m", heads="folder").heads == ("folder",)
+    assert EngineConfig(model="m", heads=["a", "b"], draft="eagle+medusa").heads == ("a", "b")
+
+
 def test_trees_are_read_from_text() -> None:
+    assert SpeculationParams(tree="learned").tree == "learned"
     assert SpeculationParams(tree="4, 2,1").tree == (4, 2, 1)
     assert SpeculationParams(tree="-1,-1,0").tree == (-1, -1, 0)
     assert SpeculationParams(tree=[3, 1]).tree == (3, 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider.sources import SOURCES, Combination, check_known, is_custom, parse
+from outrider.sources import AUTO, HEAD_SOURCES, SOURCES, Combination, check_known, is_custom, parse
 from outrider.structured import StructuredOutput
 
 __all__ = [
@@ -204,7 +204,8 @@ class SpeculationParams:
     tree: str | Iterable[int] | None = None
     """None: a chain. Widths by depth, as in ``(4, 2, 1)`` or ``"4,2,1"``: every node at a depth has so many children.
     The parents of each node of any other shape, the first being -1 (``core.shapes.optimal`` finds good ones).
-    ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step."""
+    ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step. ``"learned"``: a trained head's own
+    shape, the ``tree_nodes`` nodes that were accepted most when it was measured; dynamic for other sources."""
     tree_nodes: int = 16
     """Nodes of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts."""
     lookahead_window: int = 5
@@ -279,10 +280,10 @@ class SpeculationParams:
 
 
 def _as_tree(tree: str | Iterable[int] | None) -> str | tuple[int, ...] | None:
-    """``tree`` of ``SpeculationParams``, checked: None, ``"dynamic"``, widths, or parents that begin with -1."""
-    if tree is None or tree == "dynamic":
+    """``tree`` of ``SpeculationParams``, checked: None, a word, widths, or parents that begin with -1."""
+    if tree is None or tree in ("dynamic", "learned"):
         return tree
-    remedy = 'use "dynamic", widths such as "4,2,1", or parents such as "-1,-1,0"'
+    remedy = 'use "dynamic", "learned", widths such as "4,2,1", or parents such as "-1,-1,0"'
     try:
         numbers = tuple(int(part) for part in tree.split(",")) if isinstance(tree, str) else tuple(tree)
     except (TypeError, ValueError):
@@ -323,9 +324,14 @@ class EngineConfig:
 
     model: str
     draft: str | None = None
-    """A draft source; None is ``model`` if a draft model is named, ``models`` if several are, else ``none``."""
+    """A draft source; None is ``model`` if a draft model is named, ``models`` if several are, ``auto`` if a head is,
+    else ``none``. ``auto`` is the best trained head at hand, named in ``heads`` or shipped for the model, else
+    ``suffix``."""
     draft_model: str | Sequence[str] | None = None
     """A smaller model of the same vocabulary, or several."""
+    heads: str | Iterable[str] = ()
+    """Folders of heads trained for this model, at most one for each of the sources eagle, medusa, blockwise and pass;
+    sources without one use the head shipped for the model, if there is one."""
     draft_layers: int | None = None
     """``layer_skip``: how many of the target's first layers draft; None is a third."""
     draft_table: str | None = None
@@ -388,7 +394,13 @@ class EngineConfig:
 
     def _check_draft(self) -> None:
         draft = self.draft_source
-        names = check_known(draft).names
+        heads = (self.heads,) if isinstance(self.heads, str) else tuple(self.heads)
+        object.__setattr__(self, "heads", heads)
+        names = () if draft == AUTO else check_known(draft).names
+        if heads and draft != AUTO and not set(names) & set(HEAD_SOURCES):
+            raise ConfigError(
+                f"heads={heads!r} would not be used with draft={draft!r}: use one of {', '.join(HEAD_SOURCES)}"
+            )
         self._check_draft_models(draft, names)
         if self.draft_layers is not None and "layer_skip" not in names:
             raise ConfigError(f"draft_layers={self.draft_layers} is for draft='layer_skip', not draft={draft!r}")
@@ -431,6 +443,8 @@ class EngineConfig:
     def draft_source(self) -> str:
         if self.draft is not None:
             return self.draft
+        if not self.draft_models and self.heads:
+            return AUTO
         return ("none", "model", "models")[min(len(self.draft_models), 2)]
 
     @property

@@ -17,6 +17,7 @@ import torch
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.drafters.registry import Sources, Surroundings
 from outrider.drafters.table import DraftTable
+from outrider.drafters.trained import choose_heads, head_bytes
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
@@ -75,7 +76,6 @@ class LLM:
         self.config = config = EngineConfig(model=model, **options)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self.speculation = config.speculation()
         folder = resolve(model, progress=progress)
         self.tokenizer = Tokenizer.from_folder(folder)
         small: list[LlamaModel] = []
@@ -85,7 +85,12 @@ class LLM:
             small.append(load_model(draft_folder, config.draft_options()))
         self.model = load_model(folder, config.target_options())
         vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
-        self.memory_plan = plan_memory(self.model, small, config, available_bytes(self.model.device))
+        draft, heads = choose_heads(config, self.model)
+        self.config = config = replace(config, draft=draft)
+        self.speculation = config.speculation()
+        self.memory_plan = plan_memory(
+            self.model, small, config, available_bytes(self.model.device), *head_bytes(heads, self.model)
+        )
         if progress:
             print(self.memory_plan.line(), file=sys.stderr)
         for line in self.memory_plan.lines():
@@ -101,6 +106,7 @@ class LLM:
                 vocab_size=vocab_size,
                 cache=cache,
                 draft_models=self.draft_models,
+                heads=heads,
                 target=self.model,
                 target_cache=kv_cache,
                 draft_layers=config.draft_layers,

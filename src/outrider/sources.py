@@ -19,9 +19,17 @@ from outrider.errors import ConfigError
 
 SOURCES: tuple[str, ...] = (
     "none", "suffix", "recycling", "lookup", "ngram", "prediction", "lookahead",
-    "model", "models", "layer_skip", "hierarchical", "bigram", "unigram", "random", "grammar",
+    "eagle", "medusa", "blockwise", "pass", "model", "models", "layer_skip", "hierarchical",
+    "bigram", "unigram", "random", "grammar",
 )  # fmt: skip
 """Built-in sources, by the names requests use."""
+
+HEAD_SOURCES: tuple[str, ...] = ("eagle", "medusa", "blockwise", "pass")
+"""Those that need a trained head."""
+
+AUTO = "auto"
+"""An engine's choice: the first of ``HEAD_SOURCES`` it has a head for, else ``WITHOUT_HEADS``."""
+WITHOUT_HEADS = "suffix+recycling"
 
 CASCADE = "prediction,suffix"
 """What ``cascade`` stands for."""

@@ -92,7 +92,10 @@ def test_settings_are_read(llm: LLM) -> None:
         draft="model", spec_length=4, verifier="rejection"
     )
     assert contest.parse("ngram", 9).spec_length == 9
-    for bad in ("telepathy", "ngram:x", "ngram:3:hope", "ngram:1:matching:2"):
+    assert contest.parse("suffix+ngram:auto:tree_nodes=24:lenience=0.5:verifier=lenient", 9) == SpeculationParams(
+        draft="suffix+ngram", spec_length="auto", tree_nodes=24, lenience=0.5, verifier="lenient"
+    )
+    for bad in ("telepathy", "ngram:x", "ngram:3:hope", "ngram:1:matching:2", "ngram:1:speed=9"):
         with pytest.raises(ConfigError, match=bad.split(":")[0]):
             contest.parse(bad, 5)
 

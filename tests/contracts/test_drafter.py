@@ -15,6 +15,7 @@ from outrider.drafters.base import Drafter
 from outrider.drafters.registry import BUILDERS, Sources, Surroundings
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
+from outrider.sources import HEAD_SOURCES
 from tests.drafters.views import grow, request
 
 VOCAB = 6
@@ -31,8 +32,9 @@ def make(name: str) -> Drafter:
 
 
 Options = dict[str, object]
-# layer_skip works in the target's own cache, and grammar under a structured output: they have tests with one
-SOURCES: dict[str, Options] = {name: {"draft": name} for name in BUILDERS if name not in ("layer_skip", "grammar")}
+# layer_skip and trained heads need a target that runs, and grammar a structured output: they have tests with one
+ELSEWHERE = ("layer_skip", "grammar", *HEAD_SOURCES)
+SOURCES: dict[str, Options] = {name: {"draft": name} for name in BUILDERS if name not in ELSEWHERE}
 SOURCES["prediction"]["prediction"] = TEXT
 BY_STEPS = {"lookahead", "recycling"}  # sources that learn from steps, not only from the text
 

@@ -6,7 +6,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from outrider.bench.process import Worker
@@ -75,17 +75,35 @@ class Peer:
 
 
 def parse(setting: str, default_k: int | str) -> SpeculationParams:
-    """``SOURCE[:K[:VERIFIER]]``, as in ``lookup``, ``ngram:8``, ``suffix+recycling:auto`` or ``model:4:rejection``."""
+    """``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]``, the fields being those of ``SpeculationParams``.
+
+    As in ``lookup``, ``ngram:8``, ``suffix+recycling:auto:tree_nodes=24``, ``model:4:rejection`` or
+    ``eagle:tree=dynamic``.
+    """
     source, *rest = setting.split(":")
     check_known(source)
-    if len(rest) > 2 or (rest and not rest[0].isdigit() and rest[0] != "auto"):
-        raise ConfigError(f"source={setting!r} cannot be read: write SOURCE:K or SOURCE:K:VERIFIER")
-    verifier = rest[1] if len(rest) > 1 else SpeculationParams.verifier
-    if verifier not in VERIFIERS:
-        raise ConfigError(f"source={setting!r} names an unknown verifier: use one of {', '.join(VERIFIERS)}")
-    k = rest[0] if rest else default_k
-    length = k if k == "auto" else int(k)
-    return SpeculationParams(draft=source, spec_length=length, verifier=verifier)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"spec_length": default_k}
+    known = {field.name for field in fields(SpeculationParams)}
+    given: set[str] = set()
+    for part in rest:
+        name, _, value = part.partition("=")
+        if not value:
+            name, value = ("verifier" if part in VERIFIERS else "spec_length"), part
+        if name not in known - given or (name == "spec_length" and not (value.isdigit() or value == "auto")):
+            raise ConfigError(
+                f"source={setting!r} cannot be read at {part!r}: write SOURCE, then perhaps :K, :auto, :VERIFIER or "
+                ":FIELD=VALUE"
+            )
+        given.add(name)
+        options[name] = _value(value)
+    return SpeculationParams(draft=source, **options)
+
+
+def _value(text: str) -> bool | float | str:
+    if text in ("true", "false"):
+        return text == "true"
+    number = float(text) if text.replace(".", "", 1).isdigit() else None
+    return text if number is None else int(number) if text.isdigit() else number
 
 
 def hold(

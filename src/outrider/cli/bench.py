@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outrider.cli import options as o
-from outrider.config import SamplingParams
+from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError
+from outrider.sources import HEAD_SOURCES
 
 if TYPE_CHECKING:
     from outrider.bench.contest import Contender
@@ -25,7 +27,7 @@ def bench(
         typer.Option(
             "--source",
             "-s",
-            help="SOURCE[:K[:VERIFIER]]; may be repeated. The first is the baseline.",
+            help="SOURCE[:K][:VERIFIER][:FIELD=VALUE...]; may be repeated. The first is the baseline.",
             show_default="none, and every source there is",
         ),
     ] = None,
@@ -47,6 +49,7 @@ def bench(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second that arrive at random, instead.")] = None,
     rounds: Annotated[int, typer.Option(help="Times to repeat everything.")] = 3,
+    heads: o.Heads = None,
     spec_length: o.SpecLength = o.ENGINE.spec_length,
     max_tokens: o.MaxTokens = 96,
     temperature: o.Temperature = 0.0,
@@ -79,8 +82,9 @@ def bench(
     found: dict[int, dict[str, Any]] = {}
     with working("bench") as tick:
         llm = o.load(
-            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
-            kv_cache=kv_cache, prefix_reuse=False, max_batch_size=max([*sweep, 8 if rate else 1]),
+            model, draft=_by_heads(settings.values(), draft_model or ()), draft_model=draft_model, heads=heads or (),
+            dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads, kv_cache=kv_cache,
+            prefix_reuse=False, max_batch_size=max([*sweep, 8 if rate else 1]),
         )  # fmt: skip
         if not settings:
             settings = {name: contest.parse(name, spec_length) for name in ("none", *llm.drafters)}
@@ -105,6 +109,13 @@ def bench(
     for n, results in found.items():
         typer.echo(f"{n} at once" if rate is None else f"{rate:g} requests a second")
         typer.echo("\n".join(show.table(results)) + "\n")
+
+
+def _by_heads(settings: Iterable[SpeculationParams], draft_models: Sequence[str]) -> str | None:
+    """What to load for the sources asked for that need trained heads; None: there are none."""
+    names = {name: None for speculation in settings for name in speculation.combination.names if name in HEAD_SOURCES}
+    with_model = {} if not names or not draft_models else {"model" if len(draft_models) == 1 else "models": None}
+    return ",".join(names | with_model) or None
 
 
 def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Contender]:

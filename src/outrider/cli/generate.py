@@ -23,6 +23,7 @@ def generate(
     system: Annotated[str | None, typer.Option(help="System message; implies --chat.")] = None,
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
+    heads: o.Heads = None,
     draft_layers: o.DraftLayers = None,
     draft_table: o.DraftTable = None,
     prediction: o.Prediction = None,
@@ -90,9 +91,10 @@ def generate(
     text, expected = _prompt(prompt), o.read_prediction(prediction)
     llm = o.load(
         model,
-        draft="prediction" if draft is None and not draft_model and expected is not None else draft,
+        draft="prediction" if draft is None and not (draft_model or heads) and expected is not None else draft,
         draft_model=draft_model or None,
         draft_table=draft_table,
+        heads=heads or (),
         draft_layers=draft_layers,
         spec_length=spec_length,
         tree=tree,

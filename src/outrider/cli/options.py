@@ -23,13 +23,16 @@ ENGINE = EngineConfig(model=DEFAULT_MODEL)
 _DRAFTS = (
     "Where drafts come from. Without a model: suffix (this text and earlier answers, as trees; the best of them), "
     "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead; grammar (what a form of output "
-    "leaves no choice about). With one: model, models, "
-    "hierarchical (with --draft-model), layer_skip. cascade is prediction, then suffix; package.module:Class is your "
-    "own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
+    "leaves no choice about). With one: model, models, hierarchical (with --draft-model), layer_skip. With a trained "
+    "head (--heads, or shipped for the model): eagle, medusa, blockwise, pass; auto is the best of them there is, else "
+    "suffix. cascade is prediction, then suffix; package.module:Class is your own. Combine them: 'a,b' (the first that "
+    "has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
 )
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
-Draft = Annotated[str | None, typer.Option(help=_DRAFTS, show_default="none, or model with --draft-model")]
+Draft = Annotated[
+    str | None, typer.Option(help=_DRAFTS, show_default="none, model with --draft-model, auto with --heads")
+]
 
 
 def _spec_length(value: str | int) -> int | str:
@@ -46,8 +49,13 @@ SpecLength = Annotated[
 DraftModel = Annotated[
     list[str] | None, typer.Option(help="A smaller model of the same vocabulary, as draft; may be repeated.")
 ]
+Heads = Annotated[
+    list[str] | None, typer.Option(help="Folder of a head trained for the model; may be repeated for other kinds.")
+]
 DraftLayers = Annotated[int | None, typer.Option(help="First layers that draft (layer_skip).", show_default="a third")]
-Tree = Annotated[str | None, typer.Option(help="Draft trees: widths by depth (4,2,1), parents (-1,-1,0) or dynamic.")]
+Tree = Annotated[
+    str | None, typer.Option(help="Draft trees: widths by depth (4,2,1), parents (-1,-1,0), dynamic or learned.")
+]
 TreeNodes = Annotated[int, typer.Option(help="Nodes of a dynamic tree, or of the drafts of several models.")]
 LookaheadWindow = Annotated[int, typer.Option(help="Columns improved in each run (lookahead).")]
 LookaheadNgram = Annotated[int, typer.Option(help="Length of collected n-grams (lookahead).")]

@@ -38,6 +38,7 @@ def serve(
     extra_source: Annotated[
         list[str] | None, typer.Option(help="package.module:Class of a source that requests may name; may be repeated.")
     ] = None,
+    heads: o.Heads = None,
     draft_layers: o.DraftLayers = None,
     tree: o.Tree = None,
     tree_nodes: o.TreeNodes = o.ENGINE.tree_nodes,
@@ -109,7 +110,7 @@ def serve(
     """
     given = {_NAMES.get(name, name): value for name, value in locals().items()}
     settings = ServerSettings(**_own(ServerSettings, given))
-    engine = _own(EngineConfig, given | {"draft_model": draft_model or None})
+    engine = _own(EngineConfig, given | {"draft_model": draft_model or None, "heads": heads or ()})
     EngineConfig(**engine)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
     from outrider.server.run import serve as run

@@ -6,6 +6,7 @@ that is how a short budget shortens a tree.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -23,6 +24,8 @@ from outrider.core.draft import Draft
 from outrider.core.tree import children
 
 Shape = tuple[int, ...]
+Acceptance = tuple[tuple[float, ...], ...]
+"""By depth and rank: how often the target's token was the source's guess of this rank at this depth."""
 
 
 def from_widths(widths: Iterable[int]) -> Shape:
@@ -70,7 +73,9 @@ def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
         return speculation.spec_length
     if isinstance(speculation.tree, tuple):
         return len(speculation.tree)  # as many as there are in the shape, or more
-    levelled = speculation.tree == "dynamic" or any(n in BRANCHING_SOURCES for n in speculation.combination.names)
+    levelled = speculation.tree in ("dynamic", "learned") or any(
+        n in BRANCHING_SOURCES for n in speculation.combination.names
+    )
     return AUTO_LENGTH if adaptive and not levelled else FIXED_LENGTH
 
 
@@ -95,7 +100,7 @@ def nodes_by(source: str, speculation: SpeculationParams, depth: int) -> int:
         return depth
     if isinstance(speculation.tree, tuple):
         return len(static_shape(speculation.tree, depth))
-    if speculation.tree == "dynamic" or source == "models":
+    if speculation.tree in ("dynamic", "learned") or source == "models":
         return speculation.tree_nodes
     return depth
 
@@ -151,6 +156,33 @@ def optimal(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
                 rank += 1
         level = following
     return tuple(parents)
+
+
+@lru_cache(maxsize=64)
+def likeliest(acceptance: Acceptance, nodes: int, depth: int) -> Shape:
+    """The shape of at most ``nodes`` nodes and ``depth`` levels whose paths are accepted most, depth by depth.
+
+    A node is reached with the product of the rates along its path, as if guesses at different depths were right
+    independently (Medusa, Cai et al. 2024, section 2.3.3, "optimized tree construction"). No child is likelier than its
+    parent, so the best nodes of all, taken one by one, are a tree.
+    """
+    parents: list[int] = []
+    heap: list[tuple[float, int, int, int]] = []  # -chance, parent, level, rank
+
+    def offer(above: float, parent: int, level: int, rank: int) -> None:
+        if level < min(depth, len(acceptance)) and rank < len(acceptance[level]):
+            heapq.heappush(heap, (-above * acceptance[level][rank], parent, level, rank))
+
+    reached = {-1: 1.0}
+    offer(1.0, -1, 0, 0)
+    while heap and len(parents) < nodes:
+        chance, parent, level, rank = heapq.heappop(heap)
+        node = len(parents)
+        parents.append(parent)
+        reached[node] = -chance
+        offer(-chance, node, level + 1, 0)
+        offer(reached[parent], parent, level, rank + 1)
+    return breadth_first(parents, depth)
 
 
 @dataclass

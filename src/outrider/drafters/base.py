@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
@@ -90,3 +92,22 @@ class Drafter(Protocol):
     def observe(self, outcomes: Sequence[Outcome]) -> None: ...
 
     def finish(self, request_id: str) -> None: ...
+
+
+@runtime_checkable
+class FeatureReader(Protocol):
+    """A draft source that also reads the target's inner results; they are computed only for requests that name it."""
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Which of them: the residual stream after so many layers each, in ascending order."""
+        ...
+
+    def read(self, request: RequestView, start: int, features: Tensor) -> None:
+        """Take the features [n, layers * d] of the request's committed tokens ``start`` to ``start + n - 1``.
+
+        Called after each run of the target, in order, between ``start`` and ``finish`` of the request. Tokens found in
+        the prefix cache have not been run and have none, so ``start`` may lie beyond what was read so far; where a
+        request is read again it may lie before it.
+        """
+        ...

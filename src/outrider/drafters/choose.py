@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from outrider.config import SamplingParams
+from outrider.core.adjust import changes_logits
 from outrider.core.distribution import Context, log_weights
 from outrider.drafters.base import RequestView
 from outrider.drafters.growth import Choices, Growth, tokens_to
+from outrider.drafters.vocabulary import DraftVocabulary
 from outrider.errors import GrammarError
+
+_FLOAT32 = np.finfo(np.float32)
 
 
 def draft_params(request: RequestView) -> SamplingParams:
@@ -52,14 +59,17 @@ class Chooser:
     is the chance that each token wins if the target's logits differ by noise of scale one.
     """
 
-    def __init__(self, request: RequestView, *, ranks: bool, vocab_size: int) -> None:
+    def __init__(
+        self, request: RequestView, *, ranks: bool, vocab_size: int, vocabulary: DraftVocabulary | None = None
+    ) -> None:
+        """``vocabulary``: which tokens the logits are of, if not all of the target's."""
         params = draft_params(request)
         self._draws = request.draws()
         self._by_likelihood = params.greedy or (ranks and not self._draws.coupled)
         if params.greedy:  # a one-hot row has but one token: rank by the logits themselves
             params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
         self._params = params
-        self._vocab_size = vocab_size
+        self._vocab_size, self._vocabulary = vocab_size, vocabulary
         self._constraint = request.constraint
         split = request.prompt_length
         self._prompt, self._output = request.tokens[:split], request.tokens[split:]
@@ -82,7 +92,54 @@ class Chooser:
 
     def level(self, tree: Growth, logits: Tensor) -> list[Choices]:
         """The choices behind every wanted node of a tree, from their rows: [wanted, vocab]."""
+        if self._alike and bool(logits.amax(1).isfinite().all()):
+            return self._at_once(tree, logits)
+        if self._vocabulary is not None:
+            logits = self._vocabulary.full(logits)
         return [
             self(row, tokens_to(tree, node), tree.width(node), tree.key(node))
             for node, row in zip(tree.wanted, logits, strict=True)
         ]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether nothing but its logits sets one row apart from others of its depth, so that all can go together."""
+        p = self._params
+        whole = p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0 and not changes_logits(p, len(self._output))
+        known = self._vocabulary is None or int(self._vocabulary.ids[-1]) < self._vocab_size
+        return whole and known and self._constraint is None and (self._by_likelihood or self._draws.coupled)
+
+    def _at_once(self, tree: Growth, logits: Tensor) -> list[Choices]:
+        """``__call__`` for all wanted nodes: the same choices from a few calls over all rows."""
+        counts = [tree.width(node) for node in tree.wanted]
+        same = logits.stride(0) == 0  # one row, shown several times
+        x = logits[:1].float().cpu() if same else logits.float().cpu()
+        if self._vocabulary is None:
+            x = x[:, : self._vocab_size]
+        x = (x - x.amax(1, keepdim=True)) / float(np.clip(self._params.temperature, _FLOAT32.tiny, _FLOAT32.max))
+        if not self._by_likelihood:
+            x = x + self._noise(len(tokens_to(tree, tree.wanted[0])), x.shape[1])
+        best = x.topk(min(max(counts), x.shape[1]))
+        scores = (best.values - x.logsumexp(1, keepdim=True)).tolist()
+        first = x.numpy().argmax(1).tolist()  # of equals; topk takes any
+        found = [_in_order(*row) for row in zip(first, best.indices.tolist(), scores, strict=True)]
+        if same:
+            found *= len(counts)
+        ids = None if self._vocabulary is None else self._vocabulary.ids
+        return [
+            Choices([i if ids is None else int(ids[i]) for i in columns[:count]], values[:count])
+            for count, (columns, values) in zip(counts, found, strict=True)
+        ]
+
+    def _noise(self, depth: int, columns: int) -> Tensor:
+        """The noise of a depth's position for the columns of the logits."""
+        if self._vocabulary is None:
+            return self._draws.perturbed(torch.zeros(columns), depth=depth)
+        return self._draws.perturbed(torch.zeros(self._vocabulary.size), depth=depth)[self._vocabulary.ids.cpu()]
+
+
+def _in_order(first: int, columns: list[int], scores: list[float]) -> tuple[list[int], list[float]]:
+    """The columns of the largest scores, ``first``, which is as large as any, in front; none that is impossible."""
+    order = [first, *(column for column in columns if column != first)][: len(columns)]
+    possible = sum(score > -math.inf for score in scores)
+    return order[:possible], scores[:possible]

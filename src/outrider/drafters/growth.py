@@ -20,7 +20,7 @@ from torch import Tensor
 
 from outrider.config import SpeculationParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.core.shapes import Shape, static_shape
+from outrider.core.shapes import Acceptance, Shape, likeliest, static_shape
 from outrider.core.tree import children, path_to
 
 
@@ -169,9 +169,14 @@ class DynamicTree:
         return 0.0 if node < 0 else self._scores[node]
 
 
-def new_tree(speculation: SpeculationParams, nodes: int, depth: int) -> Growth:
-    """The tree a request asks for, of at most ``nodes`` nodes and ``depth`` levels."""
-    if speculation.tree == "dynamic":
+def new_tree(speculation: SpeculationParams, nodes: int, depth: int, learned: Acceptance = ()) -> Growth:
+    """The tree a request asks for, of at most ``nodes`` nodes and ``depth`` levels.
+
+    ``learned``: what its source knows of its own acceptance, for ``tree="learned"``; without it the tree is dynamic.
+    """
+    if speculation.tree == "learned" and learned:
+        return StaticTree(likeliest(learned, nodes, depth))
+    if speculation.tree in ("dynamic", "learned"):
         return DynamicTree(nodes, depth)
     shape = (
         static_shape(speculation.tree, depth) if isinstance(speculation.tree, tuple) else tuple(range(-1, depth - 1))

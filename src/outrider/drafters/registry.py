@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import DRAFT_MODELS
@@ -23,9 +25,10 @@ from outrider.drafters.prediction import PredictionDrafter
 from outrider.drafters.recycling import RecyclingDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.drafters.table import DraftTable
+from outrider.drafters.trained import make_head_drafter
 from outrider.errors import ConfigError
-from outrider.models.base import Model
-from outrider.sources import SOURCES
+from outrider.models.base import HeadTarget, Model
+from outrider.sources import HEAD_SOURCES, SOURCES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,8 @@ class Surroundings:
     draft_models: tuple[Model, ...] = ()
     draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
     custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
-    target: Model | None = None  # for ``layer_skip``, with its cache
+    heads: Mapping[str, nn.Module] = field(default_factory=dict)  # trained for the target, by source
+    target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache
     target_cache: KVCache | None = None
     draft_layers: int | None = None  # of the target; None: a third
 
@@ -71,6 +75,16 @@ def _layer_skip(around: Surroundings) -> Drafter:
     return LayerSkipDrafter(around.target, around.target_cache, layers=layers, vocab_size=around.vocab_size)
 
 
+def _head(source: str) -> Callable[[Surroundings], Drafter]:
+    def build(around: Surroundings) -> Drafter:
+        if source not in around.heads or around.target is None or around.target_cache is None:
+            raise ConfigError(f"draft={source!r} needs a trained head: name its folder with heads (--heads)")
+        head, vocab_size = around.heads[source], around.vocab_size
+        return make_head_drafter(head, around.target, around.target_cache, vocab_size=vocab_size, cache=around.cache)
+
+    return build
+
+
 def _draft_models(around: Surroundings, source: str) -> tuple[DraftModel, ...]:
     if len(around.draft_models) < DRAFT_MODELS[source][0]:
         raise ConfigError(f"draft={source!r} needs draft models: name them with draft_model (--draft-model)")
@@ -92,6 +106,7 @@ BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
     "hierarchical": _hierarchical,
     "lookahead": lambda around: LookaheadDrafter(),
     "grammar": lambda around: GrammarDrafter(),
+    **{source: _head(source) for source in HEAD_SOURCES},
 }
 """One line a source."""
 
@@ -115,8 +130,9 @@ class Sources(Mapping[str, Drafter]):
         yield from (name for name in SOURCES if name in BUILDERS and self._can_build(name))
 
     def _can_build(self, name: str) -> bool:
-        if name == "layer_skip":
-            return self._around.target is not None and self._around.target_cache is not None
+        if name == "layer_skip" or name in HEAD_SOURCES:
+            there = self._around.target is not None and self._around.target_cache is not None
+            return there and (name == "layer_skip" or name in self._around.heads)
         return len(self._around.draft_models) >= DRAFT_MODELS.get(name, (0, 0))[0]
 
     def __len__(self) -> int:

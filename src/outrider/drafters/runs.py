@@ -22,6 +22,7 @@ class Feed:
     positions: Sequence[int]
     mask: Tensor | None = None  # as in ``Span``
     scored: int = 1  # how many of the last ones need logits
+    above: Sequence[int] = ()  # of draft nodes: which row of the draft each continues; -1: the request's last token
 
 
 def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None = None) -> list[Tensor]:

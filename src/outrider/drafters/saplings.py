@@ -10,11 +10,13 @@ from torch import Tensor
 
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
+from outrider.core.shapes import Acceptance
 from outrider.core.tree import path_to
 from outrider.drafters.base import RequestView
 from outrider.drafters.choose import Chooser, draft_params
 from outrider.drafters.growth import Growth, new_tree
 from outrider.drafters.runs import Feed
+from outrider.drafters.vocabulary import DraftVocabulary
 from outrider.errors import GrammarError
 
 
@@ -51,14 +53,21 @@ class Sapling(Protocol):
 class Chain:
     """One token at a time."""
 
-    def __init__(self, request: RequestView, slot: int, length: int, vocab_size: int) -> None:
+    def __init__(
+        self,
+        request: RequestView,
+        slot: int,
+        length: int,
+        vocab_size: int,
+        vocabulary: DraftVocabulary | None = None,
+    ) -> None:
         self.request, self.slot = request, slot
         self.tokens: list[int] = []
         self._rows: list[Tensor] = []  # q, where the verifier needs it
         self.length = length  # that it will have
         self._params = draft_params(request)
         self._draws = request.draws()
-        self._vocab_size = vocab_size
+        self._vocab_size, self._vocabulary = vocab_size, vocabulary
 
     @property
     def wants(self) -> int:
@@ -72,6 +81,7 @@ class Chain:
         depth, split = len(self.tokens), self.request.prompt_length
         context = Context(self.request.tokens[:split], [*self.request.tokens[split:], *self.tokens])
         rules = self.request.constraint
+        logits = logits if self._vocabulary is None else self._vocabulary.full(logits)
         row = TargetRows(logits, self._params, context, EMPTY, vocab_size=self._vocab_size, constraint=rules)
         try:
             if self._draws.coupled:
@@ -83,7 +93,7 @@ class Chain:
             self.length = depth
 
     def feed(self) -> Feed:
-        return Feed(self.slot, self.end, self.tokens[-1:], (self.end,))
+        return Feed(self.slot, self.end, self.tokens[-1:], (self.end,), above=(len(self.tokens) - 2,))
 
     def draft(self, source: str) -> Draft:
         if not self.tokens:
@@ -94,10 +104,18 @@ class Chain:
 class Tree:
     """A level at a time; nodes lie in the cache in the order in which they were looked behind."""
 
-    def __init__(self, request: RequestView, slot: int, nodes: int, vocab_size: int) -> None:
+    def __init__(
+        self,
+        request: RequestView,
+        slot: int,
+        nodes: int,
+        vocab_size: int,
+        learned: Acceptance = (),
+        vocabulary: DraftVocabulary | None = None,
+    ) -> None:
         self.request, self.slot = request, slot
-        self._growth: Growth = new_tree(request.speculation, nodes, request.depth_limit)
-        self._choose = Chooser(request, ranks=self._growth.ranks, vocab_size=vocab_size)
+        self._growth: Growth = new_tree(request.speculation, nodes, request.depth_limit, learned)
+        self._choose = Chooser(request, ranks=self._growth.ranks, vocab_size=vocab_size, vocabulary=vocabulary)
         self._row: dict[int, int] = {}  # of each node fed, counted from the request's last token
 
     @property
@@ -125,17 +143,30 @@ class Tree:
             [base + len(path) - 1 for path in paths],
             None if bool(mask.all()) and len(nodes) == 1 else mask,
             len(nodes),
+            [self._row[path[-2]] if len(path) > 1 else -1 for path in paths],
         )
 
     def draft(self, source: str) -> Draft:
         return self._growth.draft(source)
 
 
-def sapling(request: RequestView, slot: int, nodes: int, vocab_size: int) -> Sapling:
-    """The kind of draft that the request asks for."""
+def sapling(
+    request: RequestView,
+    slot: int,
+    nodes: int,
+    vocab_size: int,
+    learned: Acceptance = (),
+    vocabulary: DraftVocabulary | None = None,
+) -> Sapling:
+    """The kind of draft that the request asks for.
+
+    Args:
+        learned: what ``tree="learned"`` is made from.
+        vocabulary: which tokens the logits are of, if not all of the target's.
+    """
     if request.speculation.tree is None:
-        return Chain(request, slot, nodes, vocab_size)
-    return Tree(request, slot, nodes, vocab_size)
+        return Chain(request, slot, nodes, vocab_size, vocabulary)
+    return Tree(request, slot, nodes, vocab_size, learned, vocabulary)
 
 
 def grow(

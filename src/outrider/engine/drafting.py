@@ -6,14 +6,18 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
 
 from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import nodes_by
-from outrider.drafters.base import Drafter, Outcome
-from outrider.drafters.grammar import forced_tokens
+from outrider.drafters.base import Drafter, FeatureReader, Outcome
 from outrider.drafters.merge import combine
 from outrider.engine.controller import Controller
+from outrider.engine.proposals import certain, check_draft
 from outrider.engine.ranking import Ranking
 from outrider.engine.request import Request
 from outrider.sources import Group
@@ -97,7 +101,7 @@ class Drafting:
                 self._controller.drafted(request, drafts.get(request.id, EMPTY), spent[request.id])
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
         selected = self._controller.select(requests, proposed, pending, budgets)
-        return [_certain(r, draft, room) for r, draft, room in zip(requests, selected, granted, strict=True)]
+        return [certain(r, draft, room) for r, draft, room in zip(requests, selected, granted, strict=True)]
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the sources and the controller what became of a draft."""
@@ -106,6 +110,25 @@ class Drafting:
             self._rankings[request.id].observe(len(outcome.verdict.path))
         for name in request.speculation.combination.names:
             self._guarded(name, [request], lambda drafter: drafter.observe([outcome]))
+
+    def feature_layers(self, requests: Sequence[Request]) -> tuple[int, ...]:
+        """The inner results of the target that sources of these requests read, in ascending order."""
+        return tuple(sorted({layer for r in requests for _, layers in self._readers(r) for layer in layers}))
+
+    def read(self, request: Request, start: int, features: Tensor, layers: tuple[int, ...]) -> None:
+        """Hand over features [n, len(layers) * d] of committed tokens from ``start`` on, to each source its own."""
+        for name, wanted in self._readers(request):
+            own = features
+            if wanted != layers:
+                parts = features.chunk(len(layers), dim=-1)
+                own = torch.cat([parts[layers.index(layer)] for layer in wanted], dim=-1)
+            self._guarded(name, [request], partial(_read, request=request, start=start, features=own))
+
+    def _readers(self, request: Request) -> list[tuple[str, tuple[int, ...]]]:
+        """The request's sources that read features, and which."""
+        names = [name for name in request.speculation.combination.names if name not in request.switched_off]
+        layers = [(name, getattr(self._drafters.get(name), "feature_layers", ())) for name in names]
+        return [(name, wanted) for name, wanted in layers if wanted]
 
     def switch_off(self, request: Request, error: Exception) -> None:
         """Draft no more for this request; no source is blamed for it."""
@@ -163,7 +186,7 @@ class Drafting:
         def call(drafter: Drafter) -> None:
             proposed = drafter.propose(requests, budgets)
             for request, budget, draft in zip(requests, budgets, proposed, strict=True):
-                self._check(draft, budget, request)
+                check_draft(draft, budget, request, self._vocab_size)
                 said[request.id, name] = draft
 
         self._guarded(name, requests, call)
@@ -210,28 +233,7 @@ class Drafting:
         earlier = request.stats.draft_error
         request.stats.draft_error = reason if earlier is None else f"{earlier}; {reason}"
 
-    def _check(self, draft: Draft, budget: int, request: Request) -> None:
-        """Raise ValueError unless the target can score the draft and the request's verifier can judge it."""
-        if len(draft) > budget:
-            raise ValueError(f"it proposed {len(draft)} tokens where {budget} were allowed")
-        for token in draft.tokens:
-            if not isinstance(token, int) or not 0 <= token < self._vocab_size:
-                raise ValueError(f"it proposed token {token!r}, outside the vocabulary of {self._vocab_size}")
-        if draft.q is not None and not (draft.q.dim() == 2 and draft.q.is_floating_point()):
-            raise ValueError(f"its q is {draft.q.dtype} {list(draft.q.shape)}, not a float for each node and token")
-        verifier = request.verifier
-        if not draft.is_chain and not verifier.takes_trees:
-            raise ValueError(f"its drafts branch, and verifier={verifier.name!r} takes chains: use verifier='matching'")
 
-
-def _certain(request: Request, draft: Draft, room: int) -> Draft:
-    """The draft, unless a structured output leaves no choice and it has nothing, or something else, to say.
-
-    Exact under every verifier: the replaced draft could not have been accepted, and the new one, which looks at no
-    noise, is accepted with certainty.
-    """
-    if request.constraint is None or room == 0:
-        return draft
-    tokens = forced_tokens(request.constraint, request.output, min(room, request.depth_limit))
-    roots = (token for token, parent in zip(draft.tokens, draft.parents, strict=True) if parent < 0)
-    return Draft.chain(tokens, source="grammar") if tokens and tokens[0] not in roots else draft
+def _read(drafter: Drafter, request: Request, start: int, features: Tensor) -> None:
+    assert isinstance(drafter, FeatureReader)
+    drafter.read(request, start, features)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.core.distribution import TargetRows, check_token_ids
@@ -22,6 +24,15 @@ from outrider.engine.stats import EngineStats
 from outrider.errors import ConfigError, GrammarError, InvalidRequestError, NumericalError
 from outrider.models.base import Model
 from outrider.sources import is_custom
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What one run of the target said about one request."""
+
+    p: TargetRows | None  # None: it still reads, and cannot decide
+    layers: tuple[int, ...]  # whose features follow, side by side
+    features: Tensor | None  # [count + len(draft), len(layers) * d]
 
 
 class Engine:
@@ -131,14 +142,15 @@ class Engine:
         self.stats.drafted()
         return [Work(piece.job, piece.tokens, draft) for piece, draft in zip(slices, drafts, strict=True)]
 
-    def _score(self, works: Sequence[Work]) -> list[TargetRows | None]:
-        """One run of the target: the rows of ``p`` for each request that can decide, None for one still reading."""
+    def _score(self, works: Sequence[Work]) -> list[_Rows]:
+        """One run of the target."""
         if not works:
             return []
-        logits = run_target(self._model, self.cache, works)
-        rows: list[TargetRows | None] = []
-        for work, part in zip(works, logits, strict=True):
-            request = work.request
+        layers = self._drafting.feature_layers([work.request for work in works])
+        scored = run_target(self._model, self.cache, works, layers)
+        rows: list[_Rows] = []
+        for work, result in zip(works, scored, strict=True):
+            request, part = work.request, result.logits
             if request.wants_prompt_logprobs:
                 request.add_prompt_logprobs(part[: work.count, : self.vocab_size])
                 part = part[work.count - 1 :]
@@ -151,37 +163,39 @@ class Engine:
                 vocab_size=self.vocab_size,
                 constraint=request.constraint,
             )
-            rows.append(p if work.decides else None)
+            rows.append(_Rows(p if work.decides else None, layers, result.features))
         seconds = self.stats.scored()
         if all(work.count == 1 for work in works):
             self._controller.ran([work.request for work in works], [1 + len(work.draft) for work in works], seconds)
         return rows
 
-    def _verify(self, works: Sequence[Work], rows: Sequence[TargetRows | None]) -> list[Verdict | None]:
+    def _verify(self, works: Sequence[Work], rows: Sequence[_Rows]) -> list[Verdict | None]:
         """What each request keeps; None for one that still reads, or whose distribution cannot be drawn from."""
         verdicts: list[Verdict | None] = []
-        for work, p in zip(works, rows, strict=True):
+        for work, own in zip(works, rows, strict=True):
             verdict = None
-            if p is not None:
+            if own.p is not None:
                 request = work.request
                 try:
-                    verdict = request.verifier(work.draft, p, request.noise, len(request.tokens))
+                    verdict = request.verifier(work.draft, own.p, request.noise, len(request.tokens))
                 except (NumericalError, GrammarError) as error:
                     self._start_over(request, error)
             verdicts.append(verdict)
         return verdicts
 
     def _commit(
-        self, works: Sequence[Work], rows: Sequence[TargetRows | None], verdicts: Sequence[Verdict | None]
+        self, works: Sequence[Work], rows: Sequence[_Rows], verdicts: Sequence[Verdict | None]
     ) -> list[StepOutput]:
         """Emit tokens, keep the accepted rows of the cache, and tell the sources what happened."""
         outputs: list[StepOutput] = []
-        for work, p, verdict in zip(works, rows, verdicts, strict=True):
+        for work, own, verdict in zip(works, rows, verdicts, strict=True):
             request = work.request
-            if p is None:
+            if own.p is None:
                 request.cached += work.count
+                self._hand_over(work, own, ())
             elif verdict is not None:
-                outputs += self._emit(work, p, verdict)
+                outputs += self._emit(work, own.p, verdict)
+                self._hand_over(work, own, verdict.path)
             if request.slot is not None and request.cached:
                 self.cache.seal(request.slot, request.tokens[: request.cached], request.cache_salt)
             if request.finish_reason is not None or request.error is not None:
@@ -200,6 +214,15 @@ class Engine:
         if request.finish_reason is None:
             self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:]), p), request)
         return outputs
+
+    def _hand_over(self, work: Work, rows: _Rows, path: Sequence[int]) -> None:
+        """Give sources that read features those of the tokens that are now committed and in the cache."""
+        if rows.features is None or work.request.finish_reason is not None:
+            return
+        kept = rows.features[: work.count]
+        if path:
+            kept = torch.cat([kept, rows.features[[work.count + node for node in path]]])
+        self._drafting.read(work.request, work.request.cached - len(kept), kept, rows.layers)
 
     def _start_over(self, request: Request, error: NumericalError | GrammarError) -> None:
         """Empty a request's cache, to read it again without drafts; if that has been tried, the error is its own.

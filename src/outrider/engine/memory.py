@@ -147,17 +147,28 @@ def row_bytes(model: Sized) -> int:
     return 2 * c.num_layers * c.num_kv_heads * c.head_dim * model.dtype.itemsize
 
 
-def plan_memory(target: Sized, drafts: Sequence[Sized], config: EngineConfig, available: int) -> MemoryPlan:
+def plan_memory(
+    target: Sized,
+    drafts: Sequence[Sized],
+    config: EngineConfig,
+    available: int,
+    head_weights: int = 0,
+    head_row: int = 0,
+) -> MemoryPlan:
     """Divide ``available`` bytes between the caches; weights are in memory already.
 
     The contiguous cache has a place of full length for each of ``max_batch_size`` requests, or as many as fit; the
     paged cache takes ``kv_tokens``, or as many as a full batch could use.
 
+    Args:
+        head_weights: bytes of trained heads.
+        head_row: bytes that trained heads cache of one token.
+
     Raises:
         CapacityError: not even one sequence of full length fits, or the pool asked for does not.
     """
     c, max_seq_len = target.config, target.config.max_seq_len
-    per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts)
+    per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts) + head_row
     rows = config.max_batched_tokens
     speculation = config.speculation()
     scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
@@ -178,7 +189,7 @@ def plan_memory(target: Sized, drafts: Sequence[Sized], config: EngineConfig, av
         )
     return MemoryPlan(
         target_weights=weight_bytes(target),
-        draft_weights=sum(weight_bytes(draft) for draft in drafts),
+        draft_weights=sum(weight_bytes(draft) for draft in drafts) + head_weights,
         target_pool=tokens * per_token,
         draft_pool=tokens * per_draft_token,
         activations=activations,

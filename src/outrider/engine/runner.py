@@ -36,8 +36,16 @@ class Work:
         return 1 + len(self.draft) if self.decides else 0
 
 
-def run_target(model: Model, cache: KVCache, works: Sequence[Work]) -> list[Tensor]:
-    """Feed every request's tokens; the logits [rows, vocab] of each request's scored rows.
+@dataclass(frozen=True)
+class Scored:
+    """What a run gave one request."""
+
+    logits: Tensor  # [Work.scored, vocab]
+    features: Tensor | None  # [Work.count + len(draft), width], if asked for
+
+
+def run_target(model: Model, cache: KVCache, works: Sequence[Work], features: tuple[int, ...] = ()) -> list[Scored]:
+    """Feed every request's tokens; the logits of each request's scored rows, and ``features`` of all its rows.
 
     ::
 
@@ -57,10 +65,14 @@ def run_target(model: Model, cache: KVCache, works: Sequence[Work]) -> list[Tens
         rows += range(last - work.scored, last)
         ids += [*request.tokens[start:end], *draft.tokens]
         positions += [*range(start, end), *(end + depth for depth in depths(draft.parents))]
-    batch = ForwardBatch(
-        torch.tensor(ids), torch.tensor(positions), tuple(spans), torch.tensor(rows, dtype=torch.int64)
-    )
-    return list(torch.split(model.forward(batch, cache).logits, [work.scored for work in works]))
+    scored = torch.tensor(rows, dtype=torch.int64)
+    batch = ForwardBatch(torch.tensor(ids), torch.tensor(positions), tuple(spans), scored, features=features)
+    out = model.forward(batch, cache)
+    logits = torch.split(out.logits, [work.scored for work in works])
+    if out.features is None:
+        return [Scored(part, None) for part in logits]
+    inner = torch.split(out.features, [span.count for span in spans])
+    return [Scored(part, own) for part, own in zip(logits, inner, strict=True)]
 
 
 def _span_mask(count: int, draft: Draft) -> Tensor | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from outrider.cache.protocol import CacheSpec, KVCache
@@ -59,12 +60,16 @@ class ForwardBatch:
     spans: tuple[Span, ...]  # in packing order; their counts sum to T
     logit_rows: Tensor | None  # int64 [R], rows that need the LM head; None: all
     layers: int | None = None  # run only so many of the first layers, then final norm and LM head; None: all
+    features: tuple[int, ...] = ()
+    """Layer counts, ascending: the residual stream after so many layers, before any norm, is wanted of every token."""
+    inputs: Tensor | None = None  # float [T, d] in place of the tokens' embeddings
 
 
 @dataclass(frozen=True)
 class ForwardOutput:
     logits: Tensor  # float [R, vocab]
     hidden: Tensor  # float [R, d], after the final norm
+    features: Tensor | None = None  # float [T, len(features) * d], those asked for side by side, for all T tokens
 
 
 class Model(Protocol):
@@ -76,3 +81,29 @@ class Model(Protocol):
     def new_cache(self, spec: CacheSpec) -> KVCache: ...
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput: ...
+
+
+class HeadTarget(Model, Protocol):
+    """A target that trained heads can be put on: they read its features and use its embedding and LM head."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Input embeddings of int64 [...]: float [..., d]."""
+        ...
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        ...
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        ...
+
+    def head_rows(self, token_ids: Tensor) -> Tensor:
+        """Rows of the LM head for int64 [n]: float [n, d]."""
+        ...

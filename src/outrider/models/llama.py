@@ -101,7 +101,10 @@ class LlamaModel:
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """One run: T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for."""
+        """One run: T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for.
+
+        ``batch.features`` are read off on the way, which changes no bit of the rest.
+        """
         c = self.config
         tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
@@ -118,14 +121,46 @@ class LlamaModel:
             device=self.device,
         )
         rotation = self._rotations[positions]
-        x = F.embedding(tokens, self._embedding)  # [T, d]
+        x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
+        taken = {0: x} if 0 in batch.features else {}
         for i, layer in enumerate(self._layers[: batch.layers]):
             x = x + self._attention(layer, i, self._normed(x, layer.attention_norm), rotation, cache, who)
             gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
             x = x + layer.down(_silu(gate) * up)
+            if i + 1 in batch.features:
+                taken[i + 1] = x
+        features = _side_by_side([taken[n][: len(batch.token_ids)] for n in batch.features])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
-        hidden = self._normed(x, self._norm)
-        return ForwardOutput(logits=self._head(hidden), hidden=hidden)
+        hidden = self.final_norm(x)
+        return ForwardOutput(logits=self._head(hidden), hidden=hidden, features=features)
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Input embeddings of int64 [...]: float [..., d]."""
+        return F.embedding(token_ids.to(self.device), self._embedding)
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        return self._normed(x, self._norm)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        return self._head(hidden)
+
+    def head_rows(self, token_ids: Tensor) -> Tensor:
+        """Rows of the LM head for int64 [n]: float [n, d].
+
+        Packed weights cannot be looked up; but multiplied with unit vectors they come out unchanged.
+        """
+        ids = token_ids.to(self.device)
+        if self.config.tie_embeddings:
+            return self._embedding[ids]
+        units = torch.eye(self.config.hidden_size, dtype=self.dtype, device=self.device)
+        with torch.inference_mode():
+            columns = [self._head(some)[:, ids] for some in torch.split(units, 64)]
+        return torch.cat(columns).T.contiguous().clone()
+
+    def _padded(self, x: Tensor, rows: int) -> Tensor:
+        return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x)))
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
@@ -143,6 +178,11 @@ class LlamaModel:
             rows = slice(row, row + span.count)
             cache.write(index, span.slot, span.start, k[rows], v[rows])
         return layer.out(attend(q, cache, index, who))
+
+
+def _side_by_side(features: list[Tensor]) -> Tensor | None:
+    """[T, d] each -> [T, len * d]."""
+    return torch.cat(features, dim=-1) if features else None
 
 
 def _silu(x: Tensor) -> Tensor:

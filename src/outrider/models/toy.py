@@ -60,22 +60,41 @@ class TableModel:
         generator = torch.Generator().manual_seed(seed)
         return cls(torch.randn([vocab_size] * (order + 1), generator=generator) * scale, max_seq_len=max_seq_len)
 
+    dtype, device = torch.float32, torch.device("cpu")
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """The id, ``order`` times: float [..., order]."""
+        return token_ids[..., None].float().expand(*token_ids.shape, self.order)
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        return x
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """The table at the nearest ids: [n, vocab] of any float [n, order]."""
+        return self.table[tuple((hidden.round().long() % self.table.shape[-1]).T)]
+
+    def head_rows(self, token_ids: Tensor) -> Tensor:
+        raise NotImplementedError("a table is no product with rows: use heads without a draft vocabulary")
+
     def new_cache(self, spec: CacheSpec) -> KVCache:
         return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """``hidden`` and, whatever the layer, ``features`` are the tokens a row depends on, its own last."""
+        given = batch.token_ids if batch.inputs is None else batch.inputs[:, 0].round().long()
         contexts = []
         row = 0
         for span in batch.spans:
             rows = slice(row, row + span.count)
-            ids, positions = batch.token_ids[rows], batch.positions[rows]
+            ids, positions = given[rows] % self.table.shape[-1], batch.positions[rows]
             cache.write(0, span.slot, span.start, ids.view(-1, 1, 1).float(), positions.view(-1, 1, 1).float())
             contexts.append(self._contexts(span, positions, cache))
             row += span.count
         context = torch.cat(contexts)
+        features = torch.cat([context.float()] * len(batch.features), dim=-1) if batch.features else None
         if batch.logit_rows is not None:
             context = context[batch.logit_rows]
-        return ForwardOutput(logits=self.table[tuple(context.T)], hidden=context.float())
+        return ForwardOutput(logits=self.table[tuple(context.T)], hidden=context.float(), features=features)
 
     def _contexts(self, span: Span, positions: Tensor, cache: KVCache) -> Tensor:
         """int64 [count, order]: the tokens each new row depends on, its own last."""

@@ -1,4 +1,4 @@
-"""``outrider train``: make draft sources from text."""
+"""``outrider train table``: counts of tokens, for the sources unigram and bigram."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ import typer
 from outrider.cli import options as o
 from outrider.errors import ConfigError
 
-app = typer.Typer(help="Make draft sources from text.", no_args_is_help=True)
 
-
-@app.callback()
-def _train() -> None:
-    """Keep ``table`` a command of its own while there is only one."""
-
-
-@app.command("table")
 def table(
     texts: Annotated[list[Path], typer.Argument(help="UTF-8 text files of the kind that will be generated.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The .safetensors file to write.")],

@@ -1,0 +1,135 @@
+"""``outrider train eagle | medusa | blockwise | pass``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outrider.cli.train import common as c
+from outrider.errors import ConfigError
+
+if TYPE_CHECKING:
+    from outrider.training.job import HeadOptions
+
+Heads = Annotated[int, typer.Option(help="Tokens guessed beyond the next one.")]
+Decay = Annotated[float, typer.Option(help="Weight of each position over that of the one before.")]
+
+
+@c.with_shared(default_lr=5e-4)
+def eagle(
+    shared: c.Shared,
+    version: Annotated[int, typer.Option(help="3: fused features, unrolled. 1: the head of EAGLE-1 and 2.")] = 3,
+    ttt_steps: Annotated[
+        int | None, typer.Option(help="Steps unrolled in training.", show_default="4; 1 for version 1")
+    ] = None,
+    depth: Annotated[int, typer.Option(help="Draft positions measured.")] = 5,
+    feature_layers: Annotated[
+        str | None, typer.Option(help="Layers that are fused, such as 2,15,27.", show_default="low, middle, high")
+    ] = None,
+    draft_vocab: c.DraftVocab = None,
+    own_lm_head: c.LmHead = False,
+    decay: Decay = 0.8,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Random first weights, not the target's last layer.")] = False,
+) -> None:
+    """Train EAGLE's layer, which continues the target's features (version 3, or the head of versions 1 and 2).
+
+    Example: outrider train eagle --data prompts.jsonl --regenerate --out my-eagle
+    """
+    from outrider.training.job import HeadOptions
+
+    if version not in (1, 3):
+        raise ConfigError(f"version={version}: use 3, or 1 for the head that EAGLE-1 and EAGLE-2 share")
+    if version == 1 and feature_layers is not None:
+        raise ConfigError(f"feature-layers={feature_layers}: version 1 reads the last hidden state alone")
+    options = HeadOptions(
+        kind="eagle3" if version == 3 else "eagle",
+        ttt_steps=ttt_steps,
+        depth=depth,
+        feature_layers=_layers(feature_layers),
+        draft_vocab=draft_vocab,
+        own_lm_head=own_lm_head,
+        decay=decay,
+        fresh=fresh,
+    )
+    _train(shared, options, f"EAGLE-{version} head")
+
+
+@c.with_shared(default_lr=1e-3)
+def medusa(
+    shared: c.Shared,
+    heads: Heads = 4,
+    draft_vocab: c.DraftVocab = None,
+    own_lm_head: c.LmHead = False,
+    decay: Decay = 0.8,
+    medusa2: Annotated[
+        bool, typer.Option("--medusa2", help="Tune the target too. It becomes another model: its answers change.")
+    ] = False,
+) -> None:
+    """Train Medusa heads, one residual block for each of the tokens after the next.
+
+    Example: outrider train medusa --data answers.jsonl --heads 4 --out my-medusa
+    """
+    from outrider.training.job import HeadOptions
+
+    options = HeadOptions(
+        kind="medusa",
+        heads=heads,
+        draft_vocab=0 if medusa2 else draft_vocab,
+        own_lm_head=own_lm_head,
+        decay=decay,
+    )
+    if not medusa2:
+        _train(shared, options, "Medusa heads")
+        return
+    if own_lm_head or draft_vocab:
+        raise ConfigError("medusa2 uses the tuned target's own LM head: leave out --own-lm-head and --draft-vocab")
+    c.say(
+        f"warning: Medusa-2 tunes the target. {shared.out / 'target'} will be another model, whose answers are not "
+        f"those of {shared.material.model}; only with it do these heads work"
+    )
+    from outrider.training.runs import medusa2_trainer
+
+    trainer = medusa2_trainer(shared.material, options, shared.train, shared.out, **shared.trainer_options())
+    c.run(trainer, "Medusa-2 heads and target", shared.material)
+
+
+@c.with_shared(default_lr=1e-3)
+def blockwise(
+    shared: c.Shared,
+    heads: Heads = 4,
+    draft_vocab: c.DraftVocab = None,
+    own_lm_head: c.LmHead = False,
+    decay: Decay = 0.8,
+) -> None:
+    """Train the heads of blockwise parallel decoding: one feed-forward layer for all positions."""
+    from outrider.training.job import HeadOptions
+
+    options = HeadOptions(kind="blockwise", heads=heads, draft_vocab=draft_vocab, own_lm_head=own_lm_head, decay=decay)
+    _train(shared, options, "Blockwise heads")
+
+
+@c.with_shared(default_lr=1e-2)
+def pass_(shared: c.Shared, heads: Heads = 3) -> None:
+    """Train PaSS's look-ahead embeddings through the frozen target (slow: every step runs the target)."""
+    from outrider.training.job import HeadOptions
+
+    _train(shared, HeadOptions(kind="pass", heads=heads), "Look-ahead embeddings")
+
+
+def _train(shared: c.Shared, options: HeadOptions, what: str) -> None:
+    from outrider.training.runs import head_trainer
+
+    more: dict[str, Any] = shared.trainer_options()
+    trainer, _ = head_trainer(shared.material, options, shared.train, shared.out, **more)
+    c.run(trainer, f"{what} for {Path(shared.material.model).name}", shared.material)
+
+
+def _layers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise ConfigError(f"feature-layers={text!r}: give layer counts with commas, such as 2,15,27") from None

@@ -1,0 +1,59 @@
+"""Attention of a one-layer head over its own cache, kept simple: how a draft is rounded costs acceptance at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.cache import KVCache
+from outrider.heads.eagle import Attend
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows one request brings to a run of the head, next to each other."""
+
+    slot: int
+    start: int  # cache rows before them
+    count: int
+    mask: Tensor | None = None  # as in ``Span``: bool [count, t + count]; None: causal
+
+
+def attention(cache: KVCache, rows: Sequence[Rows]) -> Attend:
+    """Keys and values go to ``cache``, which has room for them; each row sees what its request has there."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        outs: list[Tensor] = []
+        first = 0
+        for each in rows:
+            part, end = slice(first, first + each.count), each.start + each.count
+            cache.write(0, each.slot, each.start, k[part], v[part])
+            outs.append(_attend(q[part], *cache.read(0, each.slot, end), _visible(each, q.device)))
+            first += each.count
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
+
+    return attend
+
+
+def _visible(rows: Rows, device: torch.device) -> Tensor | None:
+    """bool [count, start + count]; None: all of it."""
+    if rows.count == 1 and rows.mask is None:
+        return None
+    visible = torch.ones(rows.count, rows.start + rows.count, dtype=torch.bool, device=device).tril(rows.start)
+    if rows.mask is not None:
+        visible[:, -rows.mask.shape[1] :] = rows.mask
+    return visible
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
+    """q: [n, heads, d]; k, v: [keys, kv_heads, d] -> [n, heads, d]. Heads of a key head are folded into its rows."""
+    n, heads, d = q.shape
+    group = heads // k.shape[1]
+    folded = q.view(n, -1, group, d).permute(1, 2, 0, 3).reshape(1, -1, group * n, d)
+    mask = None if visible is None else visible.repeat(group, 1)
+    out = F.scaled_dot_product_attention(folded, k.transpose(0, 1)[None], v.transpose(0, 1)[None], attn_mask=mask)
+    return out.view(-1, group, n, d).permute(2, 0, 1, 3).reshape(n, heads, d)

@@ -1,0 +1,130 @@
+"""A head's folder: ``config.json`` and ``model.safetensors``. No pickles, nothing that runs when read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from outrider.errors import CapacityError, ConfigError, ModelFormatError
+from outrider.heads.blockwise import BlockwiseHeads
+from outrider.heads.config import HeadConfig
+from outrider.heads.eagle import EagleLayer
+from outrider.heads.medusa import MedusaHeads
+from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.heads.vocabulary import Scored
+from outrider.models.convert_tokenizer import write_json
+from outrider.models.hf_json import read_json_object, shown
+from outrider.models.weights.safetensors import read_header
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def make_head(config: HeadConfig) -> nn.Module:
+    """A fresh head of ``config.kind``."""
+    kinds: dict[str, type[nn.Module]] = {
+        "medusa": MedusaHeads,
+        "blockwise": BlockwiseHeads,
+        "pass": LookaheadEmbeddings,
+        "eagle": EagleLayer,
+        "eagle3": EagleLayer,
+    }
+    return kinds[config.kind](config)
+
+
+def save_head(folder: Path, head: nn.Module, config: HeadConfig) -> None:
+    """Write weights in bfloat16 and the configuration; each file appears whole or not at all.
+
+    Raises ``CapacityError`` if the disk is full, ``ConfigError`` if the folder cannot be written.
+    """
+    tensors = {
+        name: value.detach().cpu().to(torch.bfloat16 if value.is_floating_point() else value.dtype).contiguous()
+        for name, value in head.state_dict().items()
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
+    write_tensors(folder / WEIGHTS, tensors)
+    write_whole(folder / CONFIG, lambda path: write_json(path, config.to_json()))
+
+
+def load_head(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, HeadConfig]:
+    """The head in ``folder``, its floats in ``dtype``, in evaluation mode.
+
+    Raises ``ModelFormatError`` naming the file and the tensor at fault. Whether the head fits a loaded target is
+    for ``HeadConfig.check_target`` to say.
+    """
+    try:
+        config = HeadConfig.from_json(read_json_object(folder / CONFIG))
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{folder / CONFIG}: {error}") from None
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise ModelFormatError(f"{folder} has no {WEIGHTS}: train the head again")
+    found = read_header(path)
+    with torch.device("meta"):  # shapes first: a lying configuration must not cost memory
+        head = make_head(config)
+    expected = head.state_dict()
+    for name, value in expected.items():
+        if name not in found:
+            raise ModelFormatError(f"{path}: tensor {name} is missing (expected shape {list(value.shape)})")
+        if found[name].shape != tuple(value.shape):
+            raise ModelFormatError(
+                f"{path}: tensor {name} has shape {list(found[name].shape)}, but the configuration says "
+                f"{list(value.shape)}"
+            )
+        if (found[name].dtype == "I64") != (value.dtype == torch.int64):
+            raise ModelFormatError(f"{path}: tensor {name} has dtype {found[name].dtype}")
+    for name in found:
+        if name not in expected:
+            raise ModelFormatError(f"{path}: tensor {shown(name)} belongs to no {config.kind} head")
+    head.load_state_dict(_read(path, dtype), assign=True)
+    if isinstance(head, Scored) and head.draft_ids is not None:
+        try:
+            head.set_draft_ids(head.draft_ids)
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{path}: {error}") from None
+    return head.eval().requires_grad_(False), config
+
+
+def _read(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+        raise ModelFormatError(f"{path} cannot be read ({shown(str(error))}): train the head again") from None
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise ModelFormatError(f"{path}: tensor {name} holds values that are not numbers: train the head again")
+    return {name: value.to(dtype) if value.is_floating_point() else value.clone() for name, value in tensors.items()}
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """A safetensors file that appears whole or not at all. Errors as for ``save_head``."""
+    write_whole(path, lambda fresh: save_file(tensors, fresh, metadata={"format": "pt"}))
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write(temporary path)`` make the file, put it on the disk, then give it its name."""
+    fresh = path.with_name(f".{path.name}.tmp")
+    try:
+        write(fresh)
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except (OSError, SafetensorError) as error:
+        fresh.unlink(missing_ok=True)
+        full = getattr(error, "errno", None) in _FULL or "No space left" in str(error) or "os error 28" in str(error)
+        if full:
+            raise CapacityError(
+                f"the disk of {path.parent} is full: free some space, then go on with --resume"
+            ) from None
+        raise ConfigError(f"cannot write {path}: {shown(str(error))}") from None

@@ -1,0 +1,159 @@
+"""What a head is and which target it belongs to: the ``config.json`` beside its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.errors import IncompatibleDraftError, ModelFormatError
+from outrider.models.base import ModelConfig
+from outrider.models.hf_json import shown
+
+HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3")
+_LARGEST = 2**31 - 1
+_ROWS = 64  # embedding rows that go into a fingerprint
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target's fingerprint: its dimensions, and a digest of rows of its embedding."""
+
+    family: str
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    digest: str
+    name: str = ""  # for messages only
+
+    @classmethod
+    def of(cls, config: ModelConfig, rows: Tensor, name: str = "") -> Target:
+        """``rows``: the embedding's rows ``fingerprint_rows(vocab_size)``, float [n, d], in any dtype."""
+        data = rows.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy()
+        digest = hashlib.sha256(data.tobytes()).hexdigest()[:16]
+        return cls(config.family, config.hidden_size, config.num_layers, config.vocab_size, digest, name)
+
+    def facts(self) -> str:
+        """One line for messages."""
+        name = f"{self.name}, " if self.name else ""
+        return (
+            f"{name}{self.family}, hidden size {self.hidden_size}, {self.num_layers} layers, {self.vocab_size} tokens, "
+            f"digest {self.digest}"
+        )
+
+
+def fingerprint_rows(vocab_size: int) -> Tensor:
+    """int64 [n]: the embedding rows a fingerprint is made of, spread over the vocabulary."""
+    return torch.arange(min(_ROWS, vocab_size)) * (vocab_size // min(_ROWS, vocab_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """Dimensions of a head. JSON-serialisable, and checked on construction."""
+
+    kind: str  # one of HEAD_KINDS
+    target: Target
+    hidden_size: int  # of the target: what the head reads and what the LM head takes
+    vocab_size: int  # of the target
+    heads: int = 0
+    """medusa, blockwise, pass: how many tokens beyond the target's own next one. eagle: 0."""
+    feature_layers: tuple[int, ...] = ()
+    """eagle3: layer counts whose residual streams are fused, lowest first. Others: (), the final-norm hidden state."""
+    draft_vocab_size: int | None = None
+    """Any kind but pass: score only these target ids, listed in the module's buffer ``d2t``. None: all."""
+    own_lm_head: bool = False  # else the target's LM head (its rows ``d2t``) is used and not stored
+    num_heads: int = 0  # these seven: eagle's decoder layer
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    intermediate_size: int = 0
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-5
+    max_seq_len: int = 2048
+    acceptance: tuple[tuple[float, ...], ...] = ()
+    """Measured on held-out text: [position][rank], how often the target's token had this rank among the guesses."""
+    training: Mapping[str, Any] = field(default_factory=dict)  # data, command, seed, metrics
+
+    @property
+    def scored(self) -> int:
+        """Rows of the LM head that score drafts."""
+        return self.draft_vocab_size or self.vocab_size
+
+    def __post_init__(self) -> None:
+        if self.kind not in HEAD_KINDS:
+            raise ModelFormatError(f"kind={shown(self.kind)} is no head: use one of {', '.join(HEAD_KINDS)}")
+        needed = ["hidden_size", "vocab_size"]
+        if self.kind.startswith("eagle"):
+            needed += ["num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len"]
+        else:
+            needed += ["heads"]
+        if self.draft_vocab_size is not None:
+            needed += ["draft_vocab_size"]
+        for name in needed:
+            _positive(name, getattr(self, name))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        t = self.target
+        for name in ("hidden_size", "vocab_size"):
+            if getattr(self, name) != getattr(t, name):
+                raise ModelFormatError(
+                    f"{name}={getattr(self, name)} is not the target's {getattr(t, name)}: train the head again"
+                )
+        if self.scored > self.vocab_size:
+            raise ModelFormatError(f"draft_vocab_size={self.scored} is more than vocab_size={self.vocab_size}")
+        if self.kind == "eagle3" and not self.feature_layers:
+            raise ModelFormatError("feature_layers=() names no layer: eagle3 fuses at least one")
+        if self.kind != "eagle3" and self.feature_layers:
+            raise ModelFormatError(f"feature_layers={self.feature_layers}: only eagle3 reads inner layers")
+        for layer in self.feature_layers:
+            if not 0 < layer <= t.num_layers:
+                raise ModelFormatError(f"feature_layers={self.feature_layers}: the target has {t.num_layers} layers")
+        if self.kind.startswith("eagle") and (self.num_heads % self.num_kv_heads or self.head_dim % 2):
+            raise ModelFormatError(
+                f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim} make no "
+                "attention layer"
+            )
+
+    def fits(self, target: Target) -> bool:
+        """Whether this head was trained for ``target``, by whatever name."""
+        return dataclasses.replace(target, name="") == dataclasses.replace(self.target, name="")
+
+    def check_target(self, found: Target) -> None:
+        """Raise ``IncompatibleDraftError`` unless this head was trained for ``found``."""
+        if not self.fits(found):
+            raise IncompatibleDraftError(
+                f"this {self.kind} head was trained for another target ({self.target.facts()}), not for the one loaded "
+                f"({found.facts()}): use its own, or train one with `outrider train {self.kind.rstrip('3')}`"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The object ``config.json`` holds."""
+        return {"format": 1, **dataclasses.asdict(self), "training": dict(self.training)}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> HeadConfig:
+        """The inverse of ``to_json``. Raises ``ModelFormatError`` naming what is wrong."""
+        if raw.get("format") != 1:
+            raise ModelFormatError(f"format={shown(raw.get('format'))} of a head is unknown: this version reads 1")
+        names = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(raw.keys() - names - {"format"})
+        if unknown:
+            raise ModelFormatError(f"{shown(unknown[0])} is no field of a head: it was made by another version")
+        values = {key: value for key, value in raw.items() if key in names}
+        try:
+            values["target"] = Target(**values["target"])
+            values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
+            values["acceptance"] = tuple(tuple(map(float, row)) for row in values.get("acceptance", ()))
+            return cls(**values)
+        except (TypeError, ValueError, KeyError) as error:
+            raise ModelFormatError(f"this is no head's configuration ({shown(str(error))}): train it again") from None
+
+
+def _positive(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
+        raise ModelFormatError(f"{name}={shown(value)} is not a positive integer: train the head again")

@@ -1,0 +1,172 @@
+"""EAGLE's draft head: one decoder layer that continues the target's features (Li et al. 2024; EAGLE-3: Li et al. 2025).
+
+kind "eagle" (EAGLE-1 and 2)                       kind "eagle3"
+
+  x   = fc(cat(E[token t+1], h_t))                   g_t = fc(cat(low_t, mid_t, high_t))   (``fuse``), later a_{t-1}
+  x   = x + attention(x)                             x   = g + attention(cat(norm(E[token t+1]), norm(g)))
+  a_t = x + mlp(norm(x))                             a_t = x + mlp(norm(x))
+  scores of token t+2 = LM head(a_t)                 scores of token t+2 = LM head(norm(a_t))
+
+h_t is the target's hidden state after the final norm; low, mid and high are inner residual streams. a_t takes the place
+of the next feature where the target's own is not known yet. The row of feature t stands at position t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from outrider.heads.config import HeadConfig
+from outrider.heads.vocabulary import Scored
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
+
+
+class Norm(nn.Module):
+    """RMS norm with a weight."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
+class Attention(nn.Module):
+    """Projections and rotary positions; who sees whom is the caller's ``attend``."""
+
+    def __init__(self, config: HeadConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(width, q, bias=False)
+        self.k_proj = nn.Linear(width, kv, bias=False)
+        self.v_proj = nn.Linear(width, kv, bias=False)
+        self.o_proj = nn.Linear(q, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        c = self.config
+        q, k, v = (p(x).unflatten(-1, (-1, c.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        cos, sin = rotary(positions, c.head_dim, c.rope_theta)
+        out = attend(turn(q, cos, sin), turn(k, cos, sin), v)
+        return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
+
+    def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values alone, for rows that are only looked at: [..., kv_heads, head_dim] each."""
+        k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
+        return turn(k, *rotary(positions, self.config.head_dim, self.config.rope_theta)), v
+
+
+class Mlp(nn.Module):
+    """The gated feed-forward part of a Llama layer."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        d, inner = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(d, inner, bias=False)
+        self.up_proj = nn.Linear(d, inner, bias=False)
+        self.down_proj = nn.Linear(inner, d, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """One Llama layer; eagle3's attention reads a normed embedding beside the normed feature."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        d, eps = config.hidden_size, config.rms_norm_eps
+        wide = config.kind == "eagle3"
+        self.input_layernorm = Norm(d, eps) if wide else None  # EAGLE-1 has none in its first and only layer
+        self.hidden_norm = Norm(d, eps) if wide else None
+        self.self_attn = Attention(config, 2 * d if wide else d)
+        self.post_attention_layernorm = Norm(d, eps)
+        self.mlp = Mlp(config)
+
+    def forward(self, embedding: Tensor | None, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        x = x + self.self_attn(self.reads(embedding, x), positions, attend)
+        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+
+    def reads(self, embedding: Tensor | None, x: Tensor) -> Tensor:
+        """What attention reads of a row."""
+        if embedding is None or self.input_layernorm is None or self.hidden_norm is None:
+            return x
+        return torch.cat([self.input_layernorm(embedding), self.hidden_norm(x)], dim=-1)
+
+
+class EagleLayer(Scored):
+    """The head of EAGLE-1, 2 and 3. Tensor names are those of published EAGLE-3 checkpoints."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        d = config.hidden_size
+        if config.kind == "eagle3":
+            self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
+            self.norm = Norm(d, config.rms_norm_eps)
+        else:
+            self.fc = nn.Linear(2 * d, d)
+        self.layers = nn.ModuleList([DecoderLayer(config)])
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's features as this layer takes them: [..., d].
+
+        ``features``: eagle3 [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d], the
+        final-norm hidden state, unchanged.
+        """
+        return self.fc(features) if self.config.kind == "eagle3" else features
+
+    def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """One run of the layer over any number of rows.
+
+        Args:
+            embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
+            features: float [..., d], ``fuse`` of the target's feature at t, or this layer's own output before it.
+            positions: int64 [...], each row's t.
+            attend: who sees whom; it also keeps keys and values.
+
+        Returns:
+            a_t: float [..., d], the feature to go on with.
+        """
+        beside, x = self._inputs(embeddings, features)
+        return self.layer(beside, x, positions, attend)  # type: ignore[no-any-return]
+
+    @property
+    def layer(self) -> DecoderLayer:
+        """The one decoder layer."""
+        layer = self.layers[0]
+        assert isinstance(layer, DecoderLayer)
+        return layer
+
+    def keys(self, embeddings: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values alone of rows as in ``forward``: [..., kv_heads, head_dim] each."""
+        return self.layer.self_attn.keys(self.layer.reads(*self._inputs(embeddings, features)), positions)
+
+    def _inputs(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor | None, Tensor]:
+        if self.config.kind == "eagle3":
+            return embeddings, features
+        return None, self.fc(torch.cat([embeddings, features], dim=-1))
+
+    def scorable(self, out: Tensor) -> Tensor:
+        """What the LM head takes, [..., d], of an output a_t: eagle3 norms it first."""
+        return self.norm(out) if self.config.kind == "eagle3" else out
+
+
+def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """float32 cosines and sines [..., 1, head_dim], pairs split by halves (Su et al. 2021)."""
+    steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device)
+    angles = positions[..., None].float() * theta ** -(steps / head_dim)
+    angles = torch.cat([angles, angles], dim=-1)[..., None, :]
+    return angles.cos(), angles.sin()
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate x: [..., heads, head_dim] by its position."""
+    first, second = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat([-second, first], dim=-1) * sin).to(x.dtype)

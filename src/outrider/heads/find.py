@@ -1,0 +1,21 @@
+"""Heads that come with the package, found by the target they were trained for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outrider.heads.config import HeadConfig, Target
+from outrider.models.hf_json import read_json_object
+
+FOLDER = Path(__file__).parent / "shipped"
+"""``shipped/<model>/<kind>/``: folders as ``save_head`` writes them."""
+
+
+def shipped_heads(target: Target, folder: Path = FOLDER) -> dict[str, Path]:
+    """Folders of the heads trained for ``target``, by kind."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*/*/config.json")):
+        config = HeadConfig.from_json(read_json_object(path))
+        if config.fits(target):
+            found.setdefault(config.kind, path.parent)
+    return found

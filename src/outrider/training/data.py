@@ -1,0 +1,160 @@
+"""JSONL of prompts, chats, texts or token ids, to documents: token ids and where the answer starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import ConfigError, InvalidRequestError
+from outrider.models.hf_json import shown
+from outrider.models.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Document:
+    """Token ids. Losses and metrics count predictions of tokens ``start`` and later."""
+
+    ids: tuple[int, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A parsed line: ``document`` where it can be trained on as it is, ``prompt`` where it can be answered."""
+
+    document: Document | None
+    prompt: tuple[int, ...]
+
+
+def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
+    """Every line of ``path``, tokenized.
+
+    A line is an object with ``prompt_ids`` and ``answer_ids``; ``messages`` (a chat, its last message the answer, or
+    not answered yet); ``text``; ``prompt`` or ``question``; or ``turns`` (a list of user messages, the first is taken).
+
+    Raises ``ConfigError`` naming file and line for anything else, and for a file without lines.
+    """
+    lines = [_parse(raw, tokenizer, f"{path}, line {number}") for number, raw in _objects(path)]
+    if not lines:
+        raise ConfigError(f"{path} is empty: give a JSONL file, one object a line")
+    return lines
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        texts = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
+        try:
+            value = json.loads(text.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}, line {number} is not JSON ({error}): correct or remove it") from None
+        if not isinstance(value, dict):
+            raise ConfigError(f"{path}, line {number} is {shown(value)}, not an object: correct or remove it")
+        yield number, value
+
+
+def _parse(raw: dict[str, Any], tokenizer: Tokenizer, where: str) -> Line:
+    try:
+        if "answer_ids" in raw:
+            asked, answer = (_ids(raw.get(key), tokenizer, where) for key in ("prompt_ids", "answer_ids"))
+            return Line(Document(asked + answer, len(asked)), asked)
+        if "messages" in raw:
+            return _chat(raw["messages"], tokenizer, where)
+        if isinstance(raw.get("text"), str):
+            return Line(Document(tuple(tokenizer.encode(raw["text"])), 1), ())
+        turns = raw.get("turns")
+        prompt = raw.get("prompt", raw.get("question", turns[0] if isinstance(turns, list) and turns else None))
+        if isinstance(prompt, str) and prompt:
+            return Line(None, _prompt_ids(prompt, tokenizer))
+    except InvalidRequestError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    raise ConfigError(
+        f"{where} has none of prompt, question, turns, messages, text, or prompt_ids with answer_ids: add one"
+    )
+
+
+def _prompt_ids(prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """As a user's message where the model has a chat template, else as it is."""
+    if tokenizer.chat_template is None:
+        return tuple(tokenizer.encode(prompt))
+    return tuple(tokenizer.encode_chat([{"role": "user", "content": prompt}]))
+
+
+def _chat(messages: object, tokenizer: Tokenizer, where: str) -> Line:
+    well = isinstance(messages, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in messages
+    )
+    if not well or not messages:
+        raise ConfigError(f"{where}: messages={shown(messages)} is no list of objects with role and content")
+    assert isinstance(messages, list)
+    answered = messages[-1]["role"] == "assistant"
+    prompt = tuple(tokenizer.encode_chat(messages[:-1] if answered else messages))
+    if not answered:
+        return Line(None, prompt)
+    whole = tuple(tokenizer.encode_chat(messages, add_generation_prompt=False))
+    if whole[: len(prompt)] != prompt:  # a template that writes an open turn otherwise than a closed one
+        raise ConfigError(f"{where}: the chat template does not continue its own prompt: use prompt_ids and answer_ids")
+    return Line(Document(whole, len(prompt)), prompt)
+
+
+def _ids(value: object, tokenizer: Tokenizer, where: str) -> tuple[int, ...]:
+    known = isinstance(value, list) and all(type(i) is int and i >= 0 for i in value)
+    if not known:
+        raise ConfigError(f"{where}: {shown(value)} is no list of token ids")
+    assert isinstance(value, list)
+    if value and max(value) >= tokenizer.vocab_size:
+        raise ConfigError(f"{where}: token {max(value)} is not in the target's vocabulary of {tokenizer.vocab_size}")
+    return tuple(value)
+
+
+def trainable(lines: Sequence[Line], max_length: int, where: Path) -> list[Document]:
+    """The documents that can teach something: at least three tokens, cut at ``max_length``.
+
+    Raises ``ConfigError`` where a line has no answer yet, or nothing is left.
+    """
+    documents = []
+    for line in lines:
+        if line.document is None:
+            raise ConfigError(f"{where} has prompts without answers: add --regenerate, and the target answers them")
+        ids = line.document.ids[:max_length]
+        if len(ids) >= max(3, line.document.start + 2):
+            documents.append(Document(ids, max(1, line.document.start)))
+    if not documents:
+        raise ConfigError(f"{where}: no document has two tokens of answer within {max_length}: give longer ones")
+    return documents
+
+
+def split(documents: Sequence[Document], share: float, seed: int) -> tuple[list[int], list[int]]:
+    """Indices for training and for validation; a document's side depends on its content and the seed alone.
+
+    So the split survives documents being added, and copies of one document never fall on both sides.
+    """
+    train: list[int] = []
+    held_out: list[int] = []
+    for i, document in enumerate(documents):
+        digest = hashlib.sha256(f"{seed}:{','.join(map(str, document.ids))}".encode()).digest()
+        (held_out if int.from_bytes(digest[:4], "big") < share * 2**32 else train).append(i)
+    if not train or not held_out:  # too few documents for chance to decide
+        if len(documents) < 2:
+            raise ConfigError("one document cannot be both trained on and held out: give at least two")
+        order = sorted(train or held_out)
+        train, held_out = order[1:], order[:1]
+    return train, held_out
+
+
+def digest(documents: Sequence[Document]) -> str:
+    """A short fingerprint of ``documents``, in order."""
+    sha = hashlib.sha256()
+    for document in documents:
+        sha.update(f"{document.start}:{','.join(map(str, document.ids))};".encode())
+    return sha.hexdigest()[:16]

@@ -1,0 +1,152 @@
+"""A training run put together: data, target, features, draft and trainer, from one description."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.errors import ConfigError
+from outrider.heads import Target
+from outrider.heads.config import fingerprint_rows
+from outrider.models.base import ModelConfig
+from outrider.models.catalog import resolve
+from outrider.models.linear import has_bf16_instructions
+from outrider.models.tokenizer import Tokenizer
+from outrider.training.batches import Batcher
+from outrider.training.data import Document, Line, digest, read_data, split, trainable
+from outrider.training.features import FeatureStore, Wanted
+from outrider.training.llama import Llama, load_llama
+from outrider.training.tasks import Say
+from outrider.training.trainer import TrainOptions
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """What to train. ``None``: as suits the target."""
+
+    kind: str  # one of HEAD_KINDS
+    heads: int = 4  # medusa, blockwise, pass: tokens beyond the next
+    ttt_steps: int | None = None  # eagle: steps unrolled in training; 4 for EAGLE-3, 1 for EAGLE-1
+    depth: int = 5  # eagle: positions measured
+    feature_layers: tuple[int, ...] | None = None  # eagle3
+    draft_vocab: int | None = None  # tokens scored, the most frequent of the data; 0: all
+    own_lm_head: bool = False
+    decay: float = 0.8  # weight of a position over that of the one before
+    fresh: bool = False  # eagle: random first weights rather than the target's last layer's
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "depth"):
+            if not 1 <= getattr(self, name) <= 64:
+                raise ConfigError(f"{name}={getattr(self, name)}: use 1 to 64")
+        if self.ttt_steps is not None and not 1 <= self.ttt_steps <= 64:
+            raise ConfigError(f"ttt_steps={self.ttt_steps}: use 1 to 64")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What to train on."""
+
+    paths: tuple[Path, ...]
+    max_length: int = 1024  # tokens of a document that are read
+    context: int = 384  # rows before a window that eagle may attend to
+    held_out: float = 0.05  # share of the documents
+    top_k: int = 32  # most likely tokens of the target kept at each row
+    cache: Path | None = None  # folder of the feature store
+    cache_bytes: int = 2_000_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"held_out={self.held_out}: use a share between 0 and 1")
+        if self.max_length < 8 or self.context < 0 or self.top_k < 1:
+            raise ConfigError(f"max_length={self.max_length}, context={self.context}, top_k={self.top_k}: too small")
+
+
+@dataclass
+class Material:
+    """The target and the documents."""
+
+    model: str
+    data: DataOptions
+    seed: int
+    lines: Sequence[Line] | None = None  # read already; None: read ``data.paths``
+    say: Say = field(default=lambda line: None)
+
+    @cached_property
+    def folder(self) -> Path:
+        return resolve(self.model, progress=True)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.from_folder(self.folder)
+
+    @cached_property
+    def target(self) -> Llama:
+        return load_llama(self.folder, torch.bfloat16 if has_bf16_instructions() else torch.float32)
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        return self.target.config
+
+    @cached_property
+    def print(self) -> Target:
+        """The target's fingerprint."""
+        rows = self.target.embedding[fingerprint_rows(self.config.vocab_size)]
+        return Target.of(self.config, rows, Path(self.model).name)
+
+    @cached_property
+    def documents(self) -> list[Document]:
+        lines = self.lines
+        if lines is None:
+            lines = [line for path in self.data.paths for line in read_data(path, self.tokenizer)]
+        limit = min(self.data.max_length, self.config.max_seq_len)
+        return trainable(lines, limit, self.data.paths[0] if self.data.paths else Path("data"))
+
+    @cached_property
+    def sides(self) -> tuple[list[int], list[int]]:
+        """Indices of the documents to train on, and of those held out."""
+        return split(self.documents, self.data.held_out, self.seed)
+
+    def frequent(self, count: int) -> Tensor:
+        """int64 [count], ascending: the tokens that answers to train on hold most often; ties by id."""
+        seen: Counter[int] = Counter()
+        for i in self.sides[0]:
+            document = self.documents[i]
+            seen.update(document.ids[document.start :])
+        order = sorted(range(self.config.vocab_size), key=lambda token: (-seen[token], token))
+        total = max(1, sum(seen.values()))
+        self.say(f"{count} draft tokens cover {sum(seen[t] for t in order[:count]) / total:.2%} of the answers")
+        return torch.tensor(sorted(order[:count]))
+
+    def store(self, wanted: Wanted) -> FeatureStore:
+        """The features of all documents, prepared."""
+        d = self.data
+        store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, self.print.digest)
+        self.say(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")
+        store.prepare(lambda done, of: self.say(f"features of {done} of {of} documents"))
+        return store
+
+    def facts(self) -> dict[str, Any]:
+        """What identifies the material."""
+        return {
+            "target": self.print.facts(),
+            "documents": digest(self.documents),
+            "max_length": self.data.max_length,
+            "context": self.data.context,
+            "held_out": self.data.held_out,
+            "top_k": self.data.top_k,
+        }
+
+    def batchers(self, store: FeatureStore, options: TrainOptions, **more: Any) -> tuple[Batcher, Batcher]:
+        """Of the documents to train on, and of those held out."""
+        train, held_out = self.sides
+        shared = {"context": self.data.context, "batch_tokens": options.batch_tokens, "seed": options.seed, **more}
+        return Batcher(store, train, **shared), Batcher(store, held_out, **(shared | {"skip": None}))

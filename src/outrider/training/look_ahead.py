@@ -1,0 +1,70 @@
+"""Training of PaSS's look-ahead embeddings through the frozen target (Monea et al. 2023, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.heads import HeadConfig
+from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.training.batches import Batch
+from outrider.training.llama import Llama, Past
+from outrider.training.tasks import Guess, HeadTask, noise
+
+
+class PassTask(HeadTask):
+    """[LA]_1 ... [LA]_T behind some rows of each window; gradients pass through the target to the embeddings alone.
+
+    ::
+
+        tokens   0 1 2 3 4 5 | behind 2: [LA]1 [LA]2 | behind 4: [LA]1 [LA]2
+        [LA]2 behind 2 stands at position 4 and sees tokens 0 1 2, [LA]1 behind 2 and itself
+
+    The tokens' keys and values are made without gradients.
+    """
+
+    module: LookaheadEmbeddings
+
+    def __init__(self, module: LookaheadEmbeddings, config: HeadConfig, target: Llama, *, seed: int) -> None:
+        super().__init__(module, config, target, depth=config.heads, reach=config.heads)
+        self.seed = seed
+
+    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+        count, asked, ahead = len(batch.tokens), batch.queries, self.config.heads
+        picks = self._picks(asked, step)
+        p, taken = batch.context, len(picks)
+        past = self._read(batch)
+        embeddings = self.module().to(self.target.embedding.dtype).repeat(taken, 1)  # [taken * T, d]
+        x = embeddings.expand(count, -1, -1)
+        at = picks.repeat_interleave(ahead)  # column of the row each [LA] is behind
+        offset = torch.arange(ahead).repeat(taken)
+        positions = batch.positions[:, p:][:, at] + 1 + offset
+        columns = torch.arange(p + asked)
+        tokens = (columns <= (p + at)[:, None]) & batch.seen[:, None]  # [B, taken * T, P + A]
+        ours = (at[:, None] == at) & (offset[:, None] >= offset)
+        mask = torch.cat([tokens, ours.expand(count, -1, -1)], dim=-1)[:, None]
+        hidden = self.target(x, positions, mask, past).hidden.unflatten(1, (taken, ahead))
+        own = torch.zeros(count, asked, dtype=torch.bool)
+        own[:, picks] = True
+        for i in range(ahead):
+            rows = hidden.new_zeros(count, asked, hidden.shape[-1]).index_copy(1, picks, hidden[:, :, i])
+            yield Guess(rows.flatten(0, 1), i + 1, 1.0, own=own.flatten())
+
+    def _picks(self, asked: int, step: int | None) -> Tensor:
+        """Query columns to look ahead from: one in T + 1, from a random one of the first."""
+        every = self.config.heads + 1
+        first = 0 if step is None else int(torch.randint(every, (1,), generator=noise(self.seed, step)))
+        return torch.arange(min(first, asked - 1), asked, every)
+
+    @torch.no_grad()
+    def _read(self, batch: Batch) -> Past:
+        """The target's keys and values of every token row."""
+        rows = torch.arange(batch.seen.shape[1])
+        mask = (rows <= rows[:, None]) & batch.seen[:, None]
+        mask = mask | torch.eye(len(rows), dtype=torch.bool)  # a padded row sees itself: softmax needs something
+        x = F.embedding(batch.tokens[:, : len(rows)], self.target.embedding)
+        past: Past = self.target(x, batch.positions, mask[:, None], keep=True).past
+        return past

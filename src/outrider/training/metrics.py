@@ -1,0 +1,113 @@
+"""Acceptance on held-out documents, teacher-forced: by position, by rank, and as tokens per run of the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.training.batches import Batch, Batcher
+from outrider.training.losses import Labels, judge, linear_loss
+from outrider.training.tasks import Guess, Task
+
+RANKS = 10
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a draft is worth on held-out rows.
+
+    ``alpha``: at each draft position, how often its best guess is the target's most likely token, the tokens before
+    being the document's. ``overlap``: there, the mean of sum min(p, q), α under sampling at temperature 1.
+    ``by_rank``: [position][rank] as ``HeadConfig.acceptance``. ``tau``: tokens per run of the target of a greedy chain
+    of all positions, the target's own token included.
+    """
+
+    loss: float
+    alpha: tuple[float, ...]
+    overlap: tuple[float, ...]
+    by_rank: tuple[tuple[float, ...], ...]
+    tau: float
+    rows: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON and model cards."""
+        return {
+            "loss": round(self.loss, 5),
+            "alpha_by_position": [round(a, 4) for a in self.alpha],
+            "alpha_sampled_by_position": [round(a, 4) for a in self.overlap],
+            "mean_acceptance_length": round(self.tau, 3),
+            "held_out_rows": self.rows,
+        }
+
+
+def select(guess: Guess, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The rows of ``guess`` that count, and where their labels are: int64 [n] each."""
+    index, counts = batch.at(guess.shift)
+    if guess.own is not None:
+        counts = counts & guess.own
+    rows = counts.nonzero()[:, 0]
+    return rows, index[rows]
+
+
+def labels_of(task: Task, batch: Batch, at: Tensor) -> Labels:
+    """What ``task`` learns at label rows ``at``: the documents' tokens under the rule "ce", else the target's p."""
+    return batch.truth(at) if task.rule == "ce" else batch.labels[at]
+
+
+def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list[tuple[int, int]]]:
+    """The training loss of a batch, and for each position (hits, rows)."""
+    total = torch.zeros(())
+    hits: list[tuple[int, int]] = []
+    for guess in task.guesses(batch, step):
+        rows, at = select(guess, batch)
+        loss, right = linear_loss(guess.rows[rows], task.head(), labels_of(task, batch, at), task.rule)
+        total = total + guess.weight * loss
+        if guess.extra is not None:
+            total = total + guess.extra
+        hits.append((int(right.sum()), len(rows)))
+    return total, hits
+
+
+@torch.no_grad()
+def evaluate(task: Task, batcher: Batcher) -> Evaluation:
+    """``task``'s draft on every window of ``batcher``."""
+    task.module.eval()
+    count = torch.zeros(task.depth, dtype=torch.float64)
+    overlap, loss = count.clone(), count.clone()
+    ranks = torch.zeros(task.depth, RANKS, dtype=torch.float64)
+    weights = count.clone()
+    lengths, chains = 0.0, 0
+    for batch in batcher.in_order():
+        alive = None  # bool [B * A]: whether all guesses so far were right
+        length = torch.zeros(batch.asked.numel())
+        started = torch.zeros(batch.asked.numel(), dtype=torch.bool)
+        for i, guess in enumerate(task.guesses(batch, None)):
+            rows, at = select(guess, batch)
+            labels = labels_of(task, batch, at)
+            rank, alpha = judge(guess.rows[rows], task.head(), labels)
+            loss[i] += linear_loss(guess.rows[rows], task.head(), labels, task.rule)[0].double() * len(rows)
+            weights[i] = guess.weight
+            count[i] += len(rows)
+            overlap[i] += alpha.double().sum()
+            ranks[i] += torch.bincount(rank[rank < RANKS], minlength=RANKS)
+            right = torch.zeros(batch.asked.numel(), dtype=torch.bool)
+            right[rows] = rank == 0
+            alive = right if alive is None else alive & right
+            length += alive
+            started[rows] |= i == 0
+        lengths, chains = lengths + float(length[started].sum()), chains + int(started.sum())
+    task.module.train()
+    seen = count.clamp_min(1)
+    by_rank = (ranks / seen[:, None]).tolist()
+    tau = 1 + lengths / max(1, chains)
+    return Evaluation(
+        loss=float((weights * loss / seen).sum()),
+        alpha=tuple(row[0] for row in by_rank),
+        overlap=tuple((overlap / seen).tolist()),
+        by_rank=tuple(tuple(row) for row in by_rank),
+        tau=tau,
+        rows=chains,
+    )

@@ -1,0 +1,90 @@
+"""What a finished run leaves beside the weights: measured acceptance, plots, a report, a model card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from outrider.heads.checkpoint import write_whole
+from outrider.models.convert_tokenizer import write_json
+from outrider.training.metrics import Evaluation, evaluate
+from outrider.training.state import Progress
+from outrider.training.trainer import Trainer, low_precision
+
+HOW = (
+    "Measured on held-out documents, teacher-forced: each draft position is judged by the target's own distribution "
+    "there, with the document's tokens before it. Where the documents are the target's own answers this is what "
+    "decoding meets; elsewhere it is an estimate."
+)
+
+
+def finish(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Evaluation:
+    """Measure the best draft of ``trainer``'s run and write all there is to say about it.
+
+    ``name``: of the draft. ``about``: data, command, options: what makes the run again.
+    """
+    task, folder, progress = trainer.task, trainer.folder, trainer.progress
+    task.restore(folder)
+    with low_precision():
+        found = evaluate(task, trainer.held_out)
+    metrics = found.as_dict() | {
+        "best_step": progress.best_step,
+        "steps": progress.step,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 1),
+        "tokens_per_s": round(progress.tokens / max(1e-9, progress.seconds), 1),
+    }
+    task.save(folder, {"acceptance": found.by_rank, "training": {**about, "metrics": metrics}})
+    report = {
+        "name": name,
+        **about,
+        "metrics": metrics,
+        "how": HOW,
+        "by_rank": found.by_rank,
+        "history": progress.history,
+    }
+    write_whole(folder / "report.json", lambda path: write_json(path, report))
+    pictures = plot(folder, progress, found)
+    write_whole(folder / "README.md", lambda path: path.write_text(card(name, about, metrics, pictures), "utf-8"))
+    return found
+
+
+def card(name: str, about: Mapping[str, Any], metrics: Mapping[str, Any], pictures: list[str]) -> str:
+    """The model card, Markdown."""
+    lines = [f"# {name}", "", "A draft for speculative decoding with Outrider: it changes speed, never output.", ""]
+    lines += ["## Acceptance", "", HOW, "", "| draft position | α (greedy) | α (temperature 1) |", "|---|---|---|"]
+    pairs = zip(metrics["alpha_by_position"], metrics["alpha_sampled_by_position"], strict=True)
+    lines += [f"| {i} | {a:.3f} | {b:.3f} |" for i, (a, b) in enumerate(pairs, 1)]
+    lines += ["", f"A greedy chain of all positions: τ = {metrics['mean_acceptance_length']} tokens per target run,"]
+    lines += [f"over {metrics['held_out_rows']:,} rows.", "", "## Training", ""]
+    lines += [f"- {key.replace('_', ' ')}: {value}" for key, value in about.items()]
+    hidden = ("alpha_by_position", "alpha_sampled_by_position", "mean_acceptance_length", "held_out_rows")
+    lines += [f"- {key.replace('_', ' ')}: {value}" for key, value in metrics.items() if key not in hidden]
+    lines += ["", *(f"![{Path(picture).stem}]({picture})" for picture in pictures)]
+    return "\n".join(lines) + "\n"
+
+
+def plot(folder: Path, progress: Progress, found: Evaluation) -> list[str]:
+    """Loss and acceptance over the run, and acceptance by rank, as PNG files. None where matplotlib is missing."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return []
+    steps = [entry["step"] for entry in progress.history]
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    loss, alpha, ranks = figure.subplots(1, 3)
+    loss.plot(steps, [entry["loss"] for entry in progress.history], marker="o")
+    loss.set(title="held-out loss", xlabel="step")
+    for i in range(len(found.alpha)):
+        values = [entry["alpha_by_position"][i] for entry in progress.history]
+        alpha.plot(steps, values, marker=".", label=f"position {i + 1}")
+    alpha.set(title="held-out α by position", xlabel="step", ylim=(0, 1))
+    alpha.legend(fontsize="small")
+    for i, row in enumerate(found.by_rank, 1):
+        ranks.plot(range(1, len(row) + 1), [sum(row[: n + 1]) for n in range(len(row))], label=f"position {i}")
+    ranks.set(title="target's token among the best n guesses", xlabel="n", ylim=(0, 1))
+    write_whole(folder / "training.png", lambda path: figure.savefig(path, format="png", dpi=110))
+    return ["training.png"]

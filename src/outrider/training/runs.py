@@ -1,0 +1,168 @@
+"""Trainers for each kind of draft, from material and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.errors import ConfigError
+from outrider.heads import HeadConfig, make_head
+from outrider.heads.blockwise import BlockwiseHeads
+from outrider.heads.eagle import EagleLayer
+from outrider.heads.medusa import MedusaHeads
+from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.training.draft import DraftTask, Medusa2Task, draft_model, known_rows
+from outrider.training.eagle import EagleTask, start_from_target
+from outrider.training.features import Wanted
+from outrider.training.job import HeadOptions, Material
+from outrider.training.look_ahead import PassTask
+from outrider.training.losses import RULES
+from outrider.training.tasks import HeadTask, MedusaTask
+from outrider.training.trainer import Trainer, TrainOptions
+
+
+def head_config(material: Material, options: HeadOptions) -> HeadConfig:
+    """The configuration of a new head for the target."""
+    c = material.config
+    values: dict[str, Any] = {"heads": options.heads}
+    if options.kind.startswith("eagle"):
+        values = {
+            "num_heads": c.num_heads,
+            "num_kv_heads": c.num_kv_heads,
+            "head_dim": c.head_dim,
+            "intermediate_size": c.intermediate_size,
+            "rope_theta": c.rope_theta,
+            "rms_norm_eps": c.rms_norm_eps,
+            "max_seq_len": c.max_seq_len,
+        }
+    if options.kind == "eagle3":
+        values["feature_layers"] = options.feature_layers or default_layers(c.num_layers)
+    vocab = options.draft_vocab
+    if vocab is None:  # a small LM head is most of a draft's speed, and nearly all of the text
+        vocab = 8192 if c.vocab_size >= 32768 and options.kind != "pass" else 0
+    if vocab > c.vocab_size or vocab < 0:
+        raise ConfigError(f"draft_vocab={vocab}: the target has {c.vocab_size} tokens")
+    return HeadConfig(
+        kind=options.kind,
+        target=material.print,
+        hidden_size=c.hidden_size,
+        vocab_size=c.vocab_size,
+        draft_vocab_size=None if vocab in (0, c.vocab_size) else vocab,
+        own_lm_head=options.own_lm_head,
+        **values,
+    )
+
+
+def default_layers(layers: int) -> tuple[int, ...]:
+    """A low, a middle and a high layer (EAGLE-3's: 2, half, 3 before the end), fewer in a shallow model."""
+    return tuple(sorted({min(2, layers), max(1, layers // 2), max(1, layers - 3)}))
+
+
+def head_task(material: Material, options: HeadOptions, seed: int) -> HeadTask:
+    """A fresh head and its task. The same seed gives the same first weights."""
+    config = head_config(material, options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = make_head(config)
+        if isinstance(module, EagleLayer) and not options.fresh:
+            start_from_target(module, material.target)
+    if isinstance(module, MedusaHeads | BlockwiseHeads | EagleLayer):
+        if config.draft_vocab_size is not None:
+            module.set_draft_ids(material.frequent(config.draft_vocab_size))
+        if module.lm_head is not None:
+            rows = slice(None) if module.draft_ids is None else module.draft_ids
+            module.lm_head.weight.data.copy_(material.target.head[rows])
+    if isinstance(module, EagleLayer):
+        steps = options.ttt_steps or (4 if config.kind == "eagle3" else 1)
+        return EagleTask(
+            module, config, material.target, steps=steps, depth=options.depth, decay=options.decay, seed=seed
+        )
+    if isinstance(module, LookaheadEmbeddings):
+        return PassTask(module, config, material.target, seed=seed)
+    assert isinstance(module, MedusaHeads | BlockwiseHeads)
+    return MedusaTask(module, config, material.target, options.decay)
+
+
+def head_trainer(
+    material: Material, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
+) -> tuple[Trainer, HeadTask]:
+    """Everything up to the first step. ``more``: as of ``Trainer``."""
+    task = head_task(material, options, train.seed)
+    layers = None if options.kind == "pass" else task.config.feature_layers
+    store = material.store(Wanted(layers, material.data.top_k))
+    batchers = material.batchers(store, train, depth=task.reach, vocabulary=task.vocabulary)
+    head = {**asdict(options), "feature_layers": task.config.feature_layers}
+    job = {**material.facts(), "head": head}
+    return Trainer(task, *batchers, train, folder, job=job, **more), task
+
+
+def medusa2_trainer(
+    material: Material, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
+) -> Trainer:
+    """Medusa-2: heads and a copy of the target, one optimiser for both."""
+    task = head_task(material, options, train.seed)
+    assert isinstance(task.module, MedusaHeads)
+    both = Medusa2Task(task.module, task.config, material.target, material.folder, decay=options.decay)
+    store = material.store(Wanted(None, material.data.top_k))
+    batchers = material.batchers(store, train, depth=both.reach)
+    job = {**material.facts(), "medusa2": asdict(options)}
+    return Trainer(both, *batchers, train, folder, job=job, **more)
+
+
+@dataclass(frozen=True)
+class DraftOptions:
+    """A small draft model."""
+
+    truncate: int | None = None  # layers taken from the target; None: a fresh model of the dimensions below
+    layers: int = 2
+    hidden_size: int = 192
+    heads: int = 4
+    loss: str = "kl"  # one of losses.RULES
+
+    def __post_init__(self) -> None:
+        if self.loss not in RULES:
+            raise ConfigError(f"loss={self.loss!r} is unknown: use {', '.join(RULES)}")
+        if not 1 <= self.layers <= 128:
+            raise ConfigError(f"layers={self.layers}: use 1 to 128")
+        if self.heads < 1 or self.hidden_size < 2 or self.hidden_size % (2 * self.heads):
+            raise ConfigError(
+                f"hidden_size={self.hidden_size} does not divide into {self.heads} heads of an even size: change one"
+            )
+
+
+def draft_trainers(
+    material: Material, options: DraftOptions, train: TrainOptions, folder: Path, *, count: int = 1, **more: Any
+) -> Iterator[Trainer]:
+    """One trainer, or ``count`` of them in turn, in ``folder/draft-1`` and so on.
+
+    Run each to its end (and restore its best weights) before asking for the next, which learns what it misses.
+    """
+    c = material.config
+    if options.truncate is not None:
+        config = replace(c, num_layers=options.truncate)
+    else:
+        config = replace(
+            c,
+            num_layers=options.layers,
+            hidden_size=options.hidden_size,
+            intermediate_size=8 * options.hidden_size // 3 // 32 * 32 or 32,
+            num_heads=options.heads,
+            num_kv_heads=options.heads,
+            head_dim=options.hidden_size // options.heads,
+            tie_embeddings=True,
+        )
+    store = material.store(Wanted(None, 0 if options.loss == "ce" else material.data.top_k))
+    known: dict[int, Tensor] = {}
+    for i in range(count):
+        model = draft_model(material.target, config, train.seed + i, from_target=options.truncate is not None)
+        task = DraftTask(model, options.loss, material.folder)
+        batchers = material.batchers(store, train, depth=task.reach, skip=known)
+        job = {**material.facts(), "draft": asdict(options), "number": i}
+        yield Trainer(task, *batchers, train, folder if count == 1 else folder / f"draft-{i + 1}", job=job, **more)
+        if i + 1 < count:
+            known = known_rows(task, material.batchers(store, train, depth=task.reach)[0], known)

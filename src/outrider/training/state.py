@@ -1,0 +1,116 @@
+"""The state of a training run on disk, so that a killed run goes on and ends with the same weights.
+
+    state/state.json                what runs, the step, the history of losses; names the tensor file
+    state/step-N.safetensors        parameters and the optimiser's moments, float32
+
+The tensors of a new step are on disk before ``state.json`` names them, and the old ones are removed after that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from outrider.errors import ConfigError, ModelFormatError
+from outrider.heads.checkpoint import write_tensors, write_whole
+from outrider.models.convert_tokenizer import write_json
+
+
+@dataclass
+class Progress:
+    """Where a run is. ``history``: one entry for each evaluation."""
+
+    step: int = 0
+    best_loss: float | None = None
+    best_step: int = 0
+    without_gain: int = 0  # evaluations since the best
+    finished: bool = False
+    seconds: float = 0.0
+    tokens: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class State:
+    """Saves and restores a run. ``job``: what identifies it; a run resumes only as itself."""
+
+    def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
+        self.folder = folder / "state"
+        self.job = json.loads(json.dumps(dict(job)))
+
+    def exists(self) -> bool:
+        return (self.folder / "state.json").exists()
+
+    def save(self, progress: Progress, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Raises ``CapacityError`` if the disk is full; what was saved before is then still there."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make {self.folder}: {error.strerror}") from None
+        name = f"step-{progress.step}.safetensors"
+        write_tensors(self.folder / name, _tensors(module, optimizer))
+        self.note(progress, name)
+        for old in self.folder.glob("step-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def note(self, progress: Progress, name: str) -> None:
+        """Write ``state.json`` alone; the tensors in the file ``name`` stay as they are."""
+        value = {"job": self.job, "progress": asdict(progress), "tensors": name}
+        write_whole(self.folder / "state.json", lambda path: write_json(path, value))
+
+    def finish(self, progress: Progress) -> None:
+        """Mark the run as done; its optimiser's state is no longer needed."""
+        progress.finished = True
+        self.note(progress, "")
+        for old in self.folder.glob("step-*.safetensors"):
+            old.unlink()
+
+    def load(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+        """Restore in place. Raises ``ConfigError`` for another job's state, ``ModelFormatError`` for a damaged one."""
+        path = self.folder / "state.json"
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            job, progress, name = raw["job"], Progress(**raw["progress"]), raw["tensors"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ModelFormatError(f"{path} cannot be read ({error}): start again in another folder") from None
+        for key in sorted(self.job.keys() | job.keys()):
+            if self.job.get(key) != job.get(key):
+                raise ConfigError(
+                    f"{self.folder.parent} was begun with {key}={job.get(key)!r}, not {self.job.get(key)!r}: resume it "
+                    "as it was begun, or train in another folder"
+                )
+        if not progress.finished:
+            try:
+                _restore(load_file(self.folder / name), module, optimizer)
+            except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+                raise ModelFormatError(f"{self.folder / name} cannot be read ({error}): start again") from None
+        return progress
+
+
+def _tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors = {}
+    for name, parameter in _trained(module).items():
+        tensors[f"parameter/{name}"] = parameter.detach().clone()
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{key}/{name}"] = value.detach().clone()
+    return tensors
+
+
+def _restore(tensors: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    with torch.no_grad():
+        for name, parameter in _trained(module).items():
+            parameter.copy_(tensors[f"parameter/{name}"])
+            moments = {key: tensors[f"{key}/{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+            optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
+
+
+def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}

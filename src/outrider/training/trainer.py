@@ -1,0 +1,187 @@
+"""The loop: batches in an order that the seed fixes, AdamW, warm-up and cosine, evaluation, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outrider.errors import ConfigError, NumericalError
+from outrider.models.linear import has_bf16_instructions
+from outrider.training.batches import Batch, Batcher
+from outrider.training.metrics import Evaluation, batch_loss, evaluate
+from outrider.training.state import Progress, State
+from outrider.training.tasks import Say, Task
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How to train. All of it is in the model card, and a run resumes only with the same."""
+
+    epochs: float = 4.0
+    batch_tokens: int = 8192  # padded rows of a step
+    lr: float = 1e-3
+    warmup: float = 0.05  # share of all steps
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    seed: int = 0
+    evaluations: int = 10  # over the whole run
+    patience: int = 3  # evaluations without gain before stopping
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_tokens", "lr", "clip", "evaluations", "patience"):
+            value = getattr(self, name)
+            if not 0 < value < 1e9:
+                raise ConfigError(f"{name}={value} must be above 0")
+        if not 0 <= self.warmup < 1 or self.weight_decay < 0:
+            raise ConfigError(
+                f"warmup={self.warmup}, weight_decay={self.weight_decay}: use 0 to below 1, and at least 0"
+            )
+        if not 0 <= self.seed < 2**31:
+            raise ConfigError(f"seed={self.seed} must be between 0 and {2**31 - 1}")
+
+
+class Trainer:
+    """One run. ``folder`` gets the best draft so far, and below it the state to resume from."""
+
+    def __init__(
+        self,
+        task: Task,
+        train: Batcher,
+        held_out: Batcher,
+        options: TrainOptions,
+        folder: Path,
+        *,
+        job: Mapping[str, Any],
+        resume: bool = False,
+        checkpoint_seconds: float = 60.0,
+        say: Say = lambda line: None,
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> None:
+        """``job``: what identifies the run beside ``options``. ``on_step`` is told each finished step."""
+        self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
+        self.say, self.on_step, self._every = say, on_step, checkpoint_seconds
+        self.state = State(folder, {**asdict(options), **job})
+        self.per_epoch = len(train.plan(0))
+        self.steps = max(1, round(options.epochs * self.per_epoch))
+        parameters = [p for p in task.module.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            parameters, lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay
+        )
+        self.progress = Progress()
+        if resume and self.state.exists():
+            self.progress = self.state.load(task.module, self.optimizer)
+            self.say(f"resuming at step {self.progress.step} of {self.steps}")
+        elif self.state.exists() or (folder / "model.safetensors").exists():
+            raise ConfigError(
+                f"{folder} holds a trained draft already: add --resume to go on, or choose another folder"
+            )
+
+    def run(self) -> Progress:
+        """Train until the end or until held-out loss stops falling. The best draft is in ``folder`` then.
+
+        Raises:
+            NumericalError: the loss is not a number; the best draft and the last good state stay on disk.
+            CapacityError: the disk is full.
+        """
+        self.task.module.train()
+        if not self.progress.step and self.progress.best_loss is None:
+            self._evaluate()  # what the untrained draft is worth, and a state to come back to
+        clock = last_save = time.monotonic()
+        batches: Any = iter(())
+        epoch = -1
+        while not self.progress.finished and self.progress.step < self.steps and not self._stalled():
+            now, within = divmod(self.progress.step, self.per_epoch)
+            if now != epoch:
+                epoch, batches = now, self.train.epoch(now, skip=within)
+            self._step(next(batches))
+            self.progress.seconds += time.monotonic() - clock
+            clock = time.monotonic()
+            if self.progress.step in self._marks():
+                self._evaluate()
+                clock = last_save = time.monotonic()
+            elif clock - last_save > self._every:
+                self.state.save(self.progress, self.task.module, self.optimizer)
+                clock = last_save = time.monotonic()
+            self.on_step(self.progress.step)
+        if not self.progress.finished:
+            self.state.finish(self.progress)
+        return self.progress
+
+    def _marks(self) -> set[int]:
+        """Steps after which to evaluate."""
+        count = min(self.options.evaluations, self.steps)
+        return {round(self.steps * (i + 1) / count) for i in range(count)}
+
+    def _stalled(self) -> bool:
+        return self.progress.without_gain >= self.options.patience
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step: linear warm-up, then a cosine to a twentieth."""
+        warm = max(1, round(self.options.warmup * self.steps))
+        if step < warm:
+            return self.options.lr * (step + 1) / warm
+        done = (step - warm) / max(1, self.steps - warm)
+        return self.options.lr * (0.05 + 0.95 * (1 + math.cos(math.pi * done)) / 2)
+
+    def _step(self, batch: Batch) -> None:
+        step = self.progress.step
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        with low_precision():
+            loss, hits = batch_loss(self.task, batch, step)
+        loss.backward()
+        parameters = self.optimizer.param_groups[0]["params"]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.clip)
+        if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
+            raise NumericalError(
+                f"step {step}: loss {float(loss.detach())}, gradient norm {float(norm)}: stopped before using it. "
+                f"{self._kept()} Train with a smaller --lr than {self.options.lr:g}"
+            )
+        self.optimizer.step()
+        self.progress.step += 1
+        self.progress.tokens += int(batch.seen.sum())
+        self._tell(step, float(loss.detach()), hits)
+
+    def _kept(self) -> str:
+        if self.progress.best_loss is None:
+            return "Nothing was saved yet."
+        return f"The best draft, of step {self.progress.best_step}, is in {self.folder}."
+
+    def _tell(self, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
+        alpha = " ".join(f"{hit / max(1, rows):.2f}" for hit, rows in hits)
+        speed = self.progress.tokens / max(1e-9, self.progress.seconds)
+        self.say(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s")
+
+    def _evaluate(self) -> None:
+        """Measure on held-out documents; keep the draft if it is the best; save the state."""
+        with low_precision():
+            found = evaluate(self.task, self.held_out)
+        p = self.progress
+        p.history.append({"step": p.step, **found.as_dict()})
+        if p.best_loss is None or found.loss < p.best_loss:
+            p.best_loss, p.best_step, p.without_gain = found.loss, p.step, 0
+            self.task.save(self.folder, {"acceptance": found.by_rank, "training": {"step": p.step}})
+        else:
+            p.without_gain += 1
+        self.state.save(p, self.task.module, self.optimizer)
+        self.say(f"held out after {p.step}: {_line(found)}")
+
+
+def _line(found: Evaluation) -> str:
+    alpha = " ".join(f"{a:.3f}" for a in found.alpha)
+    return f"loss {found.loss:.4f}  α {alpha}  τ {found.tau:.2f}"
+
+
+def low_precision() -> contextlib.AbstractContextManager[Any]:
+    """bfloat16 matrix products where the processor has them; float32 elsewhere."""
+    if has_bf16_instructions() or torch.cuda.is_available():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+    return contextlib.nullcontext()

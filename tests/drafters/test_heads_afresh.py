@@ -1,0 +1,124 @@
+"""Every draft in the course of a generation is what the head says when it reads the whole text afresh."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from outrider.cache import CacheSpec
+from outrider.core.draft import Draft
+from outrider.core.tree import path_to
+from outrider.drafters.base import RequestView
+from outrider.drafters.trained import source_of
+from outrider.heads.eagle import EagleLayer
+from outrider.models.base import ForwardBatch, Span
+from tests import tiny
+from tests.drafters.heads import random_head, served
+from tests.rig import Scripted, generate, request, run
+
+TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
+
+
+def features(tokens: Sequence[int], layers: tuple[int, ...], inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The target's features and logits [n, ...] of a text, in one run."""
+    cache = TARGET.new_cache(CacheSpec(max_seq_len=64))
+    slot = cache.allocate()
+    cache.extend(slot, len(tokens))
+    span = (Span(slot, 0, len(tokens)),)
+    batch = ForwardBatch(torch.tensor(tokens), torch.arange(len(tokens)), span, None, features=layers, inputs=inputs)
+    out = TARGET.forward(batch, cache)
+    assert out.features is not None
+    return out.features, out.logits
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """[n, heads, d] over [n, kv_heads, d]."""
+    q, k, v = (t.transpose(0, 1) for t in (q, k, v))
+    out = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)
+    return out[0].transpose(0, 1)
+
+
+def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits [vocab] behind ``path``: the layer over the whole text, then node by node with its own outputs."""
+    layers = head.config.feature_layers
+    inner, _ = features(tokens, layers or (2,))
+    known = head.fuse(inner if layers else TARGET.final_norm(inner))[: len(tokens) - 1]
+    text = [*tokens, *path]
+    while True:
+        rows = len(known)
+        embeddings = TARGET.embed(torch.tensor(text[1 : 1 + rows]))
+        out = head(embeddings, known, torch.arange(rows), causal)
+        if rows == len(text) - 1:
+            break
+        known = torch.cat([known, out[-1:]])
+    hidden, ids = head.scorable(out[-1:]), head.draft_ids
+    row = torch.full((64,), -1e4)
+    if ids is None:
+        return TARGET.head(hidden)[0]
+    row[ids] = (hidden @ TARGET.head_rows(ids).T)[0]
+    return row
+
+
+def pass_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
+    """The target over the text and as many look-ahead embeddings as the path is long."""
+    ahead: Tensor = head()[: len(path)]
+    inputs = torch.cat([TARGET.embed(torch.tensor(tokens)), ahead])
+    return features([*tokens, *path], (2,), inputs)[1][-1]
+
+
+def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
+    hidden = TARGET.final_norm(features(tokens, (2,))[0])[len(tokens) - 2]
+    return TARGET.head(head(hidden[None])[len(path)])[0]
+
+
+ROWS: dict[str, Any] = {
+    "eagle": eagle_row, "eagle3": eagle_row, "pass": pass_row, "medusa": medusa_row, "blockwise": medusa_row,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("tree", [None, (2, 2, 1), "dynamic"])
+@pytest.mark.parametrize("kind", ROWS)
+@torch.inference_mode()
+def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool) -> None:
+    """Two requests at once; a source that knows beside the head, so that now two tokens are accepted and now none."""
+    head = random_head(kind)
+    prompts = [tiny.ids(5, seed=5), tiny.ids(30, seed=30)]
+    plain = [[*prompt, *generate(served(TARGET), prompt)] for prompt in prompts]
+
+    def knowing(view: RequestView, budget: int) -> Draft:
+        n = len(view.tokens)
+        return Draft.chain(plain[int(view.id)][n : n + min(2, budget)] if n % 2 else ())
+
+    engine = served(
+        TARGET, copy.deepcopy(head), kind="paged" if paged else "contiguous", max_batched_tokens=24,
+        more={"knowing": Scripted(knowing)},
+    )  # fmt: skip
+    drafter: Any = engine._drafting._drafters[source_of(head)]
+    propose, said = drafter.propose, list[tuple[list[int], Draft]]()
+
+    def recording(requests: Any, budgets: Any) -> Any:
+        drafts = propose(requests, budgets)
+        said.extend((list(r.tokens), draft) for r, draft in zip(requests, drafts, strict=True) if draft)
+        return drafts
+
+    drafter.propose = recording
+    options: dict[str, Any] = {"draft": f"knowing+{source_of(head)}", "tree": tree, "tree_nodes": 8, "spec_length": 3}
+    requests = [request(prompt, id=str(i), **options) for i, prompt in enumerate(prompts)]
+    run(engine, *requests)
+    assert all(r.stats.draft_error is None for r in requests)
+    assert len({accepted for r in requests for _, accepted in r.stats.rounds}) > 1
+    assert len(said) > 6
+    for tokens, draft in said:
+        for node in range(len(draft)):
+            path = path_to(draft.parents, node)
+            row = ROWS[kind](head, tokens, [draft.tokens[i] for i in path[:-1]])
+            siblings = [i for i, parent in enumerate(draft.parents) if parent == draft.parents[node]]
+            best = row.topk(len(siblings)).values[siblings.index(node)]
+            assert float(row[draft.tokens[node]]) == pytest.approx(float(best), abs=1e-3)

@@ -1,0 +1,163 @@
+"""Heads: shapes, what their first weights mean, and folders that load or say why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
+from outrider.heads import HEAD_KINDS, HeadConfig, load_head, make_head, save_head
+from outrider.heads.checkpoint import write_tensors
+from outrider.heads.eagle import EagleLayer, rotary, turn
+from outrider.heads.medusa import MedusaHeads
+from outrider.heads.vocabulary import Scored
+from outrider.models.rope import rotations
+from tests import tiny
+from tests.heads import heads
+
+D = 48
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Plain attention of [L, heads, head_dim], written out."""
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    scores = torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5
+    scores = scores.masked_fill(torch.ones(len(q), len(q)).triu(1).bool(), -torch.inf)
+    return torch.einsum("hij,jhd->ihd", scores.softmax(-1), v)
+
+
+def run(head: Any, kind: str, rows: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(rows, D, generator=generator)
+    features = torch.randn(rows, D * max(1, len(getattr(head.config, "feature_layers", ()))), generator=generator)
+    out: Tensor
+    if kind == "pass":
+        out = head()
+    elif kind.startswith("eagle"):
+        out = head.scorable(head(x, head.fuse(features), torch.arange(rows), causal))
+    else:
+        out = head(x)
+    return out
+
+
+@pytest.mark.parametrize("kind", HEAD_KINDS)
+def test_a_saved_head_computes_the_same(kind: str, tmp_path: Path) -> None:
+    head, config = heads.random(kind)
+    if isinstance(head, Scored) and head.draft_ids is not None:
+        head.set_draft_ids(torch.arange(0, 64, 2))
+    save_head(tmp_path, head.to(torch.bfloat16), config)
+    again, config_again = load_head(tmp_path)
+    assert config_again == config
+    assert torch.equal(run(again, kind), run(head.float(), kind))
+    if isinstance(again, Scored) and again.draft_ids is not None:
+        assert again.draft_ids.tolist() == list(range(0, 64, 2))
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("medusa", (3, 5, D)), ("blockwise", (3, 5, D)), ("pass", (3, D))])
+def test_shapes(kind: str, shape: tuple[int, ...]) -> None:
+    assert run(heads.random(kind)[0], kind).shape == shape
+
+
+@pytest.mark.parametrize("kind", ["medusa", "blockwise"])
+def test_fresh_heads_pass_the_hidden_state_through(kind: str) -> None:
+    x = torch.randn(2, 5, D)
+    assert torch.equal(make_head(heads.config(kind))(x), x.expand(3, 2, 5, D))
+
+
+def test_medusa_is_the_papers_block() -> None:
+    head, _ = heads.random("medusa")
+    assert isinstance(head, MedusaHeads)
+    x, block = torch.randn(D), head.blocks[1]
+    z = block(x)
+    torch.testing.assert_close(head(x)[1], x + z / (1 + (-z).exp()))
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_row_of_eagle_depends_on_the_rows_it_sees(kind: str) -> None:
+    head, _ = heads.random(kind)
+    assert isinstance(head, EagleLayer)
+    embeddings, features = torch.randn(2, 6, D)
+    before = head(embeddings, features, torch.arange(6), causal)
+    embeddings[4] += 1
+    after = head(embeddings, features, torch.arange(6), causal)
+    assert torch.equal(before[:4], after[:4])
+    assert not torch.allclose(before[5], after[5])
+
+
+def test_rotary_positions_are_the_targets() -> None:
+    x = torch.randn(7, 2, 8)
+    cos, sin = rotary(torch.arange(7), 8, 10000.0)
+    by = rotations(tiny.config(), 7)
+    pairs = torch.view_as_complex(x.unflatten(-1, (2, 4)).transpose(-1, -2).contiguous()) * by
+    expected = torch.view_as_real(pairs).transpose(-1, -2).flatten(-2)
+    torch.testing.assert_close(turn(x, cos, sin), expected)
+
+
+def test_a_head_of_another_target_is_refused_by_name() -> None:
+    config = heads.config("medusa")
+    config.check_target(heads.target_of(tiny.config()))
+    with pytest.raises(IncompatibleDraftError, match=r"tiny.*another"):
+        config.check_target(heads.other_target(config))
+    with pytest.raises(IncompatibleDraftError, match="hidden size"):
+        config.check_target(heads.target_of(tiny.config(), seed=1))
+
+
+def _break(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"kind": "hydra"}, "hydra"),
+        ({"hidden_size": 64}, "hidden_size=64"),
+        ({"draft_vocab_size": 16}, "d2t has shape"),
+        ({"draft_vocab_size": 640}, "draft_vocab_size=640"),
+        ({"feature_layers": [1, 9]}, "2 layers"),
+        ({"num_heads": 0}, "num_heads=0"),
+        ({"intermediate_size": 10**9}, "shape"),
+        ({"format": 2}, "format=2"),
+        ({"colour": "red"}, "colour"),
+        ({"target": 3}, "configuration"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_by_name(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    save_head(tmp_path, *heads.random("eagle3"))
+    _break(tmp_path, **changes)
+    with pytest.raises(ModelFormatError, match=says):
+        load_head(tmp_path)
+
+
+def test_wrong_tensors_are_refused_by_name(tmp_path: Path) -> None:
+    head, config = heads.random("eagle3")
+    good = head.state_dict()
+    wrong = {
+        "norm.weight is missing": {k: v for k, v in good.items() if k != "norm.weight"},
+        "token 64": good | {"d2t": torch.arange(33, 65)},
+        "ascending": good | {"d2t": torch.zeros(32, dtype=torch.int64)},
+        "stranger": good | {"stranger": torch.zeros(1)},
+        "not numbers": good | {"fc.weight": torch.full_like(good["fc.weight"], torch.nan)},
+        "dtype": good | {"d2t": torch.zeros(32)},
+    }
+    for says, tensors in wrong.items():
+        save_head(tmp_path, head, config)
+        write_tensors(tmp_path / "model.safetensors", tensors)
+        with pytest.raises(ModelFormatError, match=says):
+            load_head(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(OutriderError, match=r"model\.safetensors"):
+        load_head(tmp_path)
+
+
+def test_configurations_check_themselves() -> None:
+    with pytest.raises(ModelFormatError, match="heads=0"):
+        heads.config("medusa", heads=0)
+    with pytest.raises(ModelFormatError, match="feature_layers"):
+        heads.config("medusa", feature_layers=(1,))
+    assert HeadConfig.from_json(json.loads(json.dumps(heads.config("eagle3").to_json()))) == heads.config("eagle3")

@@ -1,0 +1,86 @@
+"""What trained heads read of the target: inner results of every token, its embeddings and its LM head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec
+from outrider.core.tree import ancestor_mask, depths
+from outrider.models.base import ForwardBatch, ForwardOutput, Span
+from outrider.models.llama import LlamaModel
+from tests import tiny
+
+SPEC = CacheSpec(slots=2, max_seq_len=64)
+PARENTS = (-1, -1, 0, 0, 1)
+
+
+def forward(model: LlamaModel, tokens: list[int], **more: object) -> ForwardOutput:
+    cache = model.new_cache(SPEC)
+    slot = cache.allocate()
+    cache.extend(slot, len(tokens))
+    span = Span(slot, 0, len(tokens))
+    batch = ForwardBatch(torch.tensor(tokens), torch.arange(len(tokens)), (span,), None)
+    return model.forward(replace(batch, **more), cache)  # type: ignore[arg-type]
+
+
+def tree_run(model: LlamaModel, features: tuple[int, ...]) -> ForwardOutput:
+    """A chain of 3 in one slot, and a tree in the other."""
+    cache = model.new_cache(SPEC)
+    spans, ids, positions = [], tiny.ids(8), [*range(3), *depths(PARENTS)]
+    for count, mask in ((3, None), (5, ancestor_mask(PARENTS))):
+        slot = cache.allocate()
+        cache.extend(slot, count)
+        spans.append(Span(slot, 0, count, mask))
+    rows = torch.tensor([2, 4])
+    batch = ForwardBatch(torch.tensor(ids), torch.tensor(positions), tuple(spans), rows, features=features)
+    return model.forward(batch, cache)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp32", "int8"])
+@pytest.mark.parametrize("tokens", [1, 3, 9])
+def test_features_are_the_residual_stream_and_change_nothing(kind: str, tokens: int) -> None:
+    model, ids = tiny.llama(kind), tiny.ids(tokens)
+    plain = forward(model, ids)
+    out = forward(model, ids, features=(0, 1, 2))
+    assert plain.features is None
+    assert tiny.identical(plain.logits, out.logits)
+    assert out.features is not None
+    first, middle, last = out.features.chunk(3, dim=-1)
+    assert first.shape == (tokens, 48)
+    assert torch.equal(first, model.embed(torch.tensor(ids)))
+    assert tiny.identical(model.final_norm(last), out.hidden)
+    assert tiny.identical(model.head(model.final_norm(last)), out.logits)
+    assert tiny.identical(model.final_norm(middle), forward(model, ids, layers=1).hidden)
+
+
+def test_features_of_a_tree_come_for_every_token() -> None:
+    model = tiny.llama()
+    out = tree_run(model, (2,))
+    assert out.features is not None
+    assert out.features.shape == (8, 48)
+    assert tiny.identical(model.final_norm(out.features)[[2, 4]], out.hidden)
+    assert tiny.identical(tree_run(model, ()).logits, out.logits)
+
+
+def test_inputs_take_the_place_of_embeddings() -> None:
+    model, ids = tiny.llama(), tiny.ids(5)
+    inputs: Tensor = model.embed(torch.tensor(ids))
+    assert tiny.identical(forward(model, [0] * 5, inputs=inputs).logits, forward(model, ids).logits)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp32", "int8"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_head_rows_are_those_of_the_head(kind: str, tied: bool) -> None:
+    model = tiny.llama(kind, tie_embeddings=tied)
+    ids, hidden = torch.tensor([5, 63, 0]), torch.randn(4, 48).to(model.dtype)
+    rows = model.head_rows(ids)
+    assert rows.shape == (3, 48)
+    close = torch.allclose(model.head(hidden)[:, ids].float(), (hidden.float() @ rows.float().T), atol=0.3, rtol=0.05)
+    assert close
+    if kind != "int8":
+        weight = tiny.tensors(model.config)["model.embed_tokens.weight" if tied else "lm_head.weight"]
+        assert torch.equal(rows.float(), weight[ids].to(model.dtype).float())

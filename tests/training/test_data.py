@@ -1,0 +1,175 @@
+"""Data in every form, and what is wrong with it by file and line; batches in an order that the seed alone fixes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from outrider import LLM
+from outrider.errors import CapacityError, ConfigError
+from outrider.models.tokenizer import Tokenizer
+from outrider.training import features
+from outrider.training.answers import answer
+from outrider.training.data import Document, read_data, split, trainable
+from outrider.training.features import Wanted
+from outrider.training.trainer import TrainOptions
+from tests.training import small
+from tests.whole import model_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    model_folder(folder / "target")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer.from_folder(folder / "target")
+
+
+def write(folder: Path, *objects: Any) -> Path:
+    path = folder / "data.jsonl"
+    path.write_text("".join(f"{json.dumps(o) if not isinstance(o, str) else o}\n" for o in objects))
+    return path
+
+
+def test_every_form_of_line(folder: Path, tokenizer: Tokenizer) -> None:
+    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+    path = write(
+        folder,
+        {"prompt_ids": [5, 6], "answer_ids": [7, 8, 9]},
+        "",
+        {"messages": chat},
+        {"text": "hello world"},
+        {"prompt": "hello"},
+        {"question": "hello"},
+        {"turns": ["hello", "more"]},
+        {"messages": chat[:1]},
+    )
+    ids, talk, text, *prompts = read_data(path, tokenizer)
+    assert ids.document == Document((5, 6, 7, 8, 9), 2)
+    assert talk.document is not None
+    assert talk.document.ids[: talk.document.start] == talk.prompt
+    assert "world" in tokenizer.decode(talk.document.ids[talk.document.start :])
+    assert "hello" not in tokenizer.decode(talk.document.ids[talk.document.start :])
+    assert text.document == Document(tuple(tokenizer.encode("hello world")), 1)
+    assert [line.document for line in prompts] == [None] * 4
+    assert {line.prompt for line in prompts} == {talk.prompt}
+    with pytest.raises(ConfigError, match="--regenerate"):
+        trainable(prompts, 100, path)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{nonsense", "line 2 is not JSON"),
+        ("[1]", r"line 2 is \[1\]"),
+        ({"colour": "red"}, "line 2 has none of prompt"),
+        ({"prompt": 3}, "line 2 has none of prompt"),
+        ({"prompt_ids": [1], "answer_ids": ["x"]}, "line 2: .* no list of token ids"),
+        ({"prompt_ids": [1], "answer_ids": [99999]}, "line 2: token 99999"),
+        ({"messages": "hello"}, "line 2: messages"),
+        ({"messages": []}, "line 2: messages"),
+    ],
+)
+def test_a_bad_line_is_named(line: Any, says: str, folder: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read_data(write(folder, {"text": "hello"}, line), tokenizer)
+
+
+def test_nothing_to_read(folder: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match="is empty"):
+        read_data(write(folder), tokenizer)
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_data(folder / "missing.jsonl", tokenizer)
+    short = read_data(write(folder, {"prompt_ids": [5, 6], "answer_ids": [7]}), tokenizer)
+    with pytest.raises(ConfigError, match="two tokens of answer"):
+        trainable(short, 100, folder)
+
+
+def test_the_split_is_by_content() -> None:
+    documents = [Document((i, i + 1, i + 2), 1) for i in range(200)]
+    train, held_out = split(documents, 0.2, 0)
+    assert 20 < len(held_out) < 60
+    assert sorted(train + held_out) == list(range(200))
+    more = [*documents, Document((1, 1, 1), 1), *documents]
+    again = split(more, 0.2, 0)[1]
+    assert [i for i in again if i < 200] == held_out
+    assert [i - 201 for i in again if i > 200] == held_out  # a copy is on the side of its original
+    assert split(documents, 0.2, 1)[1] != held_out
+    with pytest.raises(ConfigError, match="one document"):
+        split(documents[:1], 0.2, 0)
+
+
+def test_batches_hold_every_answer_row_once(folder: Path) -> None:
+    material = small.material(folder)
+    store = material.store(Wanted((), 4))
+    options = TrainOptions(batch_tokens=128)
+    batcher, _ = material.batchers(store, options, depth=2, queries=6)
+    orders = [[w for windows in batcher.plan(epoch) for w in windows] for epoch in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(map(str, orders[0])) == sorted(map(str, orders[2]))
+    seen: dict[tuple[int, int], int] = {}
+    for batch in batcher.epoch(0):
+        index, counts = batch.at(1)
+        for row in counts.nonzero()[:, 0].tolist():
+            b, column = divmod(row, batch.queries)
+            window = batch.windows[b]
+            t = window.start + column
+            document = material.documents[window.document]
+            place = batch.context + column
+            assert int(batch.tokens[b, place]) == document.ids[t]
+            assert int(batch.positions[b, place]) == t
+            found = store.fetch([window.document])[0]
+            assert torch.equal(batch.features[b, place], found.rows[t])
+            assert torch.equal(batch.labels.ids[index[row]], found.ids[t + 1 - (document.start - 1)].long())
+            assert int(batch.truth(index[row : row + 1]).ids) == document.ids[t + 2]
+            seen[window.document, t] = seen.get((window.document, t), 0) + 1
+    wanted = {
+        (i, t): 1
+        for i in material.sides[0]
+        for t in range(material.documents[i].start - 1, len(material.documents[i].ids) - 2)
+    }
+    assert seen == wanted
+
+
+def test_labels_are_the_targets_distribution(folder: Path) -> None:
+    material = small.material(folder)
+    store = material.store(Wanted(None, 5))
+    document = material.documents[3]
+    found = store.fetch([3])[0]
+    logits = material.target(torch.tensor([document.ids])).hidden[0].float() @ material.target.head.float().T
+    expected = logits.softmax(-1)[document.start - 1 :]
+    torch.testing.assert_close(found.probs.float(), expected.gather(1, found.ids.long()), atol=2e-2, rtol=5e-2)
+    assert (found.ids[:, 0] == expected.argmax(-1)).float().mean() > 0.7  # bfloat16 decides near ties otherwise
+
+
+def test_a_disk_without_room_for_features_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(features.os, "posix_fallocate", full)
+    with pytest.raises(CapacityError, match="--feature-cache"):
+        small.material(folder, cache=folder / "cache").store(Wanted((), 4))
+
+
+def test_answers_resume_to_the_same_file(folder: Path, tmp_path: Path) -> None:
+    llm = LLM(str(folder / "target"), max_batch_size=8)
+    data = write(tmp_path, *({"prompt": "hello " * (1 + i % 5)} for i in range(70)))
+    given: dict[str, Any] = {"max_tokens": 4, "temperature": 0.7, "seed": 3, "llm": llm}
+    answer("target", [data], tmp_path / "whole.jsonl", **given)
+    whole = (tmp_path / "whole.jsonl").read_bytes()
+    assert len(whole.splitlines()) == 70
+    (tmp_path / "part.jsonl").write_bytes(whole[: len(whole) * 2 // 3])  # killed within a line
+    answer("target", [data], tmp_path / "part.jsonl", **given)
+    assert (tmp_path / "part.jsonl").read_bytes() == whole
+    assert all(line.document for line in read_data(tmp_path / "whole.jsonl", llm.tokenizer))
+    other = write(tmp_path, {"prompt": "world"})
+    with pytest.raises(ConfigError, match="another prompt"):
+        answer("target", [other], tmp_path / "whole.jsonl", **given)

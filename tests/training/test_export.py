@@ -1,0 +1,86 @@
+"""Heads in the layout of the speculators library: its names, shapes and conventions."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from outrider.errors import ConfigError, IncompatibleDraftError
+from outrider.heads import load_head
+from outrider.training.export import to_speculators
+from outrider.training.job import HeadOptions
+from outrider.training.runs import head_task
+from tests.training import small
+from tests.whole import model_folder
+
+
+def save(folder: Path, kind: str, **options: object) -> Path:
+    task = head_task(small.material(folder), HeadOptions(kind, **options), 0)  # type: ignore[arg-type]
+    task.save(folder / kind, {})
+    return folder / kind
+
+
+def test_the_layout_is_the_librarys(tmp_path: Path) -> None:
+    model_folder(tmp_path / "target", num_hidden_layers=8)
+    head = save(tmp_path, "eagle3", draft_vocab=40)
+    to_speculators(head, tmp_path / "target", tmp_path / "out", "org/target")
+    tensors = load_file(tmp_path / "out" / "model.safetensors")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    d, ffn, vocab = 64, 96, small.material(tmp_path).config.vocab_size
+    expected = {
+        "fc.weight": (d, 3 * d),
+        "embed_tokens.weight": (vocab, d),
+        "lm_head.weight": (40, d),
+        "norm.weight": (d,),
+        "d2t": (40,),
+        "t2d": (vocab,),
+        "layers.0.input_layernorm.weight": (d,),
+        "layers.0.hidden_norm.weight": (d,),
+        "layers.0.post_attention_layernorm.weight": (d,),
+        "layers.0.self_attn.q_proj.weight": (d, 2 * d),
+        "layers.0.self_attn.k_proj.weight": (d // 2, 2 * d),
+        "layers.0.self_attn.v_proj.weight": (d // 2, 2 * d),
+        "layers.0.self_attn.o_proj.weight": (d, d),
+        "layers.0.mlp.gate_proj.weight": (ffn, d),
+        "layers.0.mlp.up_proj.weight": (ffn, d),
+        "layers.0.mlp.down_proj.weight": (d, ffn),
+    }
+    assert {name: tuple(t.shape) for name, t in tensors.items()} == expected
+    ids = load_head(head)[0].d2t
+    assert torch.equal(tensors["d2t"] + torch.arange(40), ids)
+    assert tensors["t2d"].nonzero()[:, 0].tolist() == ids.tolist()
+    assert torch.equal(tensors["lm_head.weight"], small.material(tmp_path).target.head[ids].bfloat16())
+    assert config["speculators_model_type"] == "eagle3"
+    assert config["draft_vocab_size"] == 40
+    assert config["transformer_layer_config"]["vocab_size"] == vocab
+    assert config["speculators_config"]["verifier"]["name_or_path"] == "org/target"
+    layers = load_head(head)[1].feature_layers
+    assert config["eagle_aux_hidden_state_layer_ids"] == list(layers)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("speculators") is None, reason="speculators is not installed")
+def test_the_library_loads_it(tmp_path: Path) -> None:
+    from speculators import SpeculatorModelConfig
+
+    model_folder(tmp_path / "target", num_hidden_layers=8)
+    head = save(tmp_path, "eagle3", draft_vocab=40)
+    to_speculators(head, tmp_path / "target", tmp_path / "out", str(tmp_path / "target"))
+    config = SpeculatorModelConfig.from_pretrained(str(tmp_path / "out"))
+    assert config.draft_vocab_size == 40
+
+
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    model_folder(tmp_path / "target", num_hidden_layers=8)
+    with pytest.raises(ConfigError, match="medusa head"):
+        to_speculators(save(tmp_path, "medusa"), tmp_path / "target", tmp_path / "out", "x")
+    two = save(tmp_path, "eagle3", feature_layers=(1, 4))
+    with pytest.raises(ConfigError, match="2 layers"):
+        to_speculators(two, tmp_path / "target", tmp_path / "out", "x")
+    model_folder(tmp_path / "other")
+    with pytest.raises(IncompatibleDraftError):
+        to_speculators(save(tmp_path, "eagle3"), tmp_path / "other", tmp_path / "out", "x")

@@ -1,0 +1,166 @@
+"""Training of every kind of draft: it learns, measures itself, and goes on after a kill as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from outrider.errors import CapacityError, ConfigError, NumericalError
+from outrider.heads import HEAD_KINDS, checkpoint, load_head
+from outrider.training import trainer as trainer_module
+from outrider.training.job import HeadOptions
+from outrider.training.report import finish
+from outrider.training.runs import DraftOptions, draft_trainers, medusa2_trainer
+from tests.training import small
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("training")
+
+
+@pytest.mark.parametrize("kind", HEAD_KINDS)
+def test_every_kind_learns(kind: str, folder: Path) -> None:
+    lr = 5e-2 if kind == "pass" else 5e-3
+    made, task = small.trainer(folder, kind, kind, train={"epochs": 6, "lr": lr}, head={"ttt_steps": 2})
+    progress = made.run()
+    assert progress.best_loss is not None
+    assert progress.best_loss < 0.9 * progress.history[0]["loss"]
+    found = finish(made, name=kind, about={"seed": 0})
+    assert found.loss == pytest.approx(progress.best_loss, rel=0.05)  # saved in bfloat16, and loads as it was
+    _, config = load_head(folder / kind)
+    assert len(config.acceptance) == task.depth == len(found.alpha)
+    assert config.training["metrics"]["mean_acceptance_length"] >= 1
+    assert "α" in (folder / kind / "README.md").read_text()
+    assert (folder / kind / "training.png").stat().st_size > 1000
+    assert json.loads((folder / kind / "report.json").read_text())["history"]
+
+
+class KilledError(Exception):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "pass"])
+def test_a_killed_run_ends_with_the_same_weights(kind: str, folder: Path) -> None:
+    whole, _ = small.trainer(folder, kind, f"{kind}-whole")
+    whole.run()
+
+    def kill(step: int) -> None:
+        if step == whole.steps // 2 + 1:
+            raise KilledError
+
+    first, _ = small.trainer(folder, kind, f"{kind}-killed", checkpoint_seconds=0.0, on_step=kill)
+    with pytest.raises(KilledError):
+        first.run()
+    second, task = small.trainer(folder, kind, f"{kind}-killed", resume=True)
+    assert 0 < second.progress.step < second.steps
+    second.run()
+    for name, value in load_file(folder / f"{kind}-whole" / "model.safetensors").items():
+        assert torch.equal(value, load_file(folder / f"{kind}-killed" / "model.safetensors")[name]), name
+    for a, b in zip(whole.task.module.parameters(), task.module.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert [e["loss"] for e in whole.progress.history] == [e["loss"] for e in second.progress.history]
+
+
+def test_a_folder_is_neither_overwritten_nor_resumed_as_something_else(folder: Path) -> None:
+    small.trainer(folder, "medusa", "kept", train={"epochs": 1})[0].run()
+    with pytest.raises(ConfigError, match="--resume"):
+        small.trainer(folder, "medusa", "kept", train={"epochs": 1})
+    with pytest.raises(ConfigError, match="lr"):
+        small.trainer(folder, "medusa", "kept", train={"epochs": 1, "lr": 0.5}, resume=True)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_draft(folder: Path) -> None:
+    made, task = small.trainer(folder, "medusa", "nan", train={"epochs": 4})
+
+    def spoil(step: int) -> None:
+        if step == made.steps // 2 + 1:
+            with torch.no_grad():
+                next(iter(task.module.parameters())).fill_(torch.nan)
+
+    made.on_step = spoil
+    with pytest.raises(NumericalError, match=r"step \d+: loss nan.*--lr"):
+        made.run()
+    module, _ = load_head(folder / "nan")  # refuses what is not a number
+    assert all(bool(p.isfinite().all()) for p in module.parameters())
+
+
+def test_a_full_disk_is_one_clear_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = small.trainer(folder, "medusa", "full")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(CapacityError, match="full"):
+        made.run()
+    assert not list((folder / "full").glob(".*.tmp"))
+
+
+def test_a_store_that_is_too_small_changes_no_result(folder: Path) -> None:
+    losses = []
+    for name, size in (("none", 0), ("some", 60_000), ("all", 10**9)):
+        data = {"cache": folder / f"cache-{name}", "cache_bytes": size}
+        made, _ = small.trainer(folder, "eagle3", f"store-{name}", data=data, train={"epochs": 1})
+        stored = made.train.store.stored
+        assert (stored == 0, stored == 40) == (name == "none", name == "all")
+        losses.append(made.run().history[-1]["loss"])
+        again, _ = small.trainer(folder, "eagle3", f"store-{name}-again", data=data, train={"epochs": 1})
+        assert again.train.store._done == stored  # found, not computed again
+    assert losses == pytest.approx([losses[0]] * 3, rel=0.02)
+
+
+@pytest.mark.parametrize("loss", ["kl", "ce", "alpha"])
+def test_drafts_learn(loss: str, folder: Path) -> None:
+    options = DraftOptions(truncate=1 if loss == "alpha" else None, hidden_size=32, heads=2, layers=1, loss=loss)
+    train = small.train_options(epochs=20 if loss == "ce" else 5, lr=1e-2)
+    (made,) = draft_trainers(small.material(folder), options, train, folder / f"draft-{loss}")
+    progress = made.run()
+    assert progress.best_loss is not None
+    assert progress.best_loss < 0.95 * progress.history[0]["loss"]
+    if loss == "ce":  # the documents are a cycle, which any draft can know by heart
+        assert finish(made, name="draft", about={}).tau > 3
+
+
+def test_a_boosted_draft_learns_what_the_first_one_misses(folder: Path) -> None:
+    options = DraftOptions(hidden_size=32, heads=2, layers=1, loss="ce")
+    found = []
+    train = small.train_options(epochs=3)
+    for made in draft_trainers(small.material(folder), options, train, folder / "boost", count=2):
+        made.run()
+        finish(made, name="draft", about={})
+        found.append(made)
+    known = found[1].train.skip
+    assert sum(int(rows.sum()) for rows in known.values()) > 20
+    assert (folder / "boost" / "draft-2" / "tokenizer.json").exists()
+
+
+def test_medusa_2_makes_another_target(folder: Path) -> None:
+    options = HeadOptions(kind="medusa", heads=2, draft_vocab=0)
+    made = medusa2_trainer(small.material(folder), options, small.train_options(epochs=1), folder / "medusa2")
+    made.run()
+    _, config = load_head(folder / "medusa2")
+    assert config.target.digest != small.material(folder).print.digest
+    again = small.material(folder).__class__(str(folder / "medusa2" / "target"), made_data(), 0, small.lines())
+    config.check_target(again.print)
+
+
+def made_data() -> Any:
+    from outrider.training.job import DataOptions
+
+    return DataOptions(())
+
+
+def test_the_rate_warms_up_and_falls() -> None:
+    made = trainer_module.Trainer.__new__(trainer_module.Trainer)
+    made.options, made.steps = trainer_module.TrainOptions(lr=1.0, warmup=0.1), 100
+    rates = [made.rate(step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[-1] < 0.06
