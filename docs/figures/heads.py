@@ -12,9 +12,9 @@ def medusa() -> Drawing:
     d.box(150, 88, 62, 32, "hidden", color=BLUE, size=12)
     heads = [
         ("LM head", "it", BLUE),
-        ("head 1", "is  was", VIOLET),
-        ("head 2", "a  the", VIOLET),
-        ("head 3", "good", VIOLET),
+        ("head 0", "is  was", VIOLET),
+        ("head 1", "a  the", VIOLET),
+        ("head 2", "good", VIOLET),
     ]
     for i, (name, guesses, color) in enumerate(heads):
         y = 16 + 48 * i
@@ -75,4 +75,23 @@ def pass_() -> Drawing:
     return d
 
 
-FIGURES = {figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, pass_)}
+def blockwise() -> Drawing:
+    d = Drawing(720, 168)
+    d.box(16, 62, 62, 32, "hidden", color=BLUE, size=12)
+    d.arrow(78, 78, 120, 78)
+    d.box(120, 8, 92, 140, "k times", color=VIOLET, size=12)
+    d.text(166, 94, "as wide", size=12, anchor="middle")
+    for i, guess in enumerate(["is", "a", "good"]):
+        y = 12 + 48 * i
+        d.arrow(212, y + 16, 250, y + 16)
+        d.box(250, y, 84, 32, f"back {i}", color=VIOLET, size=12)
+        d.arrow(334, y + 16, 372, y + 16)
+        d.text(384, y + 16, "+ hidden", size=12, color=DIM)
+        d.arrow(440, y + 16, 478, y + 16)
+        d.box(478, y, 76, 32, "LM head", color=BLUE, size=12)
+        d.arrow(554, y + 16, 590, y + 16)
+        d.text(598, y + 16, guess, mono=True, size=12)
+    return d
+
+
+FIGURES = {figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, pass_, blockwise)}

@@ -89,7 +89,6 @@ def trees() -> Drawing:
         [(1, -0.7), (1, 1.2), (2, -1.2), (2, 0.1), (3, -1.2)],
         width=44,
         step=84,
-        colors={0: VIOLET},
     )
     d.text(16, 196, "one run of the target scores six rows", size=12, color=DIM)
     x0, y0, size = 470, 36, 26

@@ -137,7 +137,9 @@ def sequoia() -> Drawing:
             left = [value / sum(rest) for value in rest]
             q[refused[panel]] = 0.0
             q = [value / sum(q) for value in q]
-    d.legend(30, 206, {"left": BLUE, "q, without the tokens refused, normalised again": VIOLET})
+    d.legend(
+        30, 206, {"left: what p still has to give": BLUE, "q, without the tokens refused, normalised again": VIOLET}
+    )
     return d
 
 
