@@ -2,7 +2,8 @@
 
 * Links from a page to the repository's other files are checked, and made plain text where no ``repo_url`` is set.
 * Pages that the navigation does not name are added to it.
-* Figures are put into the page itself, so that they take its colours, light or dark. Long paths may be broken at a slash.
+* Figures are put into the page itself, so that they take its colours, light or dark.
+* Long paths in a page may be broken at a slash.
 * A page that would load anything from another host is refused: the site works offline.
 """
 
@@ -64,7 +65,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
         drawing = Path(config.docs_dir, "images", "figures", f"{image[2]}.svg").read_text(encoding="utf-8")
         return f'<figure class="drawing" role="img" aria-label="{image[1]}">{drawing}</figure>'
 
-    html = _PATH.sub(lambda path: f"<code>{re.sub(r'([/_])', r'\1<wbr>', path[1])}</code>", html)
+    html = _PATH.sub(lambda path: path[0].replace("/", "/<wbr>").replace("</<wbr>code>", "</code>"), html)
     return _FIGURE.sub(inline, html)
 
 
