@@ -25,8 +25,8 @@ check: $(READY)  ## what must be clean before a commit
 	$(BIN)/lint-imports
 	$(MAKE) docs
 
-docs: $(READY)  ## the documentation site, in build/site; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+docs: $(READY)  ## the documentation site, in build/site; a broken link is an error (not with --quiet, which hides it)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff format .
