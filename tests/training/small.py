@@ -23,8 +23,8 @@ def lines(count: int = 40, *, length: int = 24, vocab: int = 300) -> list[Line]:
     out = []
     for _ in range(count):
         first = int(torch.randint(CYCLE, (1,), generator=generator))
-        start = int(torch.randint(2, 6, (1,), generator=generator))
-        ids = tuple(10 + 3 * ((first + i) % CYCLE) for i in range(length - start % 3))
+        start = 3 + 2 * int(torch.randint(2, (1,), generator=generator))
+        ids = tuple(10 + 3 * ((first + i) % CYCLE) for i in range(length - start))
         out.append(Line(Document(ids, start), ids[:start]))
     return out
 

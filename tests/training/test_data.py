@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from outrider import LLM
+from outrider.cli.train import app
+from outrider.cli.train.common import parse_size
 from outrider.errors import CapacityError, ConfigError
+from outrider.heads import load_head
 from outrider.models.tokenizer import Tokenizer
-from outrider.training import features
 from outrider.training.answers import answer
 from outrider.training.data import Document, read_data, split, trainable
 from outrider.training.features import Wanted
@@ -108,13 +112,14 @@ def test_the_split_is_by_content() -> None:
 
 
 def test_batches_hold_every_answer_row_once(folder: Path) -> None:
-    material = small.material(folder)
+    material = small.material(folder, cache=folder / "features")
     store = material.store(Wanted((), 4))
     options = TrainOptions(batch_tokens=128)
     batcher, _ = material.batchers(store, options, depth=2, queries=6)
     orders = [[w for windows in batcher.plan(epoch) for w in windows] for epoch in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(map(str, orders[0])) == sorted(map(str, orders[2]))
+    every = store.fetch(range(len(material.documents)))
     seen: dict[tuple[int, int], int] = {}
     for batch in batcher.epoch(0):
         index, counts = batch.at(1)
@@ -126,9 +131,10 @@ def test_batches_hold_every_answer_row_once(folder: Path) -> None:
             place = batch.context + column
             assert int(batch.tokens[b, place]) == document.ids[t]
             assert int(batch.positions[b, place]) == t
-            found = store.fetch([window.document])[0]
-            assert torch.equal(batch.features[b, place], found.rows[t])
-            assert torch.equal(batch.labels.ids[index[row]], found.ids[t + 1 - (document.start - 1)].long())
+            found = every[window.document]
+            torch.testing.assert_close(batch.features[b, place], found.rows[t], atol=0.1, rtol=0.1)  # other company
+            probs = found.probs[t + 1 - (document.start - 1)].float()
+            torch.testing.assert_close(batch.labels.probs[index[row]], probs, atol=0.02, rtol=0.1)
             assert int(batch.truth(index[row : row + 1]).ids) == document.ids[t + 2]
             seen[window.document, t] = seen.get((window.document, t), 0) + 1
     wanted = {
@@ -154,7 +160,7 @@ def test_a_disk_without_room_for_features_says_so(folder: Path, monkeypatch: pyt
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(features.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CapacityError, match="--feature-cache"):
         small.material(folder, cache=folder / "cache").store(Wanted((), 4))
 
@@ -173,3 +179,33 @@ def test_answers_resume_to_the_same_file(folder: Path, tmp_path: Path) -> None:
     other = write(tmp_path, {"prompt": "world"})
     with pytest.raises(ConfigError, match="another prompt"):
         answer("target", [other], tmp_path / "whole.jsonl", **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("2GB", 2 * 10**9), ("1.5mb", 1_500_000), ("7k", 7000), ("0", 0), ("12", 12)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1XB", "nan", "1GB2"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ConfigError, match="feature-cache"):
+        parse_size(text)
+
+
+def test_the_command_trains_resumes_and_exports(folder: Path, tmp_path: Path) -> None:
+    data = write(tmp_path, *({"prompt": "hello " * (1 + i % 7)} for i in range(12)))
+    run = CliRunner()
+    given = ["eagle", "-m", str(folder / "target"), "--data", str(data), "-o", str(tmp_path / "out")]
+    given += ["--regenerate", "--answer-tokens", "8", "--epochs", "1", "--held-out", "0.3", "--draft-vocab", "64"]
+    done = run.invoke(app, given)
+    assert done.exit_code == 0, done.output
+    assert "τ" in done.output
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "seed: 0" in card
+    again = run.invoke(app, given)
+    assert isinstance(again.exception, ConfigError)
+    assert "--resume" in str(again.exception)
+    assert run.invoke(app, [*given, "--resume"]).exit_code == 0  # finished: measures again
+    assert load_head(tmp_path / "out")[1].draft_vocab_size == 64

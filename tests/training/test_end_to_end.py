@@ -8,7 +8,6 @@ import pytest
 
 from outrider import LLM, SamplingParams
 from outrider.training.job import DataOptions, HeadOptions, Material
-from outrider.training.report import finish
 from outrider.training.runs import DraftOptions, draft_trainers, head_trainer
 from tests.training import small
 
@@ -19,27 +18,24 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lab")
     options = DraftOptions(hidden_size=48, heads=2, layers=2, loss="ce")
     (made,) = draft_trainers(
-        small.material(folder), options, small.train_options(epochs=25, lr=1e-2), folder / "learned"
+        small.material(folder), options, small.train_options(epochs=20, lr=1e-2), folder / "learned"
     )
-    made.run()
-    assert finish(made, name="target", about={}).tau > 5
+    assert made.run().history[-1]["mean_acceptance_length"] > 5
     return folder / "learned"
 
 
-@pytest.mark.parametrize("kind", ["medusa", "blockwise", "pass", "eagle", "eagle3"])
+@pytest.mark.parametrize(
+    "kind", ["medusa", "eagle3", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("blockwise", "eagle"))]
+)
 def test_a_trained_head_is_accepted_as_its_report_says(kind: str, target: Path, tmp_path: Path) -> None:
     """A slip of one place between training and drafting would leave training's α high and the engine's low."""
     data = DataOptions((), held_out=0.2, top_k=8, context=8)
     material = Material(str(target), data, 0, small.lines())
-    ahead = 1 if kind == "pass" else 3  # a few numbers in front of a small model cannot say more
-    options = HeadOptions(kind=kind, heads=ahead, depth=3, ttt_steps=3, draft_vocab=0 if kind == "pass" else 64)
-    lr = 0.1 if kind == "pass" else 5e-3
-    made, _ = head_trainer(material, options, small.train_options(epochs=16, lr=lr), tmp_path / "head")
-    made.run()
-    found = finish(made, name=kind, about={})
-    assert min(found.alpha) > 0.9
+    options = HeadOptions(kind=kind, heads=3, depth=3, ttt_steps=3, draft_vocab=64)
+    made, _ = head_trainer(material, options, small.train_options(epochs=12, lr=5e-3), tmp_path / "head")
+    assert min(made.run().history[-1]["alpha_by_position"]) > 0.9
     source = kind.rstrip("3")
-    llm = LLM(str(target), draft=source, heads=[str(tmp_path / "head")], spec_length=ahead, dtype="float32", threads=1)
+    llm = LLM(str(target), draft=source, heads=[str(tmp_path / "head")], spec_length=3, dtype="float32", threads=1)
     prompt = list(small.lines()[0].document.ids[:9])  # type: ignore[union-attr]
     out = llm.generate([prompt], SamplingParams(max_tokens=40, ignore_eos=True))[0]
     plain = llm.generate([prompt], SamplingParams(max_tokens=40, ignore_eos=True), speculation=None)[0]

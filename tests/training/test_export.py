@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.heads import load_head
+from outrider.heads.vocabulary import Scored
 from outrider.training.export import to_speculators
 from outrider.training.job import HeadOptions
 from outrider.training.runs import head_task
@@ -51,7 +52,10 @@ def test_the_layout_is_the_librarys(tmp_path: Path) -> None:
         "layers.0.mlp.down_proj.weight": (d, ffn),
     }
     assert {name: tuple(t.shape) for name, t in tensors.items()} == expected
-    ids = load_head(head)[0].d2t
+    module = load_head(head)[0]
+    assert isinstance(module, Scored)
+    ids = module.draft_ids
+    assert ids is not None
     assert torch.equal(tensors["d2t"] + torch.arange(40), ids)
     assert tensors["t2d"].nonzero()[:, 0].tolist() == ids.tolist()
     assert torch.equal(tensors["lm_head.weight"], small.material(tmp_path).target.head[ids].bfloat16())

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", HEAD_KINDS)
 def test_every_kind_learns(kind: str, folder: Path) -> None:
     lr = 5e-2 if kind == "pass" else 5e-3
-    made, task = small.trainer(folder, kind, kind, train={"epochs": 6, "lr": lr}, head={"ttt_steps": 2})
+    made, task = small.trainer(folder, kind, kind, train={"epochs": 4, "lr": lr}, head={"ttt_steps": 2})
     progress = made.run()
     assert progress.best_loss is not None
     assert progress.best_loss < 0.9 * progress.history[0]["loss"]
@@ -45,7 +45,7 @@ class KilledError(Exception):
     """Stands for SIGKILL."""
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa", "pass"])
+@pytest.mark.parametrize("kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3", "medusa"])
 def test_a_killed_run_ends_with_the_same_weights(kind: str, folder: Path) -> None:
     whole, _ = small.trainer(folder, kind, f"{kind}-whole")
     whole.run()
@@ -115,7 +115,7 @@ def test_a_store_that_is_too_small_changes_no_result(folder: Path) -> None:
     assert losses == pytest.approx([losses[0]] * 3, rel=0.02)
 
 
-@pytest.mark.parametrize("loss", ["kl", "ce", "alpha"])
+@pytest.mark.parametrize("loss", [pytest.param("kl", marks=pytest.mark.slow), "ce", "alpha"])
 def test_drafts_learn(loss: str, folder: Path) -> None:
     options = DraftOptions(truncate=1 if loss == "alpha" else None, hidden_size=32, heads=2, layers=1, loss=loss)
     train = small.train_options(epochs=20 if loss == "ce" else 5, lr=1e-2)
@@ -144,7 +144,9 @@ def test_medusa_2_makes_another_target(folder: Path) -> None:
     options = HeadOptions(kind="medusa", heads=2, draft_vocab=0)
     made = medusa2_trainer(small.material(folder), options, small.train_options(epochs=1), folder / "medusa2")
     made.run()
+    assert len(finish(made, name="medusa2", about={}).alpha) == 3  # the target's own token, then two guesses
     _, config = load_head(folder / "medusa2")
+    assert len(config.acceptance) == 2
     assert config.target.digest != small.material(folder).print.digest
     again = small.material(folder).__class__(str(folder / "medusa2" / "target"), made_data(), 0, small.lines())
     config.check_target(again.print)

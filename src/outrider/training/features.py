@@ -29,7 +29,7 @@ from outrider.models.convert_tokenizer import write_json
 from outrider.training.data import Document, digest
 from outrider.training.llama import Llama
 
-_RUN = 8192  # padded tokens of one run of the target
+_RUN = 2048  # padded tokens of one run of the target: more would only spill the caches
 _GROUP = 64  # documents computed between two notes of progress
 _KINDS: tuple[tuple[str, Any], ...] = (("features", np.uint16), ("ids", np.int32), ("probs", np.float16))
 

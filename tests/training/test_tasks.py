@@ -1,0 +1,82 @@
+"""What is trained is what drafts: batched, unrolled guesses equal those made one after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.heads.eagle import EagleLayer
+from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.training.batches import Batch
+from outrider.training.eagle import EagleTask
+from outrider.training.job import HeadOptions
+from outrider.training.llama import load_llama
+from outrider.training.look_ahead import PassTask
+from outrider.training.runs import head_task
+from outrider.training.tasks import HeadTask
+from tests.heads.test_heads import causal
+from tests.training import small
+
+
+def prepared(folder: Path, kind: str, **options: Any) -> tuple[HeadTask, Batch, Any]:
+    """A task on a target in float32, and a batch of windows with and without context."""
+    material = small.material(folder)
+    material.target = load_llama(material.folder, torch.float32)
+    task = head_task(material, HeadOptions(kind, heads=3, depth=3, ttt_steps=3, fresh=True, **options), 0)
+    store = material.store(material_wanted(task))
+    batcher, _ = material.batchers(store, small.train_options(batch_tokens=64), depth=task.reach, queries=7)
+    batches = [b for b in batcher.in_order() if all(w.context == 0 for w in b.windows)]
+    return task, batches[-1], material
+
+
+def material_wanted(task: HeadTask) -> Any:
+    from outrider.training.features import Wanted
+
+    return Wanted(task.config.feature_layers, 4)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_unrolled_steps_are_those_of_drafting(kind: str, tmp_path: Path) -> None:
+    task, batch, _ = prepared(tmp_path, kind)
+    module = task.module
+    assert isinstance(task, EagleTask)
+    assert isinstance(module, EagleLayer)
+    batch.__dict__["features"] = batch.features.float()
+    with torch.no_grad():
+        guesses = [g.rows.unflatten(0, batch.asked.shape) for g in task.guesses(batch, None)]
+        b = len(batch.windows) - 1
+        window = batch.windows[b]
+        for t in range(window.start, window.stop - 3):
+            column = batch.context + t - window.start
+            first = int(batch.seen[b].long().argmax())  # of the window's rows
+            tokens = batch.tokens[b, first + 1 :]
+            x = [*module.fuse(batch.features[b, first : column + 1])]
+            for s in range(3):
+                rows = torch.stack(x)
+                embeddings = F.embedding(tokens[: len(rows)], task.target.embedding)
+                out: Tensor = module(embeddings, rows, torch.arange(len(rows)), causal)[-1]
+                torch.testing.assert_close(guesses[s][b, t - window.start], module.scorable(out), atol=1e-4, rtol=1e-3)
+                x.append(out)
+
+
+def test_look_ahead_rows_are_those_of_a_plain_run(tmp_path: Path) -> None:
+    task, batch, material = prepared(tmp_path, "pass")
+    assert isinstance(task, PassTask)
+    assert isinstance(task.module, LookaheadEmbeddings)
+    with torch.no_grad():
+        compared = 0
+        for i, guess in enumerate(task.guesses(batch, None)):
+            assert guess.own is not None
+            for row in (guess.own & batch.asked.flatten()).nonzero()[:, 0].tolist():
+                window = batch.windows[row // batch.queries]
+                ids = material.documents[window.document].ids[: window.start + row % batch.queries + 1]
+                tokens = F.embedding(torch.tensor(ids), task.target.embedding)
+                plain = task.target(torch.cat([tokens, task.module()])[None]).hidden[0, len(ids) + i]
+                torch.testing.assert_close(guess.rows[row], plain, atol=1e-4, rtol=1e-3)
+                compared += 1
+    assert compared > 5
