@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu check format bench lab clean
+.PHONY: demo test test-slow test-gpu check docs format bench lab clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,10 @@ check: $(READY)  ## what must be clean before a commit
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) docs
+
+docs: $(READY)  ## the documentation site, in build/site; a broken link is an error (not with --quiet, which hides it)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -36,7 +40,7 @@ lab: $(READY)  ## train a small target and drafts for it from nothing, and compa
 	$(BIN)/python -m benchmarks.lab
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
+	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first: it is the one large dependency, and this choice decides between CPU and CUDA builds.

@@ -1,0 +1,97 @@
+"""Figures of trained heads."""
+
+from __future__ import annotations
+
+from draw import BLUE, DIM, VIOLET, Drawing
+
+
+def medusa() -> Drawing:
+    d = Drawing(720, 216)
+    d.box(16, 84, 92, 40, "target", color=BLUE)
+    d.arrow(108, 104, 150, 104)
+    d.box(150, 88, 62, 32, "hidden", color=BLUE, size=12)
+    heads = [
+        ("LM head", "it", BLUE),
+        ("head 0", "is  was", VIOLET),
+        ("head 1", "a  the", VIOLET),
+        ("head 2", "good", VIOLET),
+    ]
+    for i, (name, guesses, color) in enumerate(heads):
+        y = 16 + 48 * i
+        d.arrow(212, 104, 262, y + 16)
+        d.box(262, y, 76, 32, name, color=color, size=12)
+        d.arrow(338, y + 16, 362, y + 16)
+        d.text(368, y + 16, guesses, mono=True, size=12)
+    d.tree(
+        440, 88, ["is", "was", "a", "the", "a", "good"], [-1, -1, 0, 0, 1, 2],
+        [(1, -0.7), (1, 1.4), (2, -1.4), (2, -0.1), (2, 1.4), (3, -1.4)], root="it", width=46, step=72,
+    )  # fmt: skip
+    d.text(440, 184, "likely tokens of each place, as a tree", size=12, color=DIM)
+    return d
+
+
+def eagle() -> Drawing:
+    d = Drawing(720, 234)
+    d.text(16, 18, "the target's run", size=12, color=DIM)
+    features = ["f1", "f2", "f3"]
+    tokens = ["cat", "sat", "on"]
+    for i, feature in enumerate(features):
+        d.box(16 + 74 * i, 34, 62, 28, feature, color=BLUE, mono=True, size=12)
+        d.box(16 + 74 * i, 74, 62, 28, tokens[i], color=BLUE, mono=True, size=12)
+    d.text(16, 122, "a feature, and the token after it", size=12, color=DIM)
+    d.line(238, 48, 262, 48)
+    d.line(238, 88, 262, 88)
+    d.line(262, 48, 262, 88)
+    x = 290
+    for i, (feature, token) in enumerate([("f4'", "the"), ("f5'", "mat"), ("f6'", ".")]):
+        d.arrow(x - 28, 68, x, 68)
+        d.box(x, 48, 66, 40, "layer", color=VIOLET)
+        d.arrow(x + 33, 88, x + 33, 132, color=VIOLET)
+        d.box(x, 132, 66, 28, token, color=VIOLET, mono=True, size=12)
+        d.text(x + 82, 58, feature, mono=True, size=12, anchor="middle", color=DIM)
+        if i < 2:
+            d.line(x + 66, 68, x + 120, 68)
+            d.line(x + 66, 146, x + 96, 146)
+            d.arrow(x + 96, 146, x + 96, 72)
+        x += 146
+    d.text(290, 182, "one small layer drafts; its own feature, and the token that", size=12, color=DIM)
+    d.text(290, 199, "the LM head makes of it, are its next input", size=12, color=DIM)
+    d.text(290, 216, "trees take several tokens at each place", size=12, color=DIM)
+    return d
+
+
+def pass_() -> Drawing:
+    d = Drawing(720, 148)
+    spans = d.tokens(16, 84, ["the", "cat", "sat"], color=BLUE, width=62)
+    marks = d.tokens(spans[-1][1] + 5, 84, ["[la 1]", "[la 2]", "[la 3]"], color=VIOLET, width=62, dashed=True)
+    left, right = spans[0][0], marks[-1][1]
+    d.box(left, 44, right - left, 28, "target, one run", color=BLUE)
+    for (a, b), token, color in zip([spans[-1], *marks], ["on", "the", "mat", "."], [VIOLET] * 4, strict=True):
+        d.arrow((a + b) / 2, 44, (a + b) / 2, 34, color=color)
+        d.box(a, 8, 62, 24, token, color=color, mono=True, size=12)
+    d.text(440, 20, "the draft: the next token, and those after it", size=12, color=DIM)
+    d.text(440, 96, "look-ahead embeddings: trained,", size=12, color=DIM)
+    d.text(440, 112, "all else of the target is as it was", size=12, color=DIM)
+    return d
+
+
+def blockwise() -> Drawing:
+    d = Drawing(720, 168)
+    d.box(16, 62, 62, 32, "hidden", color=BLUE, size=12)
+    d.arrow(78, 78, 120, 78)
+    d.box(120, 8, 92, 140, "k times", color=VIOLET, size=12)
+    d.text(166, 94, "as wide", size=12, anchor="middle")
+    for i, guess in enumerate(["is", "a", "good"]):
+        y = 12 + 48 * i
+        d.arrow(212, y + 16, 250, y + 16)
+        d.box(250, y, 84, 32, f"back {i}", color=VIOLET, size=12)
+        d.arrow(334, y + 16, 372, y + 16)
+        d.text(384, y + 16, "+ hidden", size=12, color=DIM)
+        d.arrow(440, y + 16, 478, y + 16)
+        d.box(478, y, 76, 32, "LM head", color=BLUE, size=12)
+        d.arrow(554, y + 16, 590, y + 16)
+        d.text(598, y + 16, guess, mono=True, size=12)
+    return d
+
+
+FIGURES = {figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, pass_, blockwise)}

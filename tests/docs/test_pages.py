@@ -1,0 +1,55 @@
+"""The documentation names files that exist, and its figures are those that its script draws."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outrider.config import VERIFIERS
+from outrider.sources import SOURCES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def named_paths(page: Path) -> set[str]:
+    """Files of the repository that a page names in full, from its root."""
+    found = re.findall(r"`((?:src|tests|benchmarks|examples)/[\w./-]+\.\w+)", page.read_text(encoding="utf-8"))
+    return set(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_every_path_named_exists(page: Path) -> None:
+    assert sorted(path for path in named_paths(page) if not (ROOT / path).exists()) == []
+
+
+def test_every_idea_has_code_and_a_test() -> None:
+    text = (DOCS / "ideas.md").read_text(encoding="utf-8").split("\n## The texts")[0]
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| idea |")]
+    assert len(rows) >= 25
+    for row in rows:
+        _, _, _, code, tests, _ = row.split("|")
+        assert re.search(r"`src/outrider/[\w/]+\.py`", code), row
+        assert re.search(r"`tests/[\w/]+\.py`", tests), row
+
+
+def test_every_source_and_verifier_is_in_its_table() -> None:
+    sources, verifiers = (DOCS / "sources.md").read_text(), (DOCS / "exactness.md").read_text()
+    assert [name for name in SOURCES if f"`{name}`" not in sources] == []
+    assert [name for name in VERIFIERS if f"`{name}`" not in verifiers] == []
+
+
+def test_figures_are_those_the_script_draws(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(DOCS / "figures"), str(tmp_path)], check=True, timeout=60)
+    kept, drawn = DOCS / "images" / "figures", {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert {path.name: path.read_text() for path in kept.iterdir()} == drawn, "run: python docs/figures"
+
+
+def test_every_algorithm_has_a_figure() -> None:
+    pages = (DOCS / "algorithms").glob("*.md")
+    assert [page.name for page in pages if "](../images/figures/" not in page.read_text()] == []
