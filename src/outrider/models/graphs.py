@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
@@ -41,11 +41,11 @@ class Capture(Protocol):
 
 
 class CudaCapture:
-    """Captures into one pool of memory that all graphs share: they never run at the same time."""
+    """Captures into one pool of memory that all graphs share: they run one at a time, and results are copied."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()  # a pool goes with the last graph that uses it
 
     def __call__(self, run: Callable[[], ForwardOutput]) -> tuple[Graph, ForwardOutput]:
         with torch.cuda.device(self._stream.device):
@@ -53,10 +53,11 @@ class CudaCapture:
             with torch.cuda.stream(self._stream):
                 run()  # libraries set themselves up for a stream in their first call, which may not be captured
             torch.cuda.current_stream().wait_stream(self._stream)
-            graph = torch.cuda.CUDAGraph()
+            graph, pool = torch.cuda.CUDAGraph(), next((other.pool() for other in self._graphs), None)
             # Other threads, perhaps with models of their own, may go on allocating: hence "thread_local".
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 output = run()
+        self._graphs.add(graph)
         return graph, output
 
 
@@ -76,7 +77,7 @@ class FixedRuns:
     def __init__(
         self, compute: Compute, device: torch.device, capture: Capture | None = None, limit: int = MOST_GRAPHS
     ) -> None:
-        """Without ``capture`` every run is computed afresh. ``limit``: shapes kept for a cache, at least 2."""
+        """Without ``capture`` every run is computed afresh. ``limit``: shapes kept for a cache."""
         self._compute, self._device, self._capture, self._limit = compute, device, capture, limit
         # Graphs are made for the memory of one cache, and go with it: so nothing here may hold on to the cache.
         self._shapes: WeakKeyDictionary[KVCache, OrderedDict[Bucket, _Shape]] = WeakKeyDictionary()
@@ -109,7 +110,7 @@ class FixedRuns:
             assert shape.output is not None
             shape.graph.replay()
             output = shape.output
-        if len(shapes) > self._limit:  # only now, so that the graphs' pool of memory is never without a user
+        if len(shapes) > self._limit:
             shapes.popitem(last=False)
         return _own(output, rows, len(batch.token_ids))
 
