@@ -107,6 +107,7 @@ def test_a_capture_that_fails_is_said_once_and_changes_nothing(caplog: pytest.Lo
             assert tiny.identical(decode(model, ours, tokens), decode(plain, theirs, tokens))
     assert capture.tries == 1
     assert runs.failed
+    assert not runs._shapes
     assert [record.getMessage().count("\n") for record in caplog.records] == [0]
     assert "operation not permitted when stream is capturing" in caplog.text
 

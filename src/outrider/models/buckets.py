@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -106,30 +107,34 @@ def _power_of_two(n: int) -> int:
 
 
 def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
-    """int64 [bucket.size] on the CPU: what a run of this shape must be told to do what ``batch`` asks for."""
+    """int64 [bucket.size] on the CPU: what a run of this shape must be told to do what ``batch`` asks for.
+
+    In NumPy, as these are many small operations on the way of every run.
+    """
     buffer = torch.zeros(bucket.size, dtype=torch.int64)
-    grid, pool, spans = Grid.over(buffer, bucket), cache.pool, batch.spans
-    count = len(spans)
-    starts, counts = torch.tensor([(span.start, span.count) for span in spans]).T
-    sequence = torch.repeat_interleave(torch.arange(count), counts)  # [T]
-    within = torch.arange(len(sequence)) - (counts.cumsum(0) - counts)[sequence]
+    whole = Grid.over(buffer, bucket)
+    grid = {field.name: getattr(whole, field.name).numpy() for field in fields(Grid)}
+    block, spans = cache.pool.block, batch.spans
+    counts, starts = (np.array([getattr(span, name) for span in spans]) for name in ("count", "start"))
+    sequence = np.arange(len(spans)).repeat(counts)  # [T]
+    within = np.arange(len(sequence)) - (counts.cumsum() - counts)[sequence]
     cells, rows = sequence * bucket.rows + within, starts[sequence] + within
-    grid.packed[: len(cells)] = cells
-    grid.tokens.view(-1)[cells] = batch.token_ids.cpu()
-    grid.positions.view(-1)[cells] = batch.positions.cpu()
-    grid.tables[:count] = torch.tensor([cache.table(span.slot, bucket.keys) for span in spans])
-    grid.tables[count:] = grid.tables[0]
-    grid.places.fill_(pool.spare)
-    grid.places.view(-1)[cells] = grid.tables[sequence, rows // pool.block] * pool.block + rows % pool.block
-    scored = cells if batch.logit_rows is None else cells[batch.logit_rows.cpu()]
-    grid.scored[: len(scored)] = scored
-    grid.bases[:count] = starts
-    grid.tree.copy_(torch.ones(bucket.rows, bucket.width, dtype=torch.int64).tril())  # padding too: a row that sees
-    for i, span in enumerate(spans):  # nothing would be NaN
+    grid["packed"][: len(cells)] = cells
+    grid["tokens"].reshape(-1)[cells] = batch.token_ids.cpu().numpy()
+    grid["positions"].reshape(-1)[cells] = batch.positions.cpu().numpy()
+    grid["tables"][: len(spans)] = [cache.table(span.slot, bucket.keys) for span in spans]
+    grid["places"].fill(cache.pool.spare)
+    grid["places"].reshape(-1)[cells] = grid["tables"][sequence, rows // block] * block + rows % block
+    scored = cells if batch.logit_rows is None else cells[batch.logit_rows.cpu().numpy()]
+    grid["scored"][: len(scored)] = scored
+    grid["bases"][: len(spans)] = starts
+    grid["tree"][:] = np.tri(bucket.rows, bucket.width)  # padding too: a row that sees nothing would be NaN
+    for i, span in enumerate(spans):
         if span.mask is not None:
             width = span.mask.shape[1]
-            grid.bases[i] = span.start + span.count - width
-            grid.tree[i, : span.count] = F.pad(span.mask.cpu().long(), (0, bucket.width - width))
+            grid["bases"][i] = span.start + span.count - width
+            grid["tree"][i, : span.count] = 0
+            grid["tree"][i, : span.count, :width] = span.mask.cpu().numpy()
     return buffer
 
 
