@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +13,17 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.cache.protocol import KVCache
-from outrider.config import SamplingParams
+from outrider.config import EngineConfig, SamplingParams
 from outrider.engine.request import Request
 from outrider.models.base import ForwardOutput
 from outrider.models.graphs import FixedRuns
 from outrider.models.llama import LlamaModel
+from outrider.models.load import load_model
 from outrider.models.taps import tapped
 from tests import tiny
 from tests.models.tape import TapeCapture
 from tests.rig import engine, request, run
+from tests.whole import model_folder
 
 SPEC = CacheSpec(slots=4, max_seq_len=128)
 
@@ -132,6 +135,14 @@ def test_a_cpu_has_no_use_for_them_unless_asked() -> None:
         assert torch.allclose(decode(asked, cache, [3]), wanted, atol=1e-4)
     assert asked._fixed is not None
     assert asked._fixed.captured(cache) == []
+
+
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+def test_a_loaded_model_has_none_on_a_cpu(tmp_path: Path, cuda_graphs: bool) -> None:
+    config = EngineConfig(model=str(model_folder(tmp_path / "model")), device="cpu", cuda_graphs=cuda_graphs)
+    for options in (config.target_options(), config.draft_options()):
+        assert options.cuda_graphs == cuda_graphs
+        assert load_model(Path(config.model), options)._fixed is None
 
 
 CONFIG = tiny.config(tie_embeddings=False, max_seq_len=256)

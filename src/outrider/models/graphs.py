@@ -48,7 +48,8 @@ class CudaCapture:
         self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()  # a pool goes with the last graph that uses it
 
     def __call__(self, run: Callable[[], ForwardOutput]) -> tuple[Graph, ForwardOutput]:
-        with torch.cuda.device(self._stream.device):
+        # torch does not go back to the stream before if a capture fails: the second context does.
+        with torch.cuda.device(self._stream.device), torch.cuda.stream(torch.cuda.current_stream(self._stream.device)):
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
                 run()  # libraries set themselves up for a stream in their first call, which may not be captured
@@ -119,7 +120,7 @@ class FixedRuns:
         try:
             shape.graph, shape.output = capture(lambda: self._compute(shape.grid, bucket, pool))
         except RuntimeError as error:  # what torch raises, out of memory included
-            reason = str(error).partition("\n")[0]
+            reason = str(error.__context__ or error).partition("\n")[0]  # a failed run makes its capture fail as well
             logger.warning(
                 "a run could not be captured as a CUDA graph, so there will be none: %s (%s)", reason, bucket
             )
