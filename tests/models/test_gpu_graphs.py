@@ -94,7 +94,7 @@ def test_memory_of_graphs_is_bounded() -> None:
         reserved.append(torch.cuda.memory_reserved())
     assert not runs.failed
     assert len(runs.captured(cache)) <= 4
-    assert reserved[-1] <= reserved[1]
+    assert reserved[-1] <= reserved[1] + (32 << 20)  # 60 more captures: one segment each would be 120 MiB
 
 
 def test_graphs_of_a_new_cache_after_all_others_are_gone() -> None:
