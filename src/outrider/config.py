@@ -310,6 +310,8 @@ class ModelOptions:
     device: str = "auto"
     max_seq_len: int | None = None
     """Positions per sequence; None is the model's own context length."""
+    cuda_graphs: bool = True
+    """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -354,6 +356,8 @@ class EngineConfig:
     dtype: DTypeName = ModelOptions.dtype
     draft_dtype: DTypeName = ModelOptions.dtype
     device: str = ModelOptions.device
+    cuda_graphs: bool = ModelOptions.cuda_graphs
+    """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
     threads: int | None = None
     """CPU threads; None leaves torch's choice, one per core."""
     kv_cache: CacheName = "contiguous"
@@ -454,10 +458,12 @@ class EngineConfig:
         return tuple(dict.fromkeys((*named, *self.extra_sources)))
 
     def target_options(self) -> ModelOptions:
-        return ModelOptions(dtype=self.dtype, device=self.device, max_seq_len=self.max_seq_len)
+        return ModelOptions(
+            dtype=self.dtype, device=self.device, max_seq_len=self.max_seq_len, cuda_graphs=self.cuda_graphs
+        )
 
     def draft_options(self) -> ModelOptions:
-        return ModelOptions(dtype=self.draft_dtype, device=self.device)
+        return ModelOptions(dtype=self.draft_dtype, device=self.device, cuda_graphs=self.cuda_graphs)
 
     def speculation(self) -> SpeculationParams:
         """What a request gets that does not choose for itself."""

@@ -189,6 +189,31 @@ def test_random_use(name: str) -> None:
     run_state_machine_as_test(Machine, settings=limits)
 
 
+def test_the_table_says_where_the_rows_lie(make: MakeCache) -> None:
+    """And beyond them, what may be read without harm."""
+    cache = make()
+    first, second = cache.allocate(), cache.allocate()
+    for tags in ([1, 2], [3] * 20, [4] * 500):  # in turns, so that blocks of both are mixed
+        append(cache, first, tags)
+        append(cache, second, tags[::-1])
+    sick = cache.allocate()
+    append(cache, sick, [9])
+    for rows in (*cache.pool.k, *cache.pool.v):
+        rows[cache.pool.spare] = torch.nan
+        rows[_found(cache, sick, 1)] = torch.nan
+    for slot in (first, second):
+        for layer, (k, v) in enumerate(zip(cache.pool.k, cache.pool.v, strict=True)):
+            for whole, read in zip((k, v), cache.read(layer, slot, 522), strict=True):
+                assert torch.equal(whole[_found(cache, slot, 522)], read)
+                assert whole[_found(cache, slot, 600)].isfinite().all()
+
+
+def _found(cache: KVCache, slot: int, rows: int) -> list[int]:
+    table, pool = cache.table(slot, rows), cache.pool
+    assert len(table) == -(-rows // pool.block)
+    return [min(table[i // pool.block] * pool.block + i % pool.block, pool.filler) for i in range(rows)]
+
+
 def test_filler_is_finite_from_the_start(make: MakeCache) -> None:
     """A run reads whole blocks: rows never written must not be NaN, which would survive a mask."""
     cache = make()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.cache.protocol import Pool
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
@@ -45,14 +46,16 @@ class ContiguousCache:
     ) -> None:
         self.max_seq_len = max_seq_len
         rows = -(-max_seq_len // ROW_BLOCK) * ROW_BLOCK
-        shape = (slots, rows, kv_heads, head_dim)
+        shape = (slots * rows + 1, kv_heads, head_dim)  # and a spare row
         try:
-            self._k = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
-            self._v = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
+            k, v = ([lazy_zeros(shape, dtype, device) for _ in range(layers)] for _ in range(2))
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
                 f"no memory for a cache of {slots} sequences of {max_seq_len} tokens: use a smaller max_seq_len"
             ) from error
+        self.pool = Pool(k, v, block=ROW_BLOCK, filler=slots * rows - 1, spare=slots * rows)
+        self._k, self._v = ([t[:-1].view(slots, rows, kv_heads, head_dim) for t in pool] for pool in (k, v))
+        self._blocks = rows // ROW_BLOCK  # of a slot
         self._slots = slots
         self._prefix_reuse = prefix_reuse
         self._free = list(range(slots))  # longest unused first
@@ -125,6 +128,11 @@ class ContiguousCache:
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
         return self._k[layer][slot, :rows], self._v[layer][slot, :rows]
+
+    def table(self, slot: int, rows: int) -> list[int]:
+        """A slot's rows lie in one stretch, so its blocks follow one another."""
+        first = slot * self._blocks
+        return list(range(first, first + -(-rows // ROW_BLOCK)))
 
     def truncate_to(self, slot: int, length: int) -> None:
         """Keep the first ``length`` rows: ``[a b c d] -> truncate_to(2) -> [a b]``."""

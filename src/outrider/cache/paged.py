@@ -9,6 +9,7 @@ from torch import Tensor
 
 from outrider.cache.blocks import BlockPool, chain_digests
 from outrider.cache.contiguous import lazy_zeros
+from outrider.cache.protocol import Pool
 from outrider.errors import CapacityError
 
 
@@ -38,7 +39,7 @@ class PagedCache:
     ) -> None:
         self.max_seq_len, self.block_size = max_seq_len, block_size
         self._filler = blocks * block_size  # one more row, never written: what is read beyond a sequence's blocks
-        shape = (self._filler + 1, kv_heads, head_dim)
+        shape = (self._filler + 2, kv_heads, head_dim)
         try:
             self._k = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
             self._v = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
@@ -46,6 +47,7 @@ class PagedCache:
             raise CapacityError(
                 f"no memory for {blocks} cache blocks of {block_size} tokens: ask for fewer tokens of cache"
             ) from error
+        self.pool = Pool(self._k, self._v, block=block_size, filler=self._filler, spare=self._filler + 1)
         self._pool = BlockPool(blocks)
         self._slots = slots
         self._prefix_reuse = prefix_reuse
@@ -139,6 +141,11 @@ class PagedCache:
             index = torch.nn.functional.pad(index, (0, rows - index.shape[0]), value=self._filler)
             self._rows[slot] = index
         return self._k[layer].index_select(0, index[:rows]), self._v[layer].index_select(0, index[:rows])
+
+    def table(self, slot: int, rows: int) -> list[int]:
+        """The slot's block table, cut or filled up with a block that lies beyond the pool's."""
+        wanted, own = self._blocks(rows), self._tables[slot]
+        return own[:wanted] + [self._filler // self.block_size] * (wanted - len(own))
 
     def truncate_to(self, slot: int, length: int) -> None:
         """Keep the first ``length`` rows and free the blocks from ceil(length / block_size) on."""

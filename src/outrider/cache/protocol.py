@@ -23,6 +23,23 @@ class CacheSpec:
     prefix_reuse: bool = True
 
 
+@dataclass(frozen=True)
+class Pool:
+    """All rows of a cache by number, for runs that find a sequence's rows by a table (``models.buckets``).
+
+    ::
+
+        k, v     [ rows of all sequences ... | filler | spare ]
+        table    [7, 2]: rows 0 .. block-1 of a sequence lie from 7 * block on, the next ones from 2 * block on
+    """
+
+    k: Sequence[Tensor]  # one a layer: [rows, kv_heads, head_dim]
+    v: Sequence[Tensor]
+    block: int  # rows that one entry of a table stands for
+    filler: int  # the last row that may be read, and finite; rows beyond it are to be read as this one
+    spare: int  # a row to write to what nobody will read; never read itself, as it may hold anything
+
+
 class KVCache(Protocol):
     """Keys and values of every sequence, one row a token, with roll-back.
 
@@ -30,6 +47,11 @@ class KVCache(Protocol):
     A run appends rows (``extend``), the model fills them layer by layer (``write``) and attends over them
     (``read``); afterwards the rows of refused drafts are dropped (``truncate_to``, ``keep_path``).
     """
+
+    @property
+    def max_seq_len(self) -> int:
+        """Rows that one sequence can have."""
+        ...
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         """Take a slot for a sequence that begins with ``tokens``.
@@ -69,6 +91,15 @@ class KVCache(Protocol):
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
         """Keys and values [rows, kv_heads, head_dim] from row 0; rows past the length are finite filler."""
+        ...
+
+    @property
+    def pool(self) -> Pool:
+        """The rows that ``table`` speaks of; the same tensors as long as the cache lives."""
+        ...
+
+    def table(self, slot: int, rows: int) -> list[int]:
+        """The blocks of ``pool`` that hold the first ``rows`` rows of ``slot``; filler where it has none."""
         ...
 
     def truncate_to(self, slot: int, length: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,12 +10,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
-from outrider.models.attention import TILE, Plan, attend, plan
+from outrider.cache.protocol import Pool
+from outrider.models.attention import TILE, attend, plan
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
+from outrider.models.buckets import Bucket, Grid, GridAttention
+from outrider.models.graphs import CudaCapture, FixedRuns
 from outrider.models.key_blocks import short_blocks
 from outrider.models.linear import Linear, make_linear
 from outrider.models.rope import pair_rows, rotate, rotations
 from outrider.models.serial import serial_rows
+
+_Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""Of layer, q [T, heads, head_dim], k and v [T, kv_heads, head_dim], which it stores: [T, heads * head_dim]."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,13 @@ class LlamaModel:
         dtype: torch.dtype = torch.bfloat16,
         int8: bool = False,
         device: torch.device | str = "cpu",
+        fixed_shapes: bool | None = None,
     ) -> None:
-        """``tensors`` by their Hugging Face names, read one by one so that a mapping may load lazily."""
+        """``tensors`` by their Hugging Face names, read one by one so that a mapping may load lazily.
+
+        ``fixed_shapes``: decode and draft in a few fixed shapes, which CUDA devices capture as graphs; None: only
+        there, since on a CPU they have no use but to be tested.
+        """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
 
         def get(name: str) -> Tensor:
@@ -87,6 +98,10 @@ class LlamaModel:
             tile = TILE * (config.num_heads // config.num_kv_heads)
             self._short = short_blocks(tile, config.num_kv_heads, config.head_dim, dtype, self.device)
             self._rotations = rotations(config, config.max_seq_len).to(self.device)
+        on_cuda = self.device.type == "cuda"
+        self._fixed: FixedRuns | None = None
+        if on_cuda if fixed_shapes is None else fixed_shapes:
+            self._fixed = FixedRuns(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
@@ -105,6 +120,11 @@ class LlamaModel:
 
         ``batch.features`` are read off on the way, which changes no bit of the rest.
         """
+        fixed = None if self._fixed is None else self._fixed.run(batch, cache)
+        return self._packed(batch, cache) if fixed is None else fixed
+
+    def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """The usual way: rows next to each other, whose bits do not depend on their company on a CPU."""
         c = self.config
         tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
@@ -120,19 +140,44 @@ class LlamaModel:
             dtype=self.dtype,
             device=self.device,
         )
-        rotation = self._rotations[positions]
+
+        def attention(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            for span, row in who.spans:
+                rows = slice(row, row + span.count)
+                cache.write(index, span.slot, span.start, k[rows], v[rows])
+            return attend(q, cache, index, who)
+
         x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
-        taken = {0: x} if 0 in batch.features else {}
-        for i, layer in enumerate(self._layers[: batch.layers]):
-            x = x + self._attention(layer, i, self._normed(x, layer.attention_norm), rotation, cache, who)
-            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
-            x = x + layer.down(_silu(gate) * up)
-            if i + 1 in batch.features:
-                taken[i + 1] = x
-        features = _side_by_side([taken[n][: len(batch.token_ids)] for n in batch.features])
+        x, taken = self._through_layers(x, positions, batch.layers, batch.features, attention)
+        features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
         hidden = self.final_norm(x)
         return ForwardOutput(logits=self._head(hidden), hidden=hidden, features=features)
+
+    def _on_grid(self, grid: Grid, bucket: Bucket, pool: Pool) -> ForwardOutput:
+        """The same run in a fixed shape, for all cells of the grid."""
+        c = self.config
+        group = c.num_heads // c.num_kv_heads
+        attention = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
+        x, positions = self.embed(grid.tokens.flatten()), grid.positions.flatten()
+        x, taken = self._through_layers(x, positions, bucket.layers, bucket.features, attention)
+        hidden = self.final_norm(x[grid.scored])
+        return ForwardOutput(self._head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
+
+    def _through_layers(
+        self, x: Tensor, positions: Tensor, layers: int | None, features: tuple[int, ...], attention: _Attention
+    ) -> tuple[Tensor, list[Tensor]]:
+        """x: [T, d] after the first ``layers``, and after each count in ``features``."""
+        rotation = self._rotations[positions]
+        taken = {0: x} if 0 in features else {}
+        for i, layer in enumerate(self._layers[:layers]):
+            q, k, v = self._heads(layer, self._normed(x, layer.attention_norm), rotation)
+            x = x + layer.out(attention(i, q, k, v))
+            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
+            x = x + layer.down(_silu(gate) * up)
+            if i + 1 in features:
+                taken[i + 1] = x
+        return x, [taken[n] for n in features]
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""
@@ -165,7 +210,8 @@ class LlamaModel:
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
 
-    def _attention(self, layer: _Layer, index: int, x: Tensor, rotation: Tensor, cache: KVCache, who: Plan) -> Tensor:
+    def _heads(self, layer: _Layer, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of x: [T, d], rotated: [T, heads, head_dim] each."""
         c = self.config
         heads = layer.qkv(x).view(x.shape[0], -1, c.head_dim)  # [T, heads + 2 kv_heads, head_dim]
         qk, v = heads[:, : c.num_heads + c.num_kv_heads], heads[:, c.num_heads + c.num_kv_heads :]
@@ -173,11 +219,7 @@ class LlamaModel:
             normed_q = self._normed(qk[:, : c.num_heads], layer.q_norm)
             qk = torch.cat([normed_q, self._normed(qk[:, c.num_heads :], layer.k_norm)], dim=1)
         qk = rotate(qk, rotation)
-        q, k = qk[:, : c.num_heads], qk[:, c.num_heads :]
-        for span, row in who.spans:
-            rows = slice(row, row + span.count)
-            cache.write(index, span.slot, span.start, k[rows], v[rows])
-        return layer.out(attend(q, cache, index, who))
+        return qk[:, : c.num_heads], qk[:, c.num_heads :], v
 
 
 def _side_by_side(features: list[Tensor]) -> Tensor | None:

@@ -34,7 +34,14 @@ def load_model(folder: Path, options: ModelOptions) -> LlamaModel:
     if options.dtype == "int8" and device.type != "cpu":
         raise ConfigError(f"dtype='int8' runs on the CPU only, not on {device}: use bfloat16")
     dtype = choose_dtype(options.dtype, device)
-    return LlamaModel(config, checkpoint.tensors, dtype=dtype, int8=options.dtype == "int8", device=device)
+    return LlamaModel(
+        config,
+        checkpoint.tensors,
+        dtype=dtype,
+        int8=options.dtype == "int8",
+        device=device,
+        fixed_shapes=device.type == "cuda" and options.cuda_graphs,
+    )
 
 
 def choose_device(name: str) -> torch.device:

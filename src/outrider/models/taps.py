@@ -51,5 +51,6 @@ def tapped(model: LlamaModel, record: Record) -> LlamaModel:
         taps = {name: _Tapped(getattr(layer, name), i, before, after, record) for name, before, after in _PROJECTIONS}
         layers.append(replace(layer, **taps))  # type: ignore[arg-type]  # fields that hold linear layers
     view._layers = layers
+    view._fixed = None  # captured runs would pass the taps by
     view._head = _Tapped(model._head, len(model._layers), "last norm", "head", record)
     return view

@@ -1,0 +1,227 @@
+"""Runs in fixed shapes give what runs of any shape give, and touch no row of the cache but their own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec, KVCache
+from outrider.core.tree import ancestor_mask, depths, path_to
+from outrider.models.base import ForwardBatch, ForwardOutput, Span
+from outrider.models.buckets import Bucket, bucket_for
+from outrider.models.graphs import FixedRuns
+from outrider.models.llama import LlamaModel
+from tests import tiny
+from tests.models.tape import TapeCapture
+
+LENGTH = 600
+DIMS: dict[str, dict[str, Any]] = {
+    "grouped": {},
+    "one key head, norms of q and k": {"num_kv_heads": 1, "num_heads": 3, "head_dim": 16, "qk_norm": True},
+    "window": {"sliding_window": 12},
+}
+
+
+def pair(**dims: Any) -> tuple[LlamaModel, LlamaModel, TapeCapture]:
+    """The same model twice: as ever, and in fixed shapes, replayed from tapes."""
+    plain, fixed = (tiny.llama("fp32", max_seq_len=LENGTH, **dims) for _ in range(2))
+    capture = TapeCapture()
+    fixed._fixed = FixedRuns(fixed._on_grid, fixed.device, capture)
+    return plain, fixed, capture
+
+
+def spec(kind: str, slots: int = 1) -> CacheSpec:
+    return CacheSpec(slots=slots, max_seq_len=LENGTH, kind=kind, block_size=24)  # type: ignore[arg-type]
+
+
+def batch(*spans: tuple[Span, Sequence[int]], seed: int = 0, **more: Any) -> ForwardBatch:
+    """Random tokens at the given positions."""
+    positions = [p for _, own in spans for p in own]
+    tokens = torch.tensor(tiny.ids(len(positions), seed=seed))
+    given = {"logit_rows": None} | more
+    return ForwardBatch(tokens, torch.tensor(positions), tuple(span for span, _ in spans), **given)
+
+
+def chain(slot: int, start: int, count: int) -> tuple[Span, Sequence[int]]:
+    return Span(slot, start, count), range(start, start + count)
+
+
+def agree(a: ForwardOutput, b: ForwardOutput) -> bool:
+    def close(x: Tensor | None, y: Tensor | None) -> bool:
+        if x is None or y is None:
+            return x is y
+        return x.shape == y.shape and torch.allclose(x, y, atol=1e-4, rtol=1e-5)
+
+    return close(a.logits, b.logits) and close(a.hidden, b.hidden) and close(a.features, b.features)
+
+
+class Twin:
+    """Both models, with a cache each, told the same."""
+
+    def __init__(self, kind: str, slots: int, **dims: Any) -> None:
+        self.plain, self.fixed, self.capture = pair(**dims)
+        self.caches = [m.new_cache(spec(kind, slots)) for m in (self.plain, self.fixed)]
+        self.slots = [self.caches[0].allocate() for _ in range(slots)]
+        assert self.slots == [self.caches[1].allocate() for _ in range(slots)]
+        self.greedy = 0
+
+    def length(self, slot: int) -> int:
+        return self.caches[0].length(slot)
+
+    def extend(self, slot: int, count: int) -> None:
+        for cache in self.caches:
+            cache.extend(slot, count)
+
+    def truncate(self, slot: int, length: int) -> None:
+        for cache in self.caches:
+            cache.truncate_to(slot, length)
+
+    def keep(self, slot: int, base: int, path: Sequence[int]) -> None:
+        for cache in self.caches:
+            cache.keep_path(slot, base, path)
+
+    def run(self, work: ForwardBatch) -> None:
+        a, b = (m.forward(work, cache) for m, cache in zip((self.plain, self.fixed), self.caches, strict=True))
+        assert agree(a, b)
+        assert torch.equal(a.logits.argmax(-1), b.logits.argmax(-1))
+        self.greedy += len(a.logits)
+        for cache in self.caches:
+            cache.check()
+
+
+def some_options(rng: random.Random, rows: int) -> dict[str, Any]:
+    """What a run may be asked for besides."""
+    options: dict[str, Any] = {}
+    if rng.random() < 0.5:
+        options["logit_rows"] = torch.tensor(sorted(rng.sample(range(rows), rng.randint(0, rows))), dtype=torch.int64)
+    if rng.random() < 0.2:
+        options["features"] = rng.choice([(0,), (1,), (0, 2)])
+    elif rng.random() < 0.2:
+        options["layers"] = 1
+    return options
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+@pytest.mark.parametrize("dims", DIMS)
+def test_mixed_batches_agree(kind: str, dims: str) -> None:
+    """Chains, trees, trees that grow in a second run, prompts, and every kind of roll-back."""
+    rng, twin = random.Random(dims + kind), Twin(kind, 5, **DIMS[dims])
+    for step in range(70):
+        spans, undo = [], []
+        for slot in rng.sample(twin.slots, rng.randint(1, 5)):
+            start, count = twin.length(slot), rng.choice([1, 1, 2, 3, 5, 8, 13, 40 if step < 12 else 1])
+            if start + 2 * count > LENGTH:
+                twin.truncate(slot, start := rng.randint(0, 30))
+            parents = [rng.randint(max(-1, i - 3), i - 1) for i in range(count)]
+            if rng.random() < 0.5 or count > 20:
+                parents = list(range(-1, count - 1))
+                spans.append(chain(slot, start, count))
+            elif start > 0 and rng.random() < 0.4:  # its first nodes were fed before
+                fed = rng.randint(0, count - 1)
+                if fed:
+                    twin.extend(slot, fed)
+                    depth = [start + d for d in depths(parents[:fed])]
+                    twin.run(batch((Span(slot, start, fed, ancestor_mask(parents[:fed])), depth), seed=step))
+                depth = [start + d for d in depths(parents)][fed:]
+                spans.append((Span(slot, start + fed, count - fed, ancestor_mask(parents)[fed:]), depth))
+            else:
+                depth = [start + d for d in depths(parents)]
+                spans.append((Span(slot, start, count, ancestor_mask(parents)), depth))
+            twin.extend(slot, spans[-1][0].count)
+            undo.append((slot, start, path_to(parents, rng.randrange(count))))
+        twin.run(batch(*spans, seed=1000 + step, **some_options(rng, sum(s.count for s, _ in spans))))
+        for slot, start, path in undo:
+            twin.keep(slot, start, path)
+    assert sum(tape.replays for tape in twin.capture.tapes) > 15
+    assert twin.greedy > 300
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+def test_across_a_block_of_keys(kind: str) -> None:
+    twin = Twin(kind, 1)
+    twin.extend(0, 500)
+    twin.run(batch(chain(0, 0, 500)))
+    for start in range(500, 520, 2):
+        twin.extend(0, 2)
+        twin.run(batch(chain(0, start, 2), seed=start))
+    assert {bucket.keys for bucket in twin.fixed._fixed.captured(twin.caches[1])} == {512, 1024}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+def test_only_its_own_rows_are_written_and_the_spare_one_is_never_read(kind: str) -> None:
+    _, model, _ = pair()
+    cache = model.new_cache(spec(kind, 3))
+    slots = [cache.allocate() for _ in range(3)]
+    tiny.feed(model, cache, *((slot, tiny.ids(50, seed=slot)) for slot in slots))
+    pools = [*cache.pool.k, *cache.pool.v]
+    for rows in pools:
+        rows[cache.pool.spare] = float("nan")
+    before = [rows.clone() for rows in pools]
+    for _ in range(3):
+        logits = tiny.feed(model, cache, *((slot, tiny.ids(5)) for slot in slots))
+        assert not any(bool(part.isnan().any()) for part in logits)
+        for slot in slots:
+            cache.truncate_to(slot, 50)
+    own = {row for slot in slots for row in rows_of(cache, slot, 55)[50:]}
+    for was, now in zip(before, pools, strict=True):
+        changed = (was != now).flatten(1).any(1).nonzero().flatten().tolist()
+        assert set(changed) == own | {cache.pool.spare}
+
+
+def rows_of(cache: KVCache, slot: int, rows: int) -> list[int]:
+    """The rows of the pool, once the slot has so many."""
+    cache.extend(slot, rows - cache.length(slot))
+    table, block = cache.table(slot, rows), cache.pool.block
+    return [table[i // block] * block + i % block for i in range(rows)]
+
+
+def test_bits_do_not_depend_on_what_fills_the_bucket() -> None:
+    """The same rows with other company, as long as the bucket is the same."""
+    _, model, _ = pair()
+    cache = model.new_cache(spec("contiguous", 3))
+    slots = [cache.allocate() for _ in range(3)]
+    tiny.feed(model, cache, *((slot, tiny.ids(40, seed=slot)) for slot in slots))
+    found = []
+    for others in (slots[1:], slots[2:], slots[:0:-1]):
+        logits = tiny.feed(model, cache, (slots[0], tiny.ids(3)), *((slot, tiny.ids(4, seed=slot)) for slot in others))
+        found.append(logits[0])
+        for slot in slots:
+            cache.truncate_to(slot, 40)
+    assert len(model._fixed.captured(cache)) == 1  # type: ignore[union-attr]  # three sequences; two were run once
+    assert tiny.identical(found[0], found[2])
+
+
+BASE = Bucket(sequences=1, rows=1, keys=512, width=1, scored=1, block=512)
+
+
+@pytest.mark.parametrize(
+    ("work", "bucket"),
+    [
+        (batch(chain(0, 0, 1)), BASE),
+        (batch(chain(0, 0, 1), layers=1, features=(1,)), Bucket(1, 1, 512, 1, 1, 512, 1, (1,))),
+        (batch(chain(0, 7, 5), logit_rows=torch.tensor([3, 4])), Bucket(1, 8, 512, 8, 2, 512)),
+        (batch(chain(0, 511, 1), chain(1, 3, 1), chain(2, 3, 1)), Bucket(4, 1, 512, 1, 4, 512)),
+        (batch(chain(0, 511, 2)), Bucket(1, 2, 1024, 2, 2, 512)),
+        (batch((Span(0, 20, 3, torch.ones(3, 11, dtype=torch.bool)), range(3))), Bucket(1, 4, 512, 16, 4, 512)),
+        (batch(chain(0, 0, 32)), Bucket(1, 32, 512, 32, 32, 512)),
+        (batch(chain(0, 0, 33)), None),
+        (batch(*(chain(i, 0, 1) for i in range(65))), None),
+        (batch(*(chain(i, 0, 32) for i in range(17))), None),
+        (batch(chain(0, 0, 1), inputs=torch.zeros(1, 48)), None),
+    ],
+)
+def test_which_bucket(work: ForwardBatch, bucket: Bucket | None) -> None:
+    cache = tiny.llama("fp32", max_seq_len=LENGTH).new_cache(spec("contiguous"))
+    assert bucket_for(work, cache) == bucket
+
+
+def test_long_contexts_of_many_are_not_padded() -> None:
+    cache = tiny.llama("fp32", max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
+    few, many = (batch(*(chain(i, 5000, 1) for i in range(n))) for n in (8, 9))
+    assert bucket_for(few, cache) == Bucket(8, 1, 8192, 1, 8, 512)
+    assert bucket_for(many, cache) is None
