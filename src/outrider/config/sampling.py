@@ -1,0 +1,115 @@
+"""What a request can ask for about the tokens it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from outrider.config.checks import as_ids, is_finite, is_int, require
+from outrider.structured import StructuredOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How one request's tokens are chosen, and when it stops.
+
+    The options act on the logits in this order: repetition, presence and frequency penalties, logit bias,
+    structured output, allowed and banned tokens, minimum length, temperature, top-k, top-p, min-p
+    (``outrider.core.distribution``). ``temperature=0`` is greedy: all probability on the largest logit.
+    """
+
+    max_tokens: int = 256
+    """Tokens to generate at most, at least 1."""
+    min_tokens: int = 0
+    """No end-of-text or stop token before this many tokens, unless a structured output is complete."""
+    temperature: float = 0.0
+    top_k: int = 0
+    """Keep the k most likely tokens (ties with the k-th are kept); 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of most likely tokens with at least this probability (ties are kept)."""
+    min_p: float = 0.0
+    """Keep tokens at least this many times as likely as the most likely one."""
+    repetition_penalty: float = 1.0
+    """Divide positive and multiply negative logits of tokens in prompt or output (CTRL, Keskar et al. 2019)."""
+    presence_penalty: float = 0.0
+    """Subtract once from the logit of every token in the output so far."""
+    frequency_penalty: float = 0.0
+    """Subtract for every occurrence in the output so far."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Token id to a number added to its logit."""
+    allowed_token_ids: Iterable[int] | None = None
+    """If given, only these tokens (and end-of-text, if listed) can appear."""
+    banned_token_ids: Iterable[int] = ()
+    seed: int | None = None
+    """Any integer; the same request with the same seed gives the same tokens. None: drawn, and reported."""
+    stop: str | Iterable[str] = ()
+    """Strings that end the output; the text is cut just before them."""
+    stop_token_ids: Iterable[int] = ()
+    ignore_eos: bool = False
+    n: int = 1
+    """Outputs to generate; output ``i`` is that of a request with ``seed + i``."""
+    prompt_logprobs: int | None = None
+    """As ``logprobs``, for the tokens of the prompt."""
+    logprobs: int | None = None
+    """Report log-probabilities of each token and this many alternatives (0 to 20), before any option acts."""
+    skip_special_tokens: bool = True
+    structured: StructuredOutput | None = None
+    """The form the whole output must have: a JSON schema, a regex, one of some strings, or a grammar."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__  # a frozen dataclass normalises its fields once, here
+        require(is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, "use at least 1")
+        require(is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, "use at least 0")
+        require(
+            self.min_tokens <= self.max_tokens,
+            "min_tokens",
+            self.min_tokens,
+            f"use at most max_tokens={self.max_tokens}",
+        )
+        require(
+            is_finite(self.temperature) and self.temperature >= 0,
+            "temperature",
+            self.temperature,
+            "use 0 (greedy) or a positive finite number",
+        )
+        require(is_int(self.top_k) and self.top_k >= -1, "top_k", self.top_k, "use 0 (off) or at least 1")
+        put(self, "top_k", max(self.top_k, 0))
+        require(is_finite(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "use a number in (0, 1]")
+        require(is_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "use a number in [0, 1]")
+        require(
+            is_finite(self.repetition_penalty) and 0.01 <= self.repetition_penalty <= 100,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "use a number between 0.01 and 100; 1 is off",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            require(is_finite(value) and -100 <= value <= 100, name, value, "use a number between -100 and 100")
+        bias = dict(self.logit_bias)
+        for token, value in bias.items():
+            require(is_int(token) and token >= 0, "logit_bias", token, "keys are token ids")
+            require(is_finite(value) and abs(value) <= 1e6, "logit_bias", value, "use numbers between -1e6 and 1e6")
+        put(self, "logit_bias", bias)
+        if self.allowed_token_ids is not None:
+            put(self, "allowed_token_ids", as_ids("allowed_token_ids", self.allowed_token_ids))
+            require(bool(self.allowed_token_ids), "allowed_token_ids", (), "allow at least one token, or leave it out")
+        put(self, "banned_token_ids", as_ids("banned_token_ids", self.banned_token_ids))
+        put(self, "stop_token_ids", as_ids("stop_token_ids", self.stop_token_ids))
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        for s in stop:
+            require(isinstance(s, str) and s != "", "stop", s, "stop strings are not empty")
+        put(self, "stop", stop)
+        if self.seed is not None:
+            require(is_int(self.seed), "seed", self.seed, "use an integer")
+        require(is_int(self.n) and 1 <= self.n <= 128, "n", self.n, "use 1 to 128")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            require(value is None or (is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
+
+        form = self.structured
+        require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
+        require(form is None or not self.ignore_eos, "ignore_eos", True, "a structured output ends when it is complete")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0

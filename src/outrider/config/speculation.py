@@ -1,0 +1,152 @@
+"""How drafts are made and checked."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from outrider.config.checks import as_ids, is_finite, is_int
+from outrider.errors import ConfigError
+from outrider.sources import Combination, parse
+
+VerifierName = Literal["matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"]
+
+VERIFIERS: tuple[str, ...] = get_args(VerifierName)
+
+CHAIN_VERIFIERS: tuple[str, ...] = ("rejection", "block")
+"""Verifiers whose drafts must not branch."""
+BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
+"""Sources that branch whether a tree is asked for or not."""
+UNSHAPED_SOURCES: tuple[str, ...] = (
+    "suffix", "recycling", "prediction", "lookup", "random", "hierarchical", "lookahead", "grammar",
+)  # fmt: skip
+"""Sources whose drafts have no shape to choose: chains, or a tree of their own."""
+GROWING_SOURCES: tuple[str, ...] = ("suffix", "recycling", "prediction")
+"""Sources that branch where the verifier lets them, up to ``tree_nodes`` nodes."""
+DRAFT_MODELS: Mapping[str, tuple[int, int]] = {"model": (1, 1), "models": (2, 8), "hierarchical": (1, 2)}
+"""How many draft models a source takes, from and to."""
+MAX_TREE_NODES = 1024
+# Parameters of the lossy verifiers where none are given, and the verifier that each is for.
+LENIENCE = 0.5
+POSTERIOR_THRESHOLD, POSTERIOR_ALPHA = 0.09, 0.3  # those of Medusa (Cai et al. 2024)
+_LOSSY = {"lenience": "lenient", "posterior_threshold": "typical", "posterior_alpha": "typical"}
+
+AUTO_LENGTH = 16  # nodes that spec_length="auto" may score for a request
+FIXED_LENGTH = 5  # what it stands for where it cannot adapt
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationParams:
+    """How drafts are made and checked.
+
+    Shared by the engine (its defaults) and a request (its own choice).
+    """
+
+    draft: str = "none"
+    """A draft source, one of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one
+    that has won most, ``a+b`` both in one tree (``outrider.sources``)."""
+    spec_length: int | Literal["auto"] = "auto"
+    """K: draft tokens on the longest path proposed per step. ``auto``: as many as pay, by measured costs and
+    acceptance, for verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens
+    again."""
+    tree: str | Iterable[int] | None = None
+    """None: a chain. Widths by depth, as in ``(4, 2, 1)`` or ``"4,2,1"``: every node at a depth has so many children.
+    The parents of each node of any other shape, the first being -1 (``core.shapes.optimal`` finds good ones).
+    ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step. ``"learned"``: a trained head's own
+    shape, the ``tree_nodes`` nodes that were accepted most when it was measured; dynamic for other sources."""
+    tree_nodes: int = 16
+    """Nodes of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts."""
+    lookahead_window: int = 5
+    """W: columns of guesses that ``lookahead`` improves in each run."""
+    lookahead_ngram: int = 3
+    """N: length of the n-grams ``lookahead`` collects; 2 with no guesses is Jacobi decoding."""
+    lookahead_guesses: int = 3
+    """G: collected n-grams that ``lookahead`` has verified per step at most."""
+    verifier: VerifierName = "matching"
+    draft_temperature: float | None = None
+    """Sampling temperature of a draft model; None follows the request."""
+    counts_as_q: bool = False
+    """Sources that count (unigram, bigram, ngram, suffix, recycling) draw from their counts, as q, instead of drafting
+    what is most frequent: for verifiers that compare p with q."""
+    prediction: str | Iterable[int] | None = None
+    """Text or token ids that the output is expected to resemble, for the source ``prediction``."""
+    lenience: float | None = None
+    """l of ``verifier="lenient"``, in (0, 1]: no token more than 1/l times as likely as it should be; None: 0.5."""
+    posterior_threshold: float | None = None
+    """Of ``verifier="typical"``, in (0, 1]: tokens likelier than this are always accepted; None: 0.09."""
+    posterior_alpha: float | None = None
+    """Of ``verifier="typical"``, in (0, 1]: accept tokens likelier than alpha exp(-entropy); None: 0.3."""
+
+    def __post_init__(self) -> None:
+        parse(self.draft)
+        if self.prediction is not None and not isinstance(self.prediction, str):
+            object.__setattr__(self, "prediction", as_ids("prediction", self.prediction))
+        if self.spec_length != "auto" and (not is_int(self.spec_length) or self.spec_length < 1):
+            raise ConfigError(f"spec_length={self.spec_length!r} is not valid: use at least 1, auto, or draft='none'")
+        if self.verifier not in VERIFIERS:
+            raise ConfigError(f"verifier={self.verifier!r} is unknown: use one of {', '.join(VERIFIERS)}")
+        if self.draft_temperature is not None and not (
+            is_finite(self.draft_temperature) and self.draft_temperature >= 0
+        ):
+            raise ConfigError(f"draft_temperature={self.draft_temperature!r} is not valid: use 0 or a positive number")
+        for name, least in (
+            ("tree_nodes", 1), ("lookahead_window", 1), ("lookahead_ngram", 2), ("lookahead_guesses", 0),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not is_int(value) or value < least:
+                raise ConfigError(f"{name}={value!r} is not valid: use at least {least}")
+        object.__setattr__(self, "tree", _as_tree(self.tree))
+        self._check_branches()
+        self._check_lossy()
+
+    def _check_lossy(self) -> None:
+        for name, verifier in _LOSSY.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not is_finite(value) or not 0 < value <= 1:
+                raise ConfigError(f"{name}={value!r} is not valid: use a number above 0 and at most 1")
+            if self.verifier != verifier:
+                raise ConfigError(
+                    f"{name}={value!r} would do nothing with verifier={self.verifier!r}: "
+                    f"use verifier={verifier!r}, or leave it out"
+                )
+
+    def _check_branches(self) -> None:
+        names = self.combination.names
+        if self.tree is not None and names and all(name in UNSHAPED_SOURCES for name in names):
+            raise ConfigError(f"tree={self.tree!r} would not be used: draft={self.draft!r} has a shape of its own")
+        branching = any(name in BRANCHING_SOURCES for name in names)
+        if self.verifier in CHAIN_VERIFIERS and (self.tree is not None or branching):
+            cause = f"draft={self.draft!r}" if self.tree is None else f"tree={self.tree!r}"
+            raise ConfigError(f"{cause} branches, and verifier={self.verifier!r} takes chains: use verifier='matching'")
+
+    @property
+    def combination(self) -> Combination:
+        """The sources that ``draft`` names."""
+        return parse(self.draft)
+
+
+def _as_tree(tree: str | Iterable[int] | None) -> str | tuple[int, ...] | None:
+    """``tree`` of ``SpeculationParams``, checked: None, a word, widths, or parents that begin with -1."""
+    if tree is None or tree in ("dynamic", "learned"):
+        return tree
+    remedy = 'use "dynamic", "learned", widths such as "4,2,1", or parents such as "-1,-1,0"'
+    try:
+        numbers = tuple(int(part) for part in tree.split(",")) if isinstance(tree, str) else tuple(tree)
+    except (TypeError, ValueError):
+        raise ConfigError(f"tree={tree!r} is not valid: {remedy}") from None
+    if not numbers or not all(is_int(i) for i in numbers):
+        raise ConfigError(f"tree={tree!r} is not valid: {remedy}")
+    if numbers[0] == -1:
+        size, valid = len(numbers), all(-1 <= parent < i for i, parent in enumerate(numbers))
+    else:
+        size, valid = sum(itertools.accumulate(numbers, operator.mul)), min(numbers) >= 1
+    if not valid:
+        raise ConfigError(f"tree={tree!r} is not valid: widths are at least 1; parents come before their children")
+    if size > MAX_TREE_NODES:
+        raise ConfigError(f"tree={tree!r} has {size} nodes: use at most {MAX_TREE_NODES}")
+    return numbers
