@@ -47,11 +47,12 @@ def test_generate_prints_text_to_stdout_and_statistics_to_stderr(folder: Path) -
 
 def test_json_has_the_documented_fields(folder: Path) -> None:
     common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "-t", "0.9", "--seed", "3", "--json")
-    plain = json.loads(run(*common, stdin="hello world\n").stdout)
+    plain = json.loads(run(*common, "--draft", "none", stdin="hello world\n").stdout)
     drafted = json.loads(run(*common, "--draft-model", str(folder), stdin="hello world\n").stdout)
-    assert plain["token_ids"] == drafted["token_ids"]
+    usual = json.loads(run(*common, stdin="hello world\n").stdout)
+    assert plain["token_ids"] == drafted["token_ids"] == usual["token_ids"]
     assert plain["text"] == drafted["text"]
-    assert (plain["draft"], drafted["draft"]) == ("none", "model")
+    assert (plain["draft"], drafted["draft"], usual["draft"]) == ("none", "model", "suffix+recycling")
     assert plain.keys() == {"text", "token_ids", "finish_reason", "model", "draft", "seed", "stats"}
     assert plain["stats"].keys() >= {
         "prompt_tokens", "completion_tokens", "target_runs", "num_draft_tokens", "num_accepted_draft_tokens",

@@ -53,7 +53,7 @@ def chat(
     )
     llm = o.load(
         model,
-        draft=draft,
+        draft=o.draft_or_auto(draft, draft_model),
         draft_model=draft_model or None,
         draft_table=draft_table,
         heads=heads or (),

@@ -91,7 +91,7 @@ def generate(
     text, expected = _prompt(prompt), o.read_prediction(prediction)
     llm = o.load(
         model,
-        draft="prediction" if draft is None and not (draft_model or heads) and expected is not None else draft,
+        draft=o.draft_or_auto(draft, draft_model, None if heads else expected),
         draft_model=draft_model or None,
         draft_table=draft_table,
         heads=heads or (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
+from outrider.sources import AUTO
 from outrider.structured import MAX_SOURCE_BYTES, StructuredOutput
 
 if TYPE_CHECKING:
@@ -25,13 +27,13 @@ _DRAFTS = (
     "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead; grammar (what a form of output "
     "leaves no choice about). With one: model, models, hierarchical (with --draft-model), layer_skip. With a trained "
     "head (--heads, or shipped for the model): eagle, medusa, blockwise, pass; auto is the best of them there is, else "
-    "suffix. cascade is prediction, then suffix; package.module:Class is your own. Combine them: 'a,b' (the first that "
-    "has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
+    "suffix+recycling. cascade is prediction, then suffix; package.module:Class is your own. Combine them: 'a,b' (the "
+    "first that has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
 )
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
 Draft = Annotated[
-    str | None, typer.Option(help=_DRAFTS, show_default="none, model with --draft-model, auto with --heads")
+    str | None, typer.Option(help=_DRAFTS, show_default="auto; model with --draft-model, prediction with --prediction")
 ]
 
 
@@ -164,6 +166,13 @@ def _read(param: str, path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidRequestError(f"{param}={str(path)!r} cannot be read: {reason}", param=param) from None
+
+
+def draft_or_auto(draft: str | None, draft_model: Sequence[str] | None, expected: object = None) -> str | None:
+    """What ``--draft`` stands for: where it is left out, what goes best with the other options."""
+    if draft is not None or draft_model:
+        return draft
+    return AUTO if expected is None else "prediction"
 
 
 def load(model: str, **options: Any) -> LLM:

@@ -110,7 +110,8 @@ def serve(
     """
     given = {_NAMES.get(name, name): value for name, value in locals().items()}
     settings = ServerSettings(**_own(ServerSettings, given))
-    engine = _own(EngineConfig, given | {"draft_model": draft_model or None, "heads": heads or ()})
+    given |= {"draft": o.draft_or_auto(draft, draft_model), "draft_model": draft_model or None, "heads": heads or ()}
+    engine = _own(EngineConfig, given)
     EngineConfig(**engine)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
     from outrider.server.run import serve as run
