@@ -132,14 +132,16 @@ def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tup
         ("distilled", DraftOptions(truncate=2, loss="kl")),
         ("small", DraftOptions(layers=2, hidden_size=96, heads=3, loss="kl")),
     ):
-        for made in draft_trainers(material, options, TrainOptions(epochs=6 * scale, lr=2e-3), out / name):
+        for made in draft_trainers(
+            material, options, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=2e-3), out / name
+        ):
             measured(made, name)
         yield name, {"draft": "model", "draft_model": str(out / name)}
     for name, head, lr in (
         ("medusa", HeadOptions("medusa", heads=AHEAD, draft_vocab=0), 2e-3),
         ("eagle", HeadOptions("eagle3", depth=AHEAD, draft_vocab=0), 1e-3),
     ):
-        made, _ = head_trainer(material, head, TrainOptions(epochs=6 * scale, lr=lr), out / name)
+        made, _ = head_trainer(material, head, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=lr), out / name)
         measured(made, name)
         yield name, {"draft": name, "heads": [str(out / name)]}
 
@@ -193,7 +195,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = text()
     tokenizer = make_tokenizer(words, args.out / "target")
     lines = documents(tokenizer, words, count)
-    train_target(lines, tokenizer, args.out / "target", TrainOptions(epochs=14 * scale, lr=2e-3, patience=4))
+    train_target(
+        lines, tokenizer, args.out / "target", TrainOptions(epochs=5 * scale, batch_tokens=4096, lr=2e-3, patience=4)
+    )
     contenders = list(train_drafts(lines, args.out, scale))
     texts = [line.document for line in lines if line.document]
     unseen = split(texts, DataOptions(()).held_out, 0)[1]  # as in training: by content and seed
