@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from outrider.errors import CapacityError, ConfigError, NumericalError
 from outrider.heads import HEAD_KINDS, checkpoint, load_head
 from outrider.training import trainer as trainer_module
+from outrider.training.batches import Batcher
 from outrider.training.job import HeadOptions
 from outrider.training.report import finish
 from outrider.training.runs import DraftOptions, draft_trainers, medusa2_trainer
@@ -65,6 +66,17 @@ def test_a_killed_run_ends_with_the_same_weights(kind: str, folder: Path) -> Non
     for a, b in zip(whole.task.module.parameters(), task.module.parameters(), strict=True):
         assert torch.equal(a, b)
     assert [e["loss"] for e in whole.progress.history] == [e["loss"] for e in second.progress.history]
+
+
+def test_epochs_need_not_have_the_same_number_of_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Batcher.plan
+    monkeypatch.setattr(Batcher, "plan", lambda self, epoch: plan(self, epoch)[epoch % 2 :])
+    seen: list[int] = []
+    made, _ = small.trainer(folder, "medusa", "uneven", train={"epochs": 2.5}, on_step=seen.append)
+    made.run()
+    a, b = (len(made.train.plan(epoch)) for epoch in (0, 1))
+    assert made.ends == [a, a + b]
+    assert seen == list(range(1, a + b + round(a / 2) + 1))
 
 
 def test_a_folder_is_neither_overwritten_nor_resumed_as_something_else(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -68,8 +70,11 @@ class Trainer:
         self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
         self.say, self.on_step, self._every = say, on_step, checkpoint_seconds
         self.state = State(folder, {**asdict(options), **job})
-        self.per_epoch = len(train.plan(0))
-        self.steps = max(1, round(options.epochs * self.per_epoch))
+        whole = math.floor(options.epochs)
+        self.ends = list(itertools.accumulate(len(train.plan(epoch)) for epoch in range(whole)))
+        """Steps at the end of each whole epoch: they differ by a few, as what fits together is cut anew."""
+        begun = (options.epochs - whole) * len(train.plan(whole)) if options.epochs > whole else 0.0
+        self.steps = max(1, (self.ends[-1] if self.ends else 0) + round(begun))
         parameters = [p for p in task.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
             parameters, lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay
@@ -97,8 +102,9 @@ class Trainer:
         batches: Any = iter(())
         epoch = -1
         while not self.progress.finished and self.progress.step < self.steps and not self._stalled():
-            now, within = divmod(self.progress.step, self.per_epoch)
+            now = bisect.bisect_right(self.ends, self.progress.step)
             if now != epoch:
+                within = self.progress.step - (self.ends[now - 1] if now else 0)
                 epoch, batches = now, self.train.epoch(now, skip=within)
             self._step(next(batches))
             self.progress.seconds += time.monotonic() - clock
