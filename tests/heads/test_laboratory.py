@@ -1,0 +1,69 @@
+"""Trained drafts, not random ones: the laboratory's target and drafts (``make lab``), as they were shipped.
+
+The target is a character model of 2.9M parameters; heads and small models were trained for it on the same text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.llm import Output
+
+LAB = Path(__file__).parent.parent / "data" / "lab"
+PROMPTS = ("ROMEO:\n", "First Citizen:\nWe are", "KING RICHARD III:\nMy lord, ")
+DRAFTS: dict[str, dict[str, Any]] = {
+    "medusa": {"heads": str(LAB / "medusa")},
+    "eagle": {"heads": str(LAB / "eagle")},
+    "distilled": {"draft_model": str(LAB / "distilled")},
+    "truncated": {"draft_model": str(LAB / "truncated")},
+}
+
+
+@pytest.fixture(scope="module")
+def llms() -> dict[str, LLM]:
+    options: dict[str, Any] = {"threads": 1, "spec_length": 3, "dtype": "float32", "draft_dtype": "float32"}
+    return {name: LLM(str(LAB / "target"), **options, **draft) for name, draft in DRAFTS.items()}
+
+
+def say(llm: LLM, temperature: float, speculation: SpeculationParams | None = None) -> list[Output]:
+    params = SamplingParams(max_tokens=48, temperature=temperature, seed=3, ignore_eos=True)
+    return llm.generate(list(PROMPTS), params, speculation=speculation)
+
+
+def tau(outputs: list[Output]) -> float:
+    """Tokens per target run."""
+    return sum(len(o.token_ids) for o in outputs) / sum(o.stats.target_runs for o in outputs)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", DRAFTS)
+def test_trained_drafts_change_no_token(llms: dict[str, LLM], name: str, temperature: float) -> None:
+    plain = say(llms[name], temperature, SpeculationParams())
+    drafted = say(llms[name], temperature)
+    assert [o.token_ids for o in drafted] == [o.token_ids for o in plain]
+    assert all(o.stats.draft_error is None for o in drafted)
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "block"])
+def test_trained_drafts_under_verifiers_that_compare_p_with_q(llms: dict[str, LLM], verifier: str) -> None:
+    speculation = SpeculationParams(draft="eagle", spec_length=3, verifier=verifier)  # type: ignore[arg-type]
+    outputs = say(llms["eagle"], 0.8, speculation)
+    assert tau(outputs) > 1.2
+    assert all(o.stats.draft_error is None for o in outputs)
+
+
+def test_training_pays(llms: dict[str, LLM]) -> None:
+    """What was trained for the target is accepted more often than its own first layers as they are."""
+    found = {name: tau(say(llm, 0.0)) for name, llm in llms.items()}
+    assert min(found["medusa"], found["eagle"], found["distilled"]) > found["truncated"], found
+
+
+def test_trees_of_a_trained_head_accept_more_than_its_chains(llms: dict[str, LLM]) -> None:
+    chain = say(llms["eagle"], 0.0)
+    tree = say(llms["eagle"], 0.0, SpeculationParams(draft="eagle", spec_length=3, tree="dynamic", tree_nodes=12))
+    assert [o.token_ids for o in tree] == [o.token_ids for o in chain]
+    assert tau(tree) > tau(chain)
