@@ -155,6 +155,7 @@ def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
         (("-p", "x", "--json-schema", "{nonsense"), "json_schema is not JSON"),
         (("-p", "x", "--grammar", "."), "grammar='.' cannot be read"),
         (("-p", "x", "--json-object", "--ignore-eos"), "ignore_eos=True"),
+        (("-p", "x", "--config", "no-such-file"), "config='no-such-file' cannot be read"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(folder: Path, args: tuple[str, ...], message: str) -> None:
@@ -163,6 +164,19 @@ def test_bad_input_is_one_line_and_exit_code_2(folder: Path, args: tuple[str, ..
     (error,) = [line for line in done.stderr.splitlines() if not line.startswith("memory: ")]
     assert message in error
     assert done.stdout == ""
+
+
+def test_options_from_a_file_give_way_to_the_command_line(folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model": str(folder), "draft": "lookup", "spec_length": 3, "max_tokens": 5}))
+    common = ("generate", "--config", str(config), "-p", "hello", "--ignore-eos", "--json")
+    found, changed = (json.loads(run(*common, *more).stdout) for more in ((), ("--draft", "ngram", "-n", "7")))
+    assert (found["draft"], found["model"], len(found["token_ids"])) == ("lookup", str(folder), 5)
+    assert (changed["draft"], len(changed["token_ids"])) == ("ngram", 7)
+    config.write_text('{"speed": 9}')
+    assert "names 'speed'" in run(*common, code=2).stderr
+    config.write_text("[1")
+    assert "is no JSON" in run(*common, code=2).stderr
 
 
 def test_structured_output(folder: Path, tmp_path: Path) -> None:

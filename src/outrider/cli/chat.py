@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outrider.cli import options as o
+from outrider.cli.config_file import Config
 from outrider.config import SamplingParams
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ HELP = "/reset starts over, /stats shows the last answer's statistics, /exit (or
 def chat(
     model: o.Model = o.DEFAULT_MODEL,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    config: Config = None,
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
     draft_table: o.DraftTable = None,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from outrider.cli import options as o
+from outrider.cli.config_file import Config
 from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 
@@ -21,6 +22,7 @@ def generate(
     model: o.Model = o.DEFAULT_MODEL,
     chat: Annotated[bool, typer.Option("--chat", help="Send the prompt as a chat message.")] = False,
     system: Annotated[str | None, typer.Option(help="System message; implies --chat.")] = None,
+    config: Config = None,
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
     heads: o.Heads = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from outrider.cli import options as o
+from outrider.cli.config_file import Config
 from outrider.config import EngineConfig
 from outrider.server.settings import ServerSettings
 
@@ -26,6 +27,7 @@ _NAMES = {
 
 def serve(
     model: o.Model = o.DEFAULT_MODEL,
+    config: Config = None,
     draft: o.Draft = None,
     draft_model: o.DraftModel = None,
     spec_length: o.SpecLength = o.ENGINE.spec_length,
