@@ -10,7 +10,7 @@ demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the test-suite (no network, a few minutes)
-	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 test-slow: $(READY)  ## tests on real models, downloaded on first use
 	$(BIN)/pytest -m slow

@@ -45,7 +45,8 @@ def failed(report: Report) -> set[str]:
 
 def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     said: list[str] = []
-    report = session.certify(llm, QUESTIONS, replace(EFFORT, toy_samples=100), tick=said.append)
+    sources = ["model", "lookup", "suffix", "lookahead"]
+    report = session.certify(llm, QUESTIONS, replace(EFFORT, toy_samples=100), sources=sources, tick=said.append)
     assert failed(report) == set()
     assert report.passed
     names = [check.name for check in report.checks]
@@ -59,6 +60,11 @@ def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     assert "| pass | greedy output |" in report.markdown()
     assert report.lines()[-1].startswith("CERTIFIED")
     assert len(said) > len(names)
+
+
+@pytest.mark.slow
+def test_a_sound_build_passes_with_every_source(llm: LLM) -> None:
+    assert failed(session.certify(llm, QUESTIONS, replace(EFFORT, toy_samples=100))) == set()
 
 
 def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

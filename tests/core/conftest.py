@@ -1,5 +1,0 @@
-from __future__ import annotations
-
-import torch
-
-torch.set_num_threads(1)
