@@ -88,11 +88,11 @@ def test_shipped_heads_are_found_by_their_target(
     assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
     save(tmp_path / "this" / "pass", "pass", target)
     save(tmp_path / "this" / "blockwise", "blockwise", target)
-    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == "blockwise"
+    assert LLM(str(folder), draft="blockwise", threads=1, spec_length=3).speculation.draft == "blockwise"
     save(tmp_path / "this" / "eagle", "eagle", target)
     save(tmp_path / "this" / "eagle3", "eagle3", target)
-    llm = LLM(str(folder), draft="auto", threads=1, spec_length=3)
-    assert llm.speculation.draft == "eagle"
+    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
+    llm = LLM(str(folder), draft="eagle", threads=1, spec_length=3)
     assert llm.drafters["eagle"].feature_layers == (1, 2)  # type: ignore[attr-defined]  # eagle3 goes first
     assert LLM(str(folder), draft="pass,suffix", threads=1, spec_length=3).drafters["pass"]
     assert LLM(str(folder), threads=1, spec_length=3).speculation.draft == "none"

@@ -28,7 +28,9 @@ HEAD_SOURCES: tuple[str, ...] = ("eagle", "medusa", "blockwise", "pass")
 """Those that need a trained head."""
 
 AUTO = "auto"
-"""An engine's choice: the first of ``HEAD_SOURCES`` it has a head for, else ``WITHOUT_HEADS``."""
+"""An engine's choice: the first of ``HEAD_SOURCES`` it was given a head for, else ``WITHOUT_HEADS``.
+
+Shipped heads wait to be named: those for SmolLM2 lose time to ``WITHOUT_HEADS`` (benchmarks/README.md)."""
 WITHOUT_HEADS = "suffix+recycling"
 
 CASCADE = "prediction,suffix"

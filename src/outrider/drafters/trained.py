@@ -60,7 +60,7 @@ def choose_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[st
     at_hand = {_SOURCE_OF[kind]: path for kind, path in _in_order(shipped_heads(found)).items()}
     draft = config.draft_source
     if draft == AUTO:
-        draft = next((name for name in HEAD_SOURCES if name in heads or name in at_hand), WITHOUT_HEADS)
+        draft = next((name for name in HEAD_SOURCES if name in heads), WITHOUT_HEADS)
     for name in check_known(draft).names:
         if name in HEAD_SOURCES and name not in heads:
             if name not in at_hand:
