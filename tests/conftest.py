@@ -1,7 +1,7 @@
 """Tests run two at a time on two cores: more threads than one each would only wait for one another.
 
-Generated examples are the same in every run, so that a change is what makes a test fail; ``--hypothesis-profile=explore``
-looks for new ones.
+Generated examples are the same in every run, so that a change is what makes a test fail;
+``--hypothesis-profile=explore`` looks for new ones.
 """
 
 from __future__ import annotations
