@@ -36,7 +36,7 @@ bench: $(READY)  ## time plain and speculative decoding on this machine
 	$(BIN)/python -m benchmarks.rows
 	$(BIN)/outrider bench -s none -s lookup:10 -s ngram:4
 
-lab: $(READY)  ## train a small target and drafts for it from nothing, and compare them (15 minutes)
+lab: $(READY)  ## train a small target and drafts for it from nothing, and compare them
 	$(BIN)/python -m benchmarks.lab
 
 clean:

@@ -1,6 +1,6 @@
 """A laboratory of trained drafts that fits a laptop: everything trained from nothing on tinyshakespeare, then compared.
 
-python -m benchmarks.lab --out bench-results/lab            # under 15 minutes on two cores
+python -m benchmarks.lab --out bench-results/lab            # all of it
 python -m benchmarks.lab --quick                            # a minute, to see that it works; the numbers mean nothing
 
 A target of 2.9M parameters (Llama architecture, a byte-level BPE of 1,024 tokens); drafts for it: its own first two

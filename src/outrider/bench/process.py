@@ -10,6 +10,12 @@ from typing import Any
 
 from outrider.errors import ConfigError
 
+_START = (
+    "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
+    "runpy.run_module('outrider.bench.worker', run_name='__main__', alter_sys=True)"
+)
+"""Finds this package behind the interpreter's own, which need not have it installed."""
+
 
 class Worker:
     """``outrider.bench.worker``, run by an interpreter that has the contender's library."""
@@ -20,8 +26,9 @@ class Worker:
         self.name = name
         command = [
             python,
-            "-m",
-            "outrider.bench.worker",
+            "-c",
+            _START,
+            str(Path(__file__).parents[2]),
             name,
             str(folder),
             "--dtype",
