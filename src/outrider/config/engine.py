@@ -88,7 +88,7 @@ class EngineConfig:
     """Requests that run at once."""
     max_seq_len: int | None = None
     """Tokens of one sequence, prompt and output; None: the model's context length."""
-    max_batched_tokens: int = 512
+    max_batched_tokens: int = 1024
     """Tokens of one run: prompt chunks, last tokens and drafts together."""
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ class Engine:
         vocab_size: int,
         cache: CacheSpec,
         kv_cache: KVCache | None = None,
-        max_batched_tokens: int = 512,
+        max_batched_tokens: int = 1024,
     ) -> None:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
 

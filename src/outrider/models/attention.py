@@ -3,7 +3,8 @@
 A fused attention kernel picks its code by the shape it is given: another number of queries or keys, another
 order of additions, other last bits. So every call made here has one shape per block of keys:
 
-* queries go in tiles of ``TILE`` rows, stacked along the batch dimension; the last tile is padded;
+* queries go in tiles of ``TILE`` rows, or of more where that changes no bit (``models.tile_sizes``), stacked along the
+  batch dimension; the last tile is padded;
 * the query heads that share a key head are folded into the rows of their tile, which reads each key once;
 * keys come in blocks counted from position 0. The kernel itself works block by block, and a block that is wholly
   masked adds exact zeros, so a row gives the same bits at any padded length (``models.key_blocks``);
@@ -26,9 +27,8 @@ from torch.nn import functional as F
 from outrider.cache.protocol import KVCache
 from outrider.models.base import Span
 from outrider.models.key_blocks import padded
-from outrider.models.tree_tiles import key_order, tree_tiles
-
-TILE = 4  # fewer and the kernel takes another path; more and plain decoding pays for padding
+from outrider.models.tile_sizes import fitting
+from outrider.models.tree_tiles import chains, key_order, tree_tiles
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Piece:
     """Rows of one span that attend over the same number of keys: a chain, or the tiles of a tree."""
 
     slot: int
-    rows: slice | Tensor  # packed rows; for a tree int64 [tiles * TILE], padded
+    rows: slice | Tensor  # packed rows; for a tree int64 [tiles * tile], padded
     keys: int  # as many as ``padded`` says
-    mask: Tensor  # float [tiles, 1, TILE * group, keys]: 0 where a row may look, -inf elsewhere
+    mask: Tensor  # float [tiles, 1, tile * group, keys]: 0 where a row may look, -inf elsewhere
     order: Tensor | None  # int64 [tiles, keys], for a tree: cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
 
@@ -59,6 +59,7 @@ def plan(
     kv_heads: int,
     window: int | None,
     short: tuple[int, ...],
+    sizes: tuple[int, ...],
     rows: int,
     dtype: torch.dtype,
     device: torch.device,
@@ -72,6 +73,7 @@ def plan(
         window: positions a row looks back at most, itself included.
         rows: rows of the run; more than the spans' only for a chain alone, whose tile they fill.
         short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
+        sizes: of tiles that give the same bits (``models.tile_sizes``).
     """
     placed: list[tuple[Span, int]] = []
     pieces: list[Piece] = []
@@ -80,9 +82,9 @@ def plan(
     for span in spans:
         placed.append((span, row))
         cut = _chain_pieces if span.mask is None else _tree_pieces
-        for cut_rows, keys, at, order in cut(span, short, least, device):
+        for cut_rows, keys, at, tile, order in cut(span, short, sizes, least, device):
             own = [row + r if r >= 0 else -1 for r in cut_rows]
-            mask = _fold_mask(_visible(at, keys, window), group, least, dtype)
+            mask = _fold_mask(_visible(at, keys, window), group, tile, least, dtype)
             if order is None:
                 pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys))
             else:
@@ -102,27 +104,32 @@ def plan(
     return Plan(tuple(placed), tuple(pieces), torch.tensor([places[r] for r in range(row)], device=device))
 
 
-_Cut = Iterator[tuple[Sequence[int], int, Tensor, Tensor | None]]
-"""Rows of the span (-1: padding), keys, positions of the rows, and the order of the keys."""
+_Cut = Iterator[tuple[Sequence[int], int, Tensor, int, Tensor | None]]
+"""Rows of the span (-1: padding), keys, positions of the rows, rows of a tile, and the order of the keys."""
 
 
-def _chain_pieces(span: Span, short: tuple[int, ...], least: int, device: torch.device) -> _Cut:
+def _chain_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], least: int, device: torch.device) -> _Cut:
     done = 0
     while done < span.count:
         first = span.start + done
         keys = padded(first + 1, short)  # a row needs no more keys than its own position
         count = min(span.count - done, keys - first)
-        yield range(done, done + count), keys, torch.arange(first, first + count, device=device), None
+        at = torch.arange(first, first + count, device=device)
+        yield range(done, done + count), keys, at, fitting(count, sizes), None
         done += count
 
 
-def _tree_pieces(span: Span, short: tuple[int, ...], least: int, device: torch.device) -> _Cut:
-    for keys, tiles in tree_tiles(span, TILE, short):
-        rows = [row for tile in tiles for row in (*tile.rows, *[-1] * (TILE - len(tile.rows)))]
-        rows += [-1] * (TILE * (least - len(tiles)))
+def _tree_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], least: int, device: torch.device) -> _Cut:
+    paths = list(chains(span))
+    fresh, path = paths[0]
+    if list(path) == list(range(len(path))):  # its rows lie in the cache in order, and need not be gathered
+        yield from _chain_pieces(replace(span, count=len(fresh), mask=None), short, sizes, least, device)
+        paths = paths[1:]
+    for keys, size, tiles in tree_tiles(span, paths, sizes, short):
         tiles += tiles[-1:] * (least - len(tiles))
-        at = torch.tensor([tile.first + i for tile in tiles for i in range(TILE)], device=device)
-        yield rows, keys, at, key_order(span, tiles, keys, device)
+        rows = [row for tile in tiles for row in (*tile.rows, *[-1] * (size - len(tile.rows)))]
+        at = torch.tensor([tile.first + i for tile in tiles for i in range(size)], device=device)
+        yield rows, keys, at, size, key_order(span, tiles, keys, device)
 
 
 def _visible(at: Tensor, keys: int, window: int | None) -> Tensor:
@@ -132,13 +139,13 @@ def _visible(at: Tensor, keys: int, window: int | None) -> Tensor:
     return visible if window is None else visible & (columns > at - window)
 
 
-def _fold_mask(visible: Tensor, group: int, least_tiles: int, dtype: torch.dtype) -> Tensor:
-    """bool [count, keys] -> additive [tiles, 1, TILE * group, keys]; padded rows see everything."""
+def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: torch.dtype) -> Tensor:
+    """bool [count, keys] -> additive [tiles, 1, tile * group, keys]; padded rows see everything."""
     count, keys = visible.shape
-    tiles = max(-(-count // TILE), least_tiles)
-    mask = torch.zeros(tiles * TILE, keys, dtype=dtype, device=visible.device)
+    tiles = max(-(-count // tile), least_tiles)
+    mask = torch.zeros(tiles * tile, keys, dtype=dtype, device=visible.device)
     mask[:count].masked_fill_(~visible, float("-inf"))
-    return mask.view(tiles, 1, TILE, 1, keys).expand(-1, -1, -1, group, -1).reshape(tiles, 1, TILE * group, keys)
+    return mask.view(tiles, 1, tile, 1, keys).expand(-1, -1, -1, group, -1).reshape(tiles, 1, tile * group, keys)
 
 
 def attend(q: Tensor, cache: KVCache, layer: int, plan: Plan) -> Tensor:
@@ -162,9 +169,10 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """q: [n, heads, d]; k, v: [tiles or 1, kv_heads, keys, d]; mask: as in ``Piece`` -> [n, heads * d]."""
     n, heads, d = q.shape
     kv_heads, tiles = k.shape[1], mask.shape[0]
-    if n < tiles * TILE:
-        q = F.pad(q, (0, 0, 0, 0, 0, tiles * TILE - n))
-    q = q.view(tiles, TILE, kv_heads, -1, d).transpose(1, 2).reshape(tiles, kv_heads, -1, d)
+    tile = mask.shape[2] * kv_heads // heads
+    if n < tiles * tile:
+        q = F.pad(q, (0, 0, 0, 0, 0, tiles * tile - n))
+    q = q.view(tiles, tile, kv_heads, -1, d).transpose(1, 2).reshape(tiles, kv_heads, -1, d)
     k, v = k.expand(tiles, -1, -1, -1), v.expand(tiles, -1, -1, -1)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return out.view(tiles, kv_heads, TILE, -1).transpose(1, 2).reshape(tiles * TILE, heads * d)[:n]
+    return out.view(tiles, kv_heads, tile, -1).transpose(1, 2).reshape(tiles * tile, heads * d)[:n]

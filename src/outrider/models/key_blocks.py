@@ -40,31 +40,39 @@ def _probed(tile: int, kv_heads: int, head_dim: int, dtype: torch.dtype, threads
 
 
 def _alike(tile: int, kv_heads: int, head_dim: int, dtype: torch.dtype, keys: int, seed: int) -> bool:
-    """Whether ``keys`` and 512 keys give the same bits, for masks that end anywhere in the last block.
-
-    Values come in pairs that cancel. What is left of their weighted sum is rounding error, which is another one as
-    soon as the order of additions is; so a few calls tell. The sums of weights are compared by their logarithms.
-    """
+    """Whether ``keys`` and 512 keys give the same bits, for masks that end anywhere in the last block."""
     generator = torch.Generator().manual_seed(seed)
-    half = torch.randn(2, 1, kv_heads, KEY_BLOCK // 2, head_dim, generator=generator)
-    k = half[0].repeat_interleave(2, dim=2)
-    v = torch.stack([half[1], -half[1]], dim=3).flatten(2, 3)
-    order = torch.cat([torch.randperm(keys, generator=generator), torch.arange(keys, KEY_BLOCK)])
-    k, v = k[:, :, order].to(dtype), v[:, :, order].to(dtype)
+    k, v = cancelling(kv_heads, head_dim, KEY_BLOCK, dtype, generator, mixed=keys)
     q = torch.randn(1, kv_heads, tile, head_dim, generator=generator).to(dtype)
     if kv_heads == 1:  # as attention does: a lone tile is computed in another way
         q, k, v = (t.expand(2, -1, -1, -1) for t in (q, k, v))
     for visible in (1, keys // 2 - 3, keys - 65, keys - 1, keys):
         mask = torch.zeros(1, 1, tile, KEY_BLOCK, dtype=dtype)
         mask[..., max(1, visible) :] = float("-inf")
-        whole = _attention(q, k, v, mask)
-        short = _attention(q, k[:, :, :keys], v[:, :, :keys], mask[..., :keys])
+        whole = attention(q, k, v, mask)
+        short = attention(q, k[:, :, :keys], v[:, :, :keys], mask[..., :keys])
         if not all(torch.equal(a, b) for a, b in zip(whole, short, strict=True)):
             return False
     return True
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def cancelling(
+    kv_heads: int, head_dim: int, keys: int, dtype: torch.dtype, generator: torch.Generator, mixed: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Keys and values [1, kv_heads, keys, head_dim] to probe a kernel with: values come in pairs that cancel.
+
+    What is left of their weighted sum is rounding error, which is another one as soon as the order of additions is;
+    so a few calls tell. The first ``mixed`` keys (None: all) come in random order.
+    """
+    mixed = keys if mixed is None else mixed
+    half = torch.randn(2, 1, kv_heads, keys // 2, head_dim, generator=generator)
+    k = half[0].repeat_interleave(2, dim=2)
+    v = torch.stack([half[1], -half[1]], dim=3).flatten(2, 3)
+    order = torch.cat([torch.randperm(mixed, generator=generator), torch.arange(mixed, keys)])
+    return k[:, :, order].to(dtype), v[:, :, order].to(dtype)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """What ``scaled_dot_product_attention`` runs on a CPU, with the logarithm of each row's sum of weights."""
     out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask)
     return out, log_sum

@@ -11,14 +11,16 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.protocol import Pool
-from outrider.models.attention import TILE, attend, plan
+from outrider.models.attention import attend, plan
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
 from outrider.models.buckets import Bucket, Grid, GridAttention
 from outrider.models.graphs import CudaCapture, FixedRuns
 from outrider.models.key_blocks import short_blocks
 from outrider.models.linear import Linear, make_linear
+from outrider.models.norm import RMSNorm
 from outrider.models.rope import pair_rows, rotate, rotations
 from outrider.models.serial import serial_rows
+from outrider.models.tile_sizes import TILE, tile_sizes
 
 _Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Of layer, q [T, heads, head_dim], k and v [T, kv_heads, head_dim], which it stores: [T, heads * head_dim]."""
@@ -26,12 +28,12 @@ _Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class _Layer:
-    attention_norm: Tensor  # [d]
+    attention_norm: RMSNorm
     qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
-    q_norm: Tensor | None  # [head_dim]
-    k_norm: Tensor | None
+    q_norm: RMSNorm | None  # of each head
+    k_norm: RMSNorm | None
     out: Linear
-    mlp_norm: Tensor
+    mlp_norm: RMSNorm
     gate_up: Linear  # d -> 2 * intermediate
     down: Linear
 
@@ -59,9 +61,9 @@ class LlamaModel:
         def get(name: str) -> Tensor:
             return tensors[name].to(device=self.device, dtype=dtype)
 
-        def own(name: str) -> Tensor:
-            """A copy, so that nothing holds on to the mapped file once the layers are packed."""
-            return get(name).clone()
+        def norm(name: str, heads: int | None = None) -> RMSNorm:
+            weight = pair_rows(get(name), heads) if heads else get(name).clone()  # let go of the mapped file
+            return RMSNorm(weight, config.rms_norm_eps)
 
         def linear(*names: str, heads: Mapping[int, int] | None = None) -> Linear:
             """Fuse projections that share their input; ``heads`` marks those whose rows are rotary pairs."""
@@ -77,26 +79,27 @@ class LlamaModel:
             attention, mlp = name + "self_attn.", name + "mlp."
             rotary = {0: config.num_heads, 1: config.num_kv_heads}
             norms = (attention + "q_norm.weight", attention + "k_norm.weight") if config.qk_norm else ()
-            q_norm, k_norm = (pair_rows(get(n), 1) for n in norms) if norms else (None, None)
+            q_norm, k_norm = (norm(n, heads=1) for n in norms) if norms else (None, None)
             return _Layer(
-                attention_norm=own(name + "input_layernorm.weight"),
+                attention_norm=norm(name + "input_layernorm.weight"),
                 qkv=linear(attention + "q_proj", attention + "k_proj", attention + "v_proj", heads=rotary),
                 q_norm=q_norm,
                 k_norm=k_norm,
                 out=linear(attention + "o_proj"),
-                mlp_norm=own(name + "post_attention_layernorm.weight"),
+                mlp_norm=norm(name + "post_attention_layernorm.weight"),
                 gate_up=linear(mlp + "gate_proj", mlp + "up_proj"),
                 down=linear(mlp + "down_proj"),
             )
 
         with torch.inference_mode():
-            self._embedding = own("model.embed_tokens.weight")  # [vocab, d]
+            self._embedding = get("model.embed_tokens.weight").clone()  # [vocab, d]
             self._layers = [layer(i) for i in range(config.num_layers)]
-            self._norm = own("model.norm.weight")
+            self._norm = norm("model.norm.weight")
             head = self._embedding if config.tie_embeddings else get("lm_head.weight")
             self._head = make_linear(head, None, int8=int8)
-            tile = TILE * (config.num_heads // config.num_kv_heads)
-            self._short = short_blocks(tile, config.num_kv_heads, config.head_dim, dtype, self.device)
+            group, kv_heads = config.num_heads // config.num_kv_heads, config.num_kv_heads
+            self._short = short_blocks(TILE * group, kv_heads, config.head_dim, dtype, self.device)
+            self._tiles = tile_sizes(group, kv_heads, config.head_dim, dtype, self._short, self.device)
             self._rotations = rotations(config, config.max_seq_len).to(self.device)
         on_cuda = self.device.type == "cuda"
         self._fixed: FixedRuns | None = None
@@ -136,6 +139,7 @@ class LlamaModel:
             kv_heads=c.num_kv_heads,
             window=c.sliding_window,
             short=self._short,
+            sizes=self._tiles,
             rows=len(tokens),
             dtype=self.dtype,
             device=self.device,
@@ -171,9 +175,9 @@ class LlamaModel:
         rotation = self._rotations[positions]
         taken = {0: x} if 0 in features else {}
         for i, layer in enumerate(self._layers[:layers]):
-            q, k, v = self._heads(layer, self._normed(x, layer.attention_norm), rotation)
+            q, k, v = self._heads(layer, layer.attention_norm(x), rotation)
             x = x + layer.out(attention(i, q, k, v))
-            gate, up = layer.gate_up(self._normed(x, layer.mlp_norm)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
             x = x + layer.down(_silu(gate) * up)
             if i + 1 in features:
                 taken[i + 1] = x
@@ -185,7 +189,7 @@ class LlamaModel:
 
     def final_norm(self, x: Tensor) -> Tensor:
         """What the LM head reads, from the last layer's output x: [n, d]."""
-        return self._normed(x, self._norm)
+        return self._norm(x)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
@@ -207,17 +211,13 @@ class LlamaModel:
     def _padded(self, x: Tensor, rows: int) -> Tensor:
         return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x)))
 
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
-
     def _heads(self, layer: _Layer, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x: [T, d], rotated: [T, heads, head_dim] each."""
         c = self.config
         heads = layer.qkv(x).view(x.shape[0], -1, c.head_dim)  # [T, heads + 2 kv_heads, head_dim]
         qk, v = heads[:, : c.num_heads + c.num_kv_heads], heads[:, c.num_heads + c.num_kv_heads :]
         if layer.q_norm is not None and layer.k_norm is not None:
-            normed_q = self._normed(qk[:, : c.num_heads], layer.q_norm)
-            qk = torch.cat([normed_q, self._normed(qk[:, c.num_heads :], layer.k_norm)], dim=1)
+            qk = torch.cat([layer.q_norm(qk[:, : c.num_heads]), layer.k_norm(qk[:, c.num_heads :])], dim=1)
         qk = rotate(qk, rotation)
         return qk[:, : c.num_heads], qk[:, c.num_heads :], v
 

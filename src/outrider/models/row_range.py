@@ -2,7 +2,8 @@
 
 A library picks its kernel by the shape of the product. Where another kernel adds up in another order, a row has
 other last bits in a run of 33 rows than in a run of 5: on processors with AMX, oneDNN's bf16 kernels change order
-between 32 rows and 33; on others they do not, but one row may differ from two. So each machine is asked, once a shape.
+between 32 rows and 33, and back again at some larger sizes; on others they do not, but one row may differ from two. So
+each machine is asked, once a shape.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LONGEST = 512  # rows of one call at most
+LONGEST = 512  # rows of a call, where all sizes agree
 _ANCHOR = 16  # the number of rows that all others are held against
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12, 15, 17, 24, 31, 32, 33, 48, 63, 64, 65, 128, 200, 256, 384, 512)
+_LARGER = (256, 320, 512, 640, 768, 1024)  # to pad prompts to: half the time of many small calls
 _OUTPUTS = 2048  # of a probed layer at most, as a head of 150,000 would take seconds
+_WEIGHTS = 1 << 25  # of a layer probed whole, which larger sizes need: kernels are chosen by the outputs, too
 
 
 class RowRange(NamedTuple):
@@ -26,6 +29,8 @@ class RowRange(NamedTuple):
 
     least: int
     most: int
+    larger: tuple[int, ...] = ()
+    """Further numbers of rows, ascending, each of which gives that result too."""
 
 
 Layer = Callable[[Tensor], Tensor]
@@ -45,9 +50,10 @@ def row_range(make: Callable[[Tensor], Layer], weight: Tensor) -> RowRange:
 def _probed(
     make: Callable[[Tensor], Layer], out_features: int, in_features: int, dtype: torch.dtype, threads: int
 ) -> RowRange:
+    whole = out_features * in_features <= _WEIGHTS
+    outputs, longest = (out_features, max(_LARGER)) if whole else (min(out_features, _OUTPUTS), LONGEST)
     generator = torch.Generator().manual_seed(in_features)
-    outputs = min(out_features, _OUTPUTS)
-    weight, x = _cancelling(outputs, LONGEST, in_features, generator)
+    weight, x = _cancelling(outputs, longest, in_features, generator)
     run, x = make(weight.to(dtype)), x.to(dtype)
     anchor = torch.cat([run(part) for part in x.split(_ANCHOR)])
 
@@ -63,7 +69,9 @@ def _probed(
         if not agrees(rows):
             break
         most = rows
-    return RowRange(least, most)
+    if most == LONGEST or not whole:
+        return RowRange(least, most)
+    return RowRange(least, most, tuple(n for n in _LARGER if n > most and agrees(n)))
 
 
 def _cancelling(outputs: int, rows: int, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -81,10 +89,18 @@ def _cancelling(outputs: int, rows: int, width: int, generator: torch.Generator)
 
 
 def in_range(run: Layer, x: Tensor, rows: RowRange) -> Tensor:
-    """``run(x)`` in calls of no more and no fewer rows than ``rows`` allows: [n, in] -> [n, out]."""
+    """``run(x)`` in calls of as many rows as ``rows`` allows: [n, in] -> [n, out]."""
     n = x.shape[0]
     if rows.least <= n <= rows.most:
         return run(x)
-    if n > rows.most:
-        return torch.cat([in_range(run, part, rows) for part in x.split(rows.most)])
-    return run(F.pad(x, (0, 0, 0, rows.least - n)))[:n]
+    if n < rows.least:
+        return _padded(run, x, rows.least)
+    if size := next((size for size in rows.larger if n <= size <= 2 * n), None):
+        return _padded(run, x, size)
+    most = max((size for size in rows.larger if size < n), default=rows.most)
+    return torch.cat([in_range(run, part, rows) for part in x.split(most)])
+
+
+def _padded(run: Layer, x: Tensor, rows: int) -> Tensor:
+    n = x.shape[0]
+    return run(x) if n == rows else run(F.pad(x, (0, 0, 0, rows - n)))[:n]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from outrider.models.base import Span
 from outrider.models.key_blocks import padded
+from outrider.models.tile_sizes import fitting
 
 _MOST_KEYS = 1 << 15  # gathered for one call, so that a wide tree over a long context takes no more memory than that
 
@@ -23,25 +24,30 @@ class Tile:
     path: Sequence[int]  # the rows of their chain, counted from the tree's first
 
 
-def tree_tiles(span: Span, height: int, short: tuple[int, ...]) -> Iterator[tuple[int, list[Tile]]]:
-    """The span's tiles of at most ``height`` rows, those that attend over the same number of keys together.
+def tree_tiles(
+    span: Span, paths: Sequence[tuple[list[int], Sequence[int]]], sizes: tuple[int, ...], short: tuple[int, ...]
+) -> Iterator[tuple[int, int, list[Tile]]]:
+    """Number of keys, rows of a tile and tiles for the span's ``paths``, those that are alike together.
 
     Args:
+        paths: all or some of the span's ``chains``.
+        sizes: rows that a tile may have (``models.tile_sizes``).
         short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
     """
-    alike: dict[int, list[Tile]] = {}
+    alike: dict[tuple[int, int], list[Tile]] = {}
     base = tree_base(span)
-    for fresh, path in chains(span):
+    for fresh, path in paths:
         first, done = base + len(path) - len(fresh), 0
         while done < len(fresh):
             keys = padded(first + done + 1, short)  # a row needs no more keys than its own position
-            rows = fresh[done : done + min(height, keys - first - done)]
-            alike.setdefault(keys, []).append(Tile(rows, first + done, path))
+            size = fitting(min(len(fresh) - done, keys - first - done), sizes)
+            rows = fresh[done : done + min(size, keys - first - done)]
+            alike.setdefault((keys, size), []).append(Tile(rows, first + done, path))
             done += len(rows)
-    for keys, tiles in alike.items():
+    for (keys, size), tiles in alike.items():
         most = max(1, _MOST_KEYS // keys)
         for i in range(0, len(tiles), most):
-            yield keys, tiles[i : i + most]
+            yield keys, size, tiles[i : i + most]
 
 
 def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:
