@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 
+os.environ["OMP_NUM_THREADS"] = "1"  # of commands that tests start
+os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have no core of their own; read by torch
+
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # of commands that tests start
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", derandomize=False)

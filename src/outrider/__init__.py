@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # GNU OpenMP lets waiting threads spin for many milliseconds. Where another process wants the core, the spinning
-# thread keeps the working one off it, and a 15 ms run can take a second. 20000 turns (about a millisecond) cover the
+# thread keeps the working one off it, and a 15 ms run can take a second. 10000 turns (half a millisecond) cover the
 # gaps inside a run and no more; 3000 did not on slower cores, and cost a fifth of a run (docs/log.md, 2026-11-21).
 # Read once, when torch is first imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from outrider.async_llm import AsyncLLM
