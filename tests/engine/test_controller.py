@@ -127,8 +127,8 @@ def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
 def test_the_curve_learns_from_runs() -> None:
     curve = CostCurve([0.010] * len(ROWS), [0.0] * len(ROWS))
     for _ in range(200):
-        curve.observe([8], [100], 0.015)
-        curve.observe([1], [100], 0.010)
+        curve.observe([8], [100], [0], 0.015)
+        curve.observe([1], [100], [0], 0.010)
     assert curve.seconds([8], [100]) == pytest.approx(0.015, rel=0.1)
     assert curve.seconds([1], [100]) == pytest.approx(0.010, rel=0.1)
 

@@ -55,3 +55,28 @@ def ancestor_mask(parents: Sequence[int]) -> Tensor:
         if parent >= 0:
             mask[node] |= mask[parent]
     return mask
+
+
+def leaves(parents: Sequence[int]) -> int:
+    """How many nodes have no children: ``(-1, 0, 0, 1) -> 2``."""
+    return len(parents) - len({parent for parent in parents if parent >= 0})
+
+
+def longest_first(parents: Sequence[int]) -> list[int]:
+    """The nodes depth first, at each the child with the deepest tree below it first: ``(-1, 0, 0, 2) -> [0, 2, 3, 1]``.
+
+    So the longest path is in one piece at the beginning.
+    """
+    heights = [1] * len(parents)
+    for node in reversed(range(len(parents))):
+        if parents[node] >= 0:
+            heights[parents[node]] = max(heights[parents[node]], heights[node] + 1)
+    below = children(parents)
+    order: list[int] = []
+    ahead = [-1]
+    while ahead:
+        node = ahead.pop()
+        ahead += sorted(below[node + 1], key=lambda child: (heights[child], -child))  # the last is next
+        if node >= 0:
+            order.append(node)
+    return order

@@ -3,9 +3,7 @@
 Each step, for all requests together:
 
 1. before drafting, requests whose drafts have lost time lately rest, and try again after a while;
-2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay:
-
-       n = argmax (requests + Σ chances of the best n nodes) / T(requests + n)
+2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
 
 Both only choose which rows are scored. Under matching verification no output depends on that.
 """
@@ -18,17 +16,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.core.tree import depths
+from outrider.core.tree import depths, leaves
 from outrider.engine.acceptance import Acceptance
 from outrider.engine.cost import CostCurve
 from outrider.engine.request import Request
+from outrider.engine.worth import OVERHEAD, Proposal, worthwhile
 
 logger = logging.getLogger(__name__)
 
 _WASTE = 0.01  # share of the time that drafting without success may take
 _LONGEST_REST = 64  # steps
 _MEMORY = 0.9  # weight of a request's past profits
-_OVERHEAD = 3e-4  # seconds of a step outside the target's run
 
 
 @dataclass
@@ -72,25 +70,20 @@ class Controller:
     ) -> list[Draft]:
         """The nodes worth scoring, at most ``budgets[i]`` a request; ``pending`` rows come with each in any case."""
         chosen = list(drafts)
-        nodes: list[tuple[float, int, int]] = []  # chance, request, node
+        proposals: dict[int, Proposal] = {}
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             if request.adaptive and draft:
                 self._states[request.id].proposed = draft
                 chances = self._acceptance.chances(request.id, draft, depths(draft.parents))
-                # A parent's chance is no less than its child's, and its number is smaller.
-                nodes += sorted((-chance, i, node) for node, chance in enumerate(chances))[: budgets[i]]
-        if not nodes:
+                proposals[i] = Proposal(draft.parents, chances, budgets[i])
+        if not proposals:
             return chosen
-        nodes.sort()
+        assert self._curve is not None
         fixed = [n if r.adaptive else n + len(d) for r, d, n in zip(requests, drafts, pending, strict=True)]
-        count = self._worthwhile(requests, fixed, [-chance for chance, _, _ in nodes])
-        kept: dict[int, list[int]] = {}
-        for _, i, node in nodes[:count]:
-            kept.setdefault(i, []).append(node)
-        self._account(requests, fixed, kept)
-        for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
-            if request.adaptive and draft:
-                chosen[i] = draft.only(sorted(kept[i])) if i in kept else EMPTY
+        kept = worthwhile(proposals, fixed, [request.cached for request in requests], self._curve)
+        for i in proposals:
+            chosen[i] = drafts[i].only(kept[i]) if i in kept else EMPTY
+        self._account(requests, fixed, {i: chosen[i] for i in kept})
         return chosen
 
     def drafted(self, request: Request, draft: Draft, seconds: float) -> None:
@@ -105,10 +98,11 @@ class Controller:
             new = seconds / max(len(draft), 1)
             self._seconds_per_node[request.draft_name] = new if old is None else 0.9 * old + 0.1 * new
 
-    def ran(self, requests: Sequence[Request], rows: Sequence[int], seconds: float) -> None:
+    def ran(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
         """Learn what a run cost in which every request was decoding."""
         if self._curve is not None:
-            self._curve.observe(rows, [request.cached for request in requests], seconds)
+            rows, branches = [1 + len(draft) for draft in drafts], [_branches(draft) for draft in drafts]
+            self._curve.observe(rows, [request.cached for request in requests], branches, seconds)
 
     def observe(self, request: Request, committed: Sequence[int], accepted: int) -> None:
         """Learn what became of a proposal: which of its nodes were right, scored or not, and what that saved."""
@@ -140,43 +134,36 @@ class Controller:
             return 0
         assert self._curve is not None
         per_node = self._seconds_per_node.get(request.draft_name, 0.0)
-        alone = self._curve.seconds([1] * batch, [request.cached] * batch) + _OVERHEAD
+        alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
         if per_node * room <= _WASTE * alone or request.speculation.tree is not None:
             return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
         best, length, expected, chance = 1.0 / alone, 0, 1.0, 1.0
         for n in range(1, room + 1):
             chance *= self._acceptance.typical(request.draft_name, n - 1)
             expected += chance
-            more = self._curve.seconds([1 + n] * batch, [request.cached] * batch) + _OVERHEAD + n * per_node
+            more = self._curve.seconds([1 + n] * batch, [request.cached] * batch) + OVERHEAD + n * per_node
             if expected / more > best:
                 best, length = expected / more, n
         return length or min(2, room)  # it has rested: time to try again
 
-    def _worthwhile(self, requests: Sequence[Request], fixed: Sequence[int], chances: Sequence[float]) -> int:
-        """How many of the nodes, the best first, give the most tokens per second."""
-        assert self._curve is not None
-        contexts = [request.cached for request in requests]
-        expected, best, count = float(len(requests)), 0.0, 0
-        rows = list(fixed)
-        for n in range(len(chances) + 1):
-            if n > 0:
-                expected += chances[n - 1]
-                rows[n % len(rows)] += 1  # whose row it is matters little to the time
-            rate = expected / (self._curve.seconds(rows, contexts) + _OVERHEAD)
-            if rate > best:
-                best, count = rate, n
-        return count
-
-    def _account(self, requests: Sequence[Request], fixed: Sequence[int], kept: dict[int, list[int]]) -> None:
+    def _account(self, requests: Sequence[Request], fixed: Sequence[int], kept: dict[int, Draft]) -> None:
         """Note what each request's scored nodes add to this run."""
         assert self._curve is not None
         contexts = [request.cached for request in requests]
         plain = self._curve.seconds(fixed, contexts)
-        total = sum(len(nodes) for nodes in kept.values())
-        more = [n + len(kept.get(i, ())) for i, n in enumerate(fixed)]
+        total = sum(len(draft) for draft in kept.values())
+        more = [n + len(kept.get(i, EMPTY)) for i, n in enumerate(fixed)]
         extra = self._curve.seconds(more, contexts) - plain
         for i, request in enumerate(requests):
             state = self._states.get(request.id)
             if state is not None and request.adaptive:
-                state.extra = extra * len(kept.get(i, ())) / total if total else 0.0
-                state.token = (plain + _OVERHEAD) / len(requests)
+                own = kept.get(i, EMPTY)
+                state.extra = (
+                    extra * len(own) / total + _branches(own) * self._curve.branch(contexts[i]) if own else 0.0
+                )
+                state.token = (plain + OVERHEAD) / len(requests)
+
+
+def _branches(draft: Draft) -> int:
+    """Leaves beyond the first."""
+    return max(0, leaves(draft.parents) - 1)

@@ -166,7 +166,7 @@ class Engine:
             rows.append(_Rows(p if work.decides else None, layers, result.features))
         seconds = self.stats.scored()
         if all(work.count == 1 for work in works):
-            self._controller.ran([work.request for work in works], [1 + len(work.draft) for work in works], seconds)
+            self._controller.ran([work.request for work in works], [work.draft for work in works], seconds)
         return rows
 
     def _verify(self, works: Sequence[Work], rows: Sequence[_Rows]) -> list[Verdict | None]:
@@ -209,7 +209,7 @@ class Engine:
         outputs = request.commit(work.draft, verdict, p)
         self.stats.count(work.draft, accepted=sum(output.origin == "accepted" for output in outputs))
         assert request.slot is not None
-        self.cache.keep_path(request.slot, base, verdict.path)
+        self.cache.keep_path(request.slot, base, [work.place[node] for node in verdict.path])
         request.cached = min(base + len(verdict.path), len(request.tokens) - 1)
         if request.finish_reason is None:
             self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:]), p), request)
@@ -221,7 +221,7 @@ class Engine:
             return
         kept = rows.features[: work.count]
         if path:
-            kept = torch.cat([kept, rows.features[[work.count + node for node in path]]])
+            kept = torch.cat([kept, rows.features[[work.count + work.place[node] for node in path]]])
         self._drafting.read(work.request, work.request.cached - len(kept), kept, rows.layers)
 
     def _start_over(self, request: Request, error: NumericalError | GrammarError) -> None:

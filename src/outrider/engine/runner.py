@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
 from outrider.core.draft import Draft
-from outrider.core.tree import ancestor_mask, depths
+from outrider.core.tree import ancestor_mask, depths, longest_first
 from outrider.engine.request import Request
 from outrider.models.base import ForwardBatch, Model, Span
 
@@ -22,6 +23,17 @@ class Work:
     request: Request
     count: int
     draft: Draft
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The draft's nodes as they are packed: the longest path first, as attention reads a path in one piece
+        straight from the cache, and gathers the others' keys (``models.attention``)."""
+        return list(range(len(self.draft))) if self.draft.is_chain else longest_first(self.draft.parents)
+
+    @cached_property
+    def place(self) -> list[int]:
+        """Where among them each node is."""
+        return [at for _, at in sorted((node, at) for at, node in enumerate(self.order))]
 
     @property
     def decides(self) -> bool:
@@ -40,8 +52,8 @@ class Work:
 class Scored:
     """What a run gave one request."""
 
-    logits: Tensor  # [Work.scored, vocab]
-    features: Tensor | None  # [Work.count + len(draft), width], if asked for
+    logits: Tensor  # [Work.scored, vocab], nodes in the draft's order
+    features: Tensor | None  # [Work.count + len(draft), width], if asked for; nodes as they are packed
 
 
 def run_target(model: Model, cache: KVCache, works: Sequence[Work], features: tuple[int, ...] = ()) -> list[Scored]:
@@ -60,11 +72,13 @@ def run_target(model: Model, cache: KVCache, works: Sequence[Work], features: tu
         request, draft = work.request, work.draft
         start, end = request.cached, request.cached + work.count
         assert request.slot is not None
-        spans.append(Span(request.slot, start, work.count + len(draft), _span_mask(work.count, draft)))
-        last = len(ids) + work.count + len(draft)
-        rows += range(last - work.scored, last)
-        ids += [*request.tokens[start:end], *draft.tokens]
-        positions += [*range(start, end), *(end + depth for depth in depths(draft.parents))]
+        spans.append(Span(request.slot, start, work.count + len(draft), _span_mask(work)))
+        tree = len(ids) + work.count  # its first row
+        rows += range(tree - (work.scored - len(draft)), tree)
+        rows += (tree + place for place in work.place)
+        deep = depths(draft.parents)
+        ids += [*request.tokens[start:end], *(draft.tokens[node] for node in work.order)]
+        positions += [*range(start, end), *(end + deep[node] for node in work.order)]
     scored = torch.tensor(rows, dtype=torch.int64)
     batch = ForwardBatch(torch.tensor(ids), torch.tensor(positions), tuple(spans), scored, features=features)
     out = model.forward(batch, cache)
@@ -75,14 +89,14 @@ def run_target(model: Model, cache: KVCache, works: Sequence[Work], features: tu
     return [Scored(part, own) for part, own in zip(logits, inner, strict=True)]
 
 
-def _span_mask(count: int, draft: Draft) -> Tensor | None:
+def _span_mask(work: Work) -> Tensor | None:
     """bool [count + n, count + n]: pending tokens are causal, nodes see them and their own ancestors.
 
     None, which means causal, for a chain.
     """
-    if draft.is_chain:
+    if work.draft.is_chain:
         return None
-    size = count + len(draft)
+    size = work.count + len(work.draft)
     mask = torch.ones(size, size, dtype=torch.bool).tril()
-    mask[count:, count:] = ancestor_mask(draft.parents)
+    mask[work.count :, work.count :] = ancestor_mask(work.draft.parents)[work.order][:, work.order]
     return mask
