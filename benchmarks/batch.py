@@ -83,7 +83,10 @@ def main() -> None:
         for q in picked
     ]
     draft = str(resolve(args.draft_model, progress=True)) if args.draft_model else ""
-    workers = [Worker(name, folder, args.dtype, args.threads, args.python, draft) for name in args.contenders]
+    workers = []
+    for name in args.contenders:
+        python = sys.executable if name.startswith("outrider") else args.python
+        workers.append(Worker(name, folder, args.dtype, args.threads, python, draft))
     for worker in workers:
         worker.ask([prompts[0]], 8)
     result: dict[str, Any] = {

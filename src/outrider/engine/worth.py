@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.core.tree import leaves
 from outrider.engine.cost import CostCurve
 
 OVERHEAD = 3e-4  # seconds of a step outside the target's run
@@ -26,17 +25,20 @@ class Proposal:
     chances: Sequence[float]
     most: int  # nodes to keep
 
-    @property
-    def branches(self) -> bool:
-        return leaves(self.parents) > 1
+    def turnings(self) -> dict[int, float]:
+        """The nodes at which a branch begins, and the tokens that each can be expected to bring with all below it.
 
-    def totals(self) -> list[float]:
-        """Of each node, the tokens that it and all below it can be expected to bring."""
-        out = list(self.chances)
-        for node in reversed(range(len(out))):
-            if self.parents[node] >= 0:
-                out[self.parents[node]] += out[node]
-        return out
+        Of the children of a node the one that brings most goes on with the path, the others are branches.
+        """
+        totals = list(self.chances)
+        ahead: dict[int, int] = {}  # the best child
+        for node in reversed(range(len(totals))):
+            parent = self.parents[node]
+            if parent >= 0:
+                totals[parent] += totals[node]
+            if parent not in ahead or totals[node] >= totals[ahead[parent]]:
+                ahead[parent] = node
+        return {node: total for node, total in enumerate(totals) if ahead[self.parents[node]] != node}
 
 
 Kept = dict[int, list[int]]
@@ -58,9 +60,10 @@ def worthwhile(
         # A parent's chance is no less than its child's, and its number is smaller.
         nodes += sorted((-chance, i, node) for node, chance in enumerate(proposal.chances))[: proposal.most]
     nodes.sort()
-    scan = _Scan(proposals, nodes, fixed, contexts, curve)
+    turnings = {i: proposal.turnings() for i, proposal in proposals.items()}
+    scan = _Scan(proposals, turnings, nodes, fixed, contexts, curve)
     rate, kept = scan.best(dict.fromkeys(proposals, math.inf))
-    if any(proposal.branches for proposal in proposals.values()):
+    if any(turnings.values()):
         faster, more = scan.best({i: rate * curve.branch(contexts[i]) for i in proposals})
         kept = more if faster > rate else kept
     return {i: sorted(own) for i, own in kept.items()}
@@ -69,6 +72,7 @@ def worthwhile(
 @dataclass(frozen=True)
 class _Scan:
     proposals: Mapping[int, Proposal]
+    turnings: Mapping[int, Mapping[int, float]]
     nodes: Sequence[tuple[float, int, int]]
     fixed: Sequence[int]
     contexts: Sequence[int]
@@ -76,21 +80,17 @@ class _Scan:
 
     def best(self, tolls: Mapping[int, float]) -> tuple[float, Kept]:
         """The best rate in tokens a second, and its nodes; a branch that brings fewer tokens than the toll is left."""
-        totals = {i: proposal.totals() for i, proposal in self.proposals.items() if proposal.branches}
         rows, expected, branching = list(self.fixed), float(len(self.fixed)), 0.0
         best, count = expected / (self.curve.seconds(rows, self.contexts) + OVERHEAD), 0
         taken: list[tuple[int, int]] = []
         reached: set[tuple[int, int]] = {(i, -1) for i in self.proposals}
-        continued: set[tuple[int, int]] = set()
         for chance, i, node in self.nodes:
-            parent = (i, self.proposals[i].parents[node])
-            if parent not in reached:
+            if (i, self.proposals[i].parents[node]) not in reached:
                 continue
-            if parent in continued:
-                if totals[i][node] < tolls[i]:
+            if node in self.turnings[i]:
+                if self.turnings[i][node] < tolls[i]:
                     continue
                 branching += self.curve.branch(self.contexts[i])
-            continued.add(parent)
             reached.add((i, node))
             taken.append((i, node))
             expected -= chance  # which is stored negative, to sort by
