@@ -140,7 +140,8 @@ def observe(
 ) -> dict[str, Observed]:
     """Run every prompt with every setting, one request at a time, taking turns prompt by prompt.
 
-    Of several rounds each prompt keeps its fastest time: what slows a run is somebody else.
+    Of several rounds each prompt keeps its fastest time: what slows a run is somebody else. Sources that learn from
+    earlier responses see those of their own setting and round only.
     """
     found = {name: Observed() for name in settings}
     for name, speculation in settings.items():  # build sources and warm up
@@ -152,7 +153,8 @@ def observe(
         best: dict[str, float] = {}
         for turn in range(rounds):
             for name in order:
-                seconds = _one(llm, prompt, params, settings[name], found[name], keep=turn == 0)
+                salt = f"{name}, round {turn}"
+                seconds = _one(llm, prompt, params, settings[name], found[name], salt, keep=turn == 0)
                 best[name] = min(seconds, best.get(name, seconds))
                 tick(name)
         for name, seconds in best.items():
@@ -161,12 +163,19 @@ def observe(
 
 
 def _one(
-    llm: LLM, prompt: list[int], params: SamplingParams, speculation: SpeculationParams, into: Observed, *, keep: bool
+    llm: LLM,
+    prompt: list[int],
+    params: SamplingParams,
+    speculation: SpeculationParams,
+    into: Observed,
+    salt: str,
+    *,
+    keep: bool,
 ) -> float:
     """One request: its seconds after the first step; counts are kept from the first time only."""
     stats = llm.engine.stats
     before = (stats.draft_s, stats.score_s, stats.busy_s, stats.steps)
-    output = llm.generate([prompt], params, speculation=speculation)[0]
+    output = llm.generate([prompt], params, speculation=speculation, cache_salt=salt)[0]
     rounds = output.stats.rounds
     if keep:
         into.rounds.append(rounds)

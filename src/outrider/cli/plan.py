@@ -60,7 +60,8 @@ def plan(
             model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
             prefix_reuse=False,
         )  # fmt: skip
-        ids = workloads.token_ids(llm.tokenizer, questions)
+        alike = sorted(questions, key=lambda question: question.category)
+        ids = workloads.token_ids(llm.tokenizer, alike)
         made = make(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
     if write is not None:
         write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
