@@ -121,6 +121,8 @@ def test_finishing_is_safe_twice_and_for_strangers(source: str) -> None:
     drafter.start(r)
     drafter.finish(r.id)
     drafter.finish(r.id)
+    said, wanted = (talk(d, view(source, "matching", "next"), 3, lambda part: [part]) for d in (drafter, make(source)))
+    assert said == wanted
 
 
 def test_a_request_can_start_again(source: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from outrider.analysis.certify.cells import pairs
 from outrider.analysis.certify.near_ties import Parting, first_difference, parting
@@ -95,30 +96,19 @@ def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool
 Served = Iterator[tuple[str, Outputs]]
 
 
-def _alone(
+def _by_source(
     llm: LLM,
     prompts: Sequence[list[int]],
     params: SamplingParams,
     settings: dict[str, SpeculationParams],
     broken: set[str],
+    *,
+    together: bool,
 ) -> Served:
-    """One request at a time."""
+    """Every prompt with one source after the other: one request at a time, or all at once."""
+    batches = [list(prompts)] if together else [[prompt] for prompt in prompts]
     for name, speculation in settings.items():
-        outputs = [llm.generate([p], params, speculation=speculation)[0] for p in prompts]
-        broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
-        yield name, [o.token_ids for o in outputs]
-
-
-def _together(
-    llm: LLM,
-    prompts: Sequence[list[int]],
-    params: SamplingParams,
-    settings: dict[str, SpeculationParams],
-    broken: set[str],
-) -> Served:
-    """All prompts at once with one source."""
-    for name, speculation in settings.items():
-        outputs = llm.generate(list(prompts), params, speculation=speculation)
+        outputs = [o for batch in batches for o in llm.generate(batch, params, speculation=speculation)]
         broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
         yield name, [o.token_ids for o in outputs]
 
@@ -143,7 +133,7 @@ def _mixed(
 MIXES: dict[
     str, Callable[[LLM, Sequence[list[int]], SamplingParams, dict[str, SpeculationParams], set[str]], Served]
 ] = {
-    "alone": _alone,
-    "together": _together,
+    "alone": partial(_by_source, together=False),
+    "together": partial(_by_source, together=True),
     "mixed in one batch": _mixed,
 }
