@@ -12,7 +12,8 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
 from outrider.errors import CapacityError
-from outrider.llm import LLM, Message, Output, Prompt, Speculation
+from outrider.intake import Message, Prompt, Speculation
+from outrider.llm import LLM, Output
 
 
 class AsyncLLM:

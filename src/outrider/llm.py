@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.config import EngineConfig, SamplingParams
 from outrider.drafters.registry import Sources, Surroundings
 from outrider.drafters.table import DraftTable
 from outrider.drafters.trained import choose_heads, head_bytes
@@ -24,19 +22,16 @@ from outrider.engine.request import Request, StepOutput
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import FinishReason
 from outrider.errors import InvalidRequestError
+from outrider.intake import Intake, Message, Prompt, Speculation, for_each, for_one
 from outrider.models.catalog import resolve
 from outrider.models.llama import LlamaModel
 from outrider.models.load import load_model
-from outrider.models.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
+from outrider.models.tokenizer import Tokenizer, check_same_vocabulary
 
 if TYPE_CHECKING:
     from outrider.grammar import Grammars
 
 logger = logging.getLogger(__name__)
-
-Message = Mapping[str, Any]
-Prompt = str | Sequence[int]
-Speculation = SpeculationParams | None
 
 
 @dataclass(frozen=True)
@@ -114,11 +109,11 @@ class LLM:
                 custom_sources=config.custom_sources,
             )
         )
-        self._eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
+        eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
         self.engine = Engine(
             self.model,
             drafters=self.drafters,
-            eos_token_ids=self._eos,
+            eos_token_ids=eos,
             vocab_size=vocab_size,
             cache=cache,
             kv_cache=kv_cache,
@@ -126,15 +121,13 @@ class LLM:
         )
         if self.speculation.draft != "none" and self.speculation.spec_length == "auto":
             self.engine.calibrate()
-        self._ids = itertools.count()
+        self._intake = Intake(self.tokenizer, eos, self.speculation)
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
-    @cached_property
+    @property
     def grammars(self) -> Grammars:
-        """Compiles structured outputs; made when first asked for, as its library takes a while to import."""
-        from outrider.grammar import Grammars
-
-        return Grammars(self.tokenizer, self._eos)
+        """Compiles structured outputs."""
+        return self._intake.grammars
 
     @overload  # a str is also a sequence of str: one text, one output
     def generate(
@@ -173,12 +166,12 @@ class LLM:
             NumericalError: the model's output is not a number.
         """
         if isinstance(prompts, str):
-            own, source = _one(params, "params"), _one(speculation, "speculation")
+            own, source = for_one(params, "params"), for_one(speculation, "speculation")
             request = self.request(prompts, own, source, **scheduling)
             return self._run([request])[0]
         batch = list(prompts)
-        options = _each(params, len(batch), "params")
-        sources = _each(speculation, len(batch), "speculation")
+        options = for_each(params, len(batch), "params")
+        sources = for_each(speculation, len(batch), "speculation")
         requests = [
             request
             for prompt, own, source in zip(batch, options, sources, strict=True)
@@ -238,19 +231,11 @@ class LLM:
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
-        if speculation is not None and isinstance(speculation.prediction, str):
-            ids = self.tokenizer.encode(speculation.prediction, add_special_tokens=False)
-            speculation = replace(speculation, prediction=ids)
-        if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt)
-        elif prompt and isinstance(prompt[0], Mapping):
-            ids = self.tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
-        else:
-            ids = list(prompt)  # type: ignore[arg-type]
-        first = self._request(ids, params, speculation)
+        ids = self._intake.token_ids(prompt)
+        first = self._intake.request(ids, params, speculation)
         self.engine.check(first)
         others = [
-            self._request(ids, replace(params, seed=first.seed + i), speculation, after=first)
+            self._intake.request(ids, replace(params, seed=first.seed + i), speculation, after=first)
             for i in range(1, params.n)
         ]
         for request in (first, *others):
@@ -305,35 +290,3 @@ class LLM:
             del self._inboxes[request.id]
         if request.error is not None:
             raise request.error
-
-    def _request(
-        self, ids: list[int], params: SamplingParams, speculation: Speculation, after: Request | None = None
-    ) -> Request:
-        form = params.structured
-        stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
-        return Request(
-            id=str(next(self._ids)),
-            prompt=tuple(ids),
-            params=params,
-            speculation=speculation or self.speculation,
-            stop_ids=stop,
-            detokenizer=IncrementalDetokenizer(self.tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
-            constraint=None if form is None else self.grammars.constraint(form),
-            after=after,
-        )
-
-
-def _one(value: Any, name: str) -> Any:
-    """``value`` for a single prompt, which takes no list."""
-    if isinstance(value, Sequence):
-        raise InvalidRequestError(f"one text came with a list of {name}: give one, or a list of prompts", param=name)
-    return value
-
-
-def _each(value: Any, count: int, name: str) -> list[Any]:
-    """``value`` for each of ``count`` prompts, unless it is one for each already."""
-    if not isinstance(value, Sequence):
-        return [value] * count
-    if len(value) != count:
-        raise InvalidRequestError(f"{count} prompts came with {len(value)} {name}: give one, or one each", param=name)
-    return list(value)
