@@ -99,17 +99,17 @@ def _shown(made: Plan, batch: int) -> str:
         "",
         "milliseconds a run, by rows: " + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items()),
     ]
-    lines += ["", f"{'source':10} {'α':>5} {'c':>6} {'drafts in':>10}   best K (speedup), by batch size"]
+    lines += ["", f"{'source':12} {'α':>5} {'c':>6} {'drafts in':>10}   best K (speedup), by batch size"]
     for name, facts in made.sources.items():
         own = [p for p in made.predictions if p.source == name]
         best = [max((p for p in own if p.batch == b), key=lambda p: p.speedup) for b in sorted({p.batch for p in own})]
         cells = "  ".join(f"{p.batch}: K={p.k} ({p.speedup:.2f}x)" for p in best)
         rate = "   - " if facts["alpha"] is None else f"{facts['alpha']:5.2f}"
-        lines.append(f"{name:10} {rate} {facts['c'] or 0:6.3f} {facts['drafting_share'] or 0:9.0%}   {cells}")
+        lines.append(f"{name:12} {rate} {facts['c'] or 0:6.3f} {facts['drafting_share'] or 0:9.0%}   {cells}")
     if made.checked:
         lines += ["", "Predictions tested on prompts they were not made from:"]
         lines += [
-            f"  {c.source:10} K={c.k:<3} predicted {c.predicted:.2f}x, measured {c.measured:.2f}x ({c.error:+.0%})"
+            f"  {c.source:12} K={c.k:<3} predicted {c.predicted:.2f}x, measured {c.measured:.2f}x ({c.error:+.0%})"
             for c in made.checked
         ]
         lines.append(f"  median error {made.median_error or 0:.0%}")
