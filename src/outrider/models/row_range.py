@@ -21,7 +21,7 @@ _ANCHOR = 16  # the number of rows that all others are held against
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 12, 15, 17, 24, 31, 32, 33, 48, 63, 64, 65, 128, 200, 256, 384, 512)
 _LARGER = (256, 320, 512, 640, 768, 1024)  # to pad prompts to: half the time of many small calls
 _OUTPUTS = 2048  # of a probed layer at most, as a head of 150,000 would take seconds
-_WEIGHTS = 1 << 25  # of a layer probed whole, which larger sizes need: kernels are chosen by the outputs, too
+_WEIGHTS = 25_000_000  # of a layer probed whole, which larger sizes need: kernels are chosen by the outputs, too
 
 
 class RowRange(NamedTuple):
@@ -55,7 +55,7 @@ def _probed(
     generator = torch.Generator().manual_seed(in_features)
     weight, x = _cancelling(outputs, longest, in_features, generator)
     run, x = make(weight.to(dtype)), x.to(dtype)
-    anchor = torch.cat([run(part) for part in x.split(_ANCHOR)])
+    anchor = torch.cat([run(part) for part in x[:LONGEST].split(_ANCHOR)])
 
     def agrees(rows: int) -> bool:
         return torch.equal(run(x[:rows]), anchor[:rows])
@@ -71,6 +71,7 @@ def _probed(
         most = rows
     if most == LONGEST or not whole:
         return RowRange(least, most)
+    anchor = torch.cat([run(part) for part in x.split(most)])
     return RowRange(least, most, tuple(n for n in _LARGER if n > most and agrees(n)))
 
 
