@@ -59,14 +59,39 @@ def test_contenders_take_turns_and_identical_outputs_are_counted(llm: LLM) -> No
     assert found["model:4"]["all"]["identical"] == found["model:4"]["all"]["requests"] == 3
     assert found["none"]["all"]["speedup"] == 1
     assert set(found["none"]["categories"]) == {"a", "b"}
-    assert found["model:4"]["draft_acceptance_rate"] == 1.0  # the draft is the target
-    assert found["model:4"]["mean_acceptance_length"] == 5.0
-    assert found["none"]["mean_acceptance_length"] == 1.0
+    drafted = found["model:4"]
+    for rates in (drafted["all"], *drafted["categories"].values()):
+        assert rates["draft_acceptance_rate"] == 1.0  # the draft is the target
+        assert rates["mean_acceptance_length"] == 5.0
+    assert found["none"]["all"]["mean_acceptance_length"] == 1.0
+    assert "draft_acceptance_rate" not in found["none"]["all"]
     assert len(records["none"].seconds[2]) == 2
     assert found["none"]["ttft_s"]["p50"] <= found["none"]["latency_s"]["p50"]
     lines = show.table(found)
     assert "model:4" in lines[2]
-    assert "by category" in lines[4]
+    assert [line.split(",")[0].split()[0] for line in lines if "by category" in line] == ["times", "τ", "α"]
+
+
+def test_an_interrupted_contest_reports_what_all_have_finished(llm: LLM) -> None:
+    own = [contest.Own(name, llm, PARAMS, contest.parse(name, 4), 1, None) for name in ("none", "ngram:4")]
+    done = 0
+
+    def tick(_: str) -> None:
+        nonlocal done
+        done += 1
+        if done == 5:  # two have warmed up, both have answered the first prompt, one the second
+            raise KeyboardInterrupt
+
+    records = contest.hold(own, PROMPTS, group=1, rounds=2, tick=tick)
+    assert [list(record.seconds) for record in records.values()] == [[0], [0]]
+    found = contest.results(records, [Question("", "a", "")] * 3, 1)
+    assert found["ngram:4"]["all"]["requests"] == 1
+
+    def at_once(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        contest.hold(own, PROMPTS, group=1, rounds=1, tick=at_once)
 
 
 def test_a_group_of_mixed_categories_counts_for_none_of_them(llm: LLM) -> None:

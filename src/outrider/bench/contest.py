@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Protocol
 
 from outrider.bench.process import Worker
@@ -62,7 +63,8 @@ class Peer:
     """Another engine, in a process of its own."""
 
     def __init__(self, worker: Worker, max_tokens: int) -> None:
-        self.name, self._worker, self._max_tokens = worker.name, worker, max_tokens
+        self.name = ":".join(Path(part).name for part in worker.name.split(":"))  # folders by their last part
+        self._worker, self._max_tokens = worker, max_tokens
         self._peak = 0.0
 
     def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
@@ -114,23 +116,32 @@ def hold(
     rounds: int,
     tick: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Record]:
-    """Every contender on every group of ``group`` prompts, ``rounds`` times, the order changing each time."""
+    """Every contender on every group of ``group`` prompts, ``rounds`` times, the order changing each time.
+
+    Ctrl-C ends it early: what all contenders have finished is returned.
+    """
     groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
     records = {c.name: Record() for c in contenders}
     for contender in contenders:
         contender.run(groups[0][:1], "warm up")
         tick(f"warm up {contender.name}")
-    for turn in range(rounds):
-        for unit, work in enumerate(groups):
-            shift = (turn + unit) % len(contenders)
-            for contender in [*contenders[shift:], *contenders[:shift]]:
-                # Sources may learn from the questions before, but not the answer itself from another contender.
-                tokens, seconds, served = contender.run(work, f"{contender.name} {turn}")
-                record = records[contender.name]
-                record.add(unit, seconds, tokens)
-                record.add_served(served)
-                record.peak_mb = contender.peak_mb()
-                tick(contender.name)
+    try:
+        for turn in range(rounds):
+            for unit, work in enumerate(groups):
+                shift = (turn + unit) % len(contenders)
+                order = [*contenders[shift:], *contenders[:shift]]
+                answers = []
+                for contender in order:
+                    # Sources may learn from the questions before, but not the answer itself from another contender.
+                    answers.append(contender.run(work, f"{contender.name} {turn}"))
+                    tick(contender.name)
+                for contender, (tokens, seconds, served) in zip(order, answers, strict=True):
+                    records[contender.name].add(unit, seconds, tokens, served)
+    except KeyboardInterrupt:
+        if not records[contenders[0].name].seconds:
+            raise
+    for contender in contenders:
+        records[contender.name].peak_mb = contender.peak_mb()
     return records
 
 

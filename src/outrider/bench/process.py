@@ -37,7 +37,9 @@ class Worker:
             str(threads),
         ]
         command += ["--draft-model", draft] if draft else []
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )  # a session of its own: Ctrl-C is for the one who asks
         self.started = self._read()
 
     def ask(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:

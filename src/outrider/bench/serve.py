@@ -81,27 +81,31 @@ def _serve(
     waiting = list(zip(requests, arrivals, strict=True))
     began = time.perf_counter()
     running = 0
-    while waiting or running:
-        now = time.perf_counter() - began
-        while waiting and waiting[0][1] <= now and running < at_once:
-            request, arrival = waiting.pop(0)
-            # A client of a closed loop sends when the one before is answered; one of an open loop did so on arrival.
-            served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
-            request.cache_salt = salt
-            llm.engine.add(request)
-            running += 1
-        if not running:
-            time.sleep(max(0.0, waiting[0][1] - now))
-            continue
-        outputs = llm.engine.step()
-        now = time.perf_counter() - began
-        for output in outputs:
-            one = served[output.request_id]
-            one.times.append(now - one.sent)
-            one.tokens.append(output.token_id)
-        running = sum(
-            request.finish_reason is None and request.error is None for request in requests if request.id in served
-        )
+    try:
+        while waiting or running:
+            now = time.perf_counter() - began
+            while waiting and waiting[0][1] <= now and running < at_once:
+                request, arrival = waiting.pop(0)
+                # A client of a closed loop sends when the one before is answered; one of an open loop did so on arrival.
+                served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
+                request.cache_salt = salt
+                llm.engine.add(request)
+                running += 1
+            if not running:
+                time.sleep(max(0.0, waiting[0][1] - now))
+                continue
+            outputs = llm.engine.step()
+            now = time.perf_counter() - began
+            for output in outputs:
+                one = served[output.request_id]
+                one.times.append(now - one.sent)
+                one.tokens.append(output.token_id)
+            running = sum(
+                request.finish_reason is None and request.error is None for request in requests if request.id in served
+            )
+    finally:  # interrupted: leave the engine to whoever comes next
+        for id in served:
+            llm.engine.abort(id)
     for request in requests:
         if request.error is not None:
             raise request.error

@@ -11,8 +11,9 @@ from outrider.errors import ConfigError
 def table(results: dict[str, Any]) -> list[str]:
     """One line a contender, then its categories."""
     first = next(iter(results))
+    wide = max(26, *map(len, results))
     lines = [
-        f"{'':26} {'tokens/s':>9} {'times as fast as ' + first:>28} {'same output':>12} {'α':>5} {'τ':>5} "
+        f"{'':{wide}} {'tokens/s':>9} {'times as fast as ' + first:>28} {'same output':>12} {'α':>5} {'τ':>5} "
         f"{'first token':>12} {'token gap p50/p99':>18}"
     ]
     for name, found in results.items():
@@ -21,22 +22,33 @@ def table(results: dict[str, Any]) -> list[str]:
         ratio = (
             f"{every['speedup']:.2f} ({every['speedup_low']:.2f} to {high:.2f})" if high else f"{every['speedup']:.2f}"
         )
-        alpha = found.get("draft_acceptance_rate")
         gaps = found.get("inter_token_s")
         lines.append(
-            f"{name:26} {every['tokens_per_s']:9.1f} {ratio:>28} "
-            f"{every['identical']:>5} of {every['requests']:<3} {'' if alpha is None else f'{alpha:.2f}':>5} "
-            f"{found.get('mean_acceptance_length', ''):>5} "
+            f"{name:{wide}} {every['tokens_per_s']:9.1f} {ratio:>28} "
+            f"{every['identical']:>5} of {every['requests']:<3} {_number(every, 'draft_acceptance_rate'):>5} "
+            f"{_number(every, 'mean_acceptance_length'):>5} "
             f"{'' if 'ttft_s' not in found else '{:.0f} ms'.format(1e3 * found['ttft_s']['p50']):>12} "
             f"{'' if not gaps else '{:.0f} / {:.0f} ms'.format(1e3 * gaps['p50'], 1e3 * gaps['p99']):>18}"
         )
-    kinds = list(results[first]["categories"])
-    if len(kinds) > 1:
-        lines += ["", f"{'times as fast, by category':26} " + " ".join(f"{kind:>14}" for kind in kinds)]
-        for name, found in results.items():
-            cells = (found["categories"][kind]["speedup"] for kind in kinds)
-            lines.append(f"{name:26} " + " ".join(f"{cell:14.2f}" for cell in cells))
+    if len(results[first]["categories"]) > 1:
+        lines += _by_category("times as fast, by category", results, "speedup", wide)
+        lines += _by_category("τ, by category", results, "mean_acceptance_length", wide)
+        lines += _by_category("α, by category", results, "draft_acceptance_rate", wide)
     return lines
+
+
+def _by_category(title: str, results: dict[str, Any], key: str, wide: int) -> list[str]:
+    """A line for each contender that knows the quantity ``key``."""
+    rows = {name: found["categories"] for name, found in results.items() if key in found["all"]}
+    kinds = list(next(iter(results.values()))["categories"])
+    lines = [
+        f"{name:{wide}} " + " ".join(f"{_number(row[kind], key):>14}" for kind in kinds) for name, row in rows.items()
+    ]
+    return ["", f"{title:{wide}} " + " ".join(f"{kind:>14}" for kind in kinds), *lines] if lines else []
+
+
+def _number(found: dict[str, Any], key: str) -> str:
+    return f"{found[key]:.2f}" if key in found else ""
 
 
 def plot(path: Path, sweeps: dict[int, dict[str, Any]], title: str) -> None:

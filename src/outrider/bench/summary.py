@@ -38,35 +38,59 @@ def paired_ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
 
 
 @dataclass
+class Drafted:
+    """What became of the drafts of some requests."""
+
+    runs: int = 0  # of the target
+    tokens: int = 0  # generated
+    drafted: int = 0
+    accepted: int = 0
+
+    def add(self, other: Drafted) -> None:
+        self.runs += other.runs
+        self.tokens += other.tokens
+        self.drafted += other.drafted
+        self.accepted += other.accepted
+
+    def rates(self) -> dict[str, float]:
+        """τ, and α where anything was drafted; nothing for engines that do not tell."""
+        found = {"mean_acceptance_length": round(self.tokens / self.runs, 3)} if self.runs else {}
+        return found | ({"draft_acceptance_rate": round(self.accepted / self.drafted, 4)} if self.drafted else {})
+
+
+@dataclass
 class Record:
     """What one contender did: seconds[unit][round], and what its requests say of themselves."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     tokens: dict[int, list[list[int]]] = field(default_factory=dict)  # by unit, of its requests
+    drafts: dict[int, Drafted] = field(default_factory=dict)  # by unit, over all rounds
     ttft: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
-    drafted: int = 0
-    accepted: int = 0
-    runs: int = 0
     drafted_at: Counter[int] = field(default_factory=Counter)
     accepted_at: Counter[int] = field(default_factory=Counter)
     peak_mb: float = 0.0
 
-    def add(self, unit: int, seconds: float, tokens: list[list[int]]) -> None:
+    def add(self, unit: int, seconds: float, tokens: list[list[int]], served: Sequence[Served]) -> None:
         self.seconds.setdefault(unit, []).append(seconds)
         self.tokens.setdefault(unit, tokens)
-
-    def add_served(self, served: Sequence[Served]) -> None:
+        drafts = self.drafts.setdefault(unit, Drafted())
         for one in served:
+            stats = one.stats
+            drafts.add(
+                Drafted(
+                    runs=stats.target_runs,
+                    tokens=len(one.tokens),
+                    drafted=stats.num_draft_tokens,
+                    accepted=stats.num_accepted_draft_tokens,
+                )
+            )
             self.ttft.append(one.ttft)
             self.gaps += one.gaps
             self.latency.append(one.latency)
-            self.drafted += one.stats.num_draft_tokens
-            self.accepted += one.stats.num_accepted_draft_tokens
-            self.runs += one.stats.target_runs
-            self.drafted_at.update(one.stats.drafted_at)
-            self.accepted_at.update(one.stats.accepted_at)
+            self.drafted_at.update(stats.drafted_at)
+            self.accepted_at.update(stats.accepted_at)
 
     def per_token(self, units: Sequence[int]) -> list[float]:
         """Seconds a token for each unit: the median over rounds."""
@@ -77,32 +101,33 @@ def summary(own: Record, base: Record, units: Sequence[int]) -> dict[str, Any]:
     """One contender over some units of work, beside the first contender."""
     count = sum(len(t) for u in units for t in own.tokens[u])
     seconds = sum(float(np.median(own.seconds[u])) for u in units)
-    ratio = paired_ratio(base.per_token(units), own.per_token(units))
+    theirs, mine = base.per_token(units), own.per_token(units)
+    ratio = paired_ratio(theirs, mine)
     same = sum(a == b for u in units for a, b in zip(own.tokens[u], base.tokens[u], strict=True))
+    drafts = Drafted()
+    for unit in units:
+        drafts.add(own.drafts[unit])
     found: dict[str, Any] = {
         "tokens_per_s": round(count / seconds, 2),
         "speedup": round(ratio.mean, 3),
         "speedup_low": round(ratio.low, 3),
         "speedup_high": round(ratio.high, 3) if ratio.high < math.inf else None,
+        "speedup_median": round(float(np.median(np.divide(theirs, mine))), 3),
         "identical": same,
         "requests": sum(len(own.tokens[u]) for u in units),
+        **drafts.rates(),
     }
     return found
 
 
 def details(own: Record) -> dict[str, Any]:
-    """α, τ, acceptance by position and latencies over everything."""
+    """Acceptance by position and latencies over everything."""
     found: dict[str, Any] = {"peak_mb": round(own.peak_mb)}
     for name, values in (("ttft", own.ttft), ("inter_token", own.gaps), ("latency", own.latency)):
         if values:
             points = np.quantile(values, [0.5, 0.9, 0.99])
             found[name + "_s"] = {p: round(float(v), 4) for p, v in zip(("p50", "p90", "p99"), points, strict=True)}
-    if own.runs:
-        total = sum(len(t) for unit in own.tokens.values() for t in unit)
-        rounds = max(map(len, own.seconds.values()))
-        found["mean_acceptance_length"] = round(total * rounds / own.runs, 3)
-    if own.drafted:
-        found["draft_acceptance_rate"] = round(own.accepted / own.drafted, 4)
+    if own.drafted_at:
         depths = range(len(own.drafted_at))
         found["acceptance_by_position"] = [round(own.accepted_at[i] / own.drafted_at[i], 3) for i in depths]
     return found

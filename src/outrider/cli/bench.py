@@ -66,6 +66,7 @@ def bench(
     """Time a workload, contenders taking turns prompt by prompt, and report paired ratios with 95% intervals.
 
     Times are of whole requests, the reading of prompts included. Peers are greedy; ask for --temperature 0 beside them.
+    Ctrl-C ends it early, with the results so far.
 
     Example: outrider bench -s none -s lookup:10 -s ngram:4 --peer transformers --prompts question.jsonl --count 12
     """
@@ -80,7 +81,7 @@ def bench(
     questions = workloads.load(prompts, count=count, categories=set(category) if category else None)
     settings = {name: contest.parse(name, spec_length) for name in source or ()}
     found: dict[int, dict[str, Any]] = {}
-    with working("bench") as tick:
+    with working("loading"):
         llm = o.load(
             model, draft=_by_heads(settings.values(), draft_model or ()), draft_model=draft_model, heads=heads or (),
             dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads, kv_cache=kv_cache,
@@ -90,6 +91,9 @@ def bench(
             settings = {name: contest.parse(name, spec_length) for name in ("none", *llm.drafters)}
         ids = workloads.token_ids(llm.tokenizer, questions)
         peers = _peers(peer or [], llm, python, params, max(sweep))
+    groups = [-(-len(ids) // n) if rate is None else 1 for n in sweep]
+    total = sum(1 + rounds * count for count in groups) * (len(settings) + len(peers))
+    with working("bench", total) as tick:
         for n in sweep:
             group = n if rate is None else len(ids)
             contenders: list[Contender] = [
@@ -107,7 +111,9 @@ def bench(
         typer.echo(json.dumps(result))
         return
     for n, results in found.items():
-        typer.echo(f"{n} at once" if rate is None else f"{rate:g} requests a second")
+        answered = next(iter(results.values()))["all"]["requests"]
+        early = "" if answered == len(ids) else f", ended early: {answered} of {len(ids)} prompts"
+        typer.echo((f"{n} at once" if rate is None else f"{rate:g} requests a second") + early)
         typer.echo("\n".join(show.table(results)) + "\n")
 
 
