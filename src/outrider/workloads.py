@@ -53,13 +53,13 @@ NAMED = {"mix": BUILT_IN, "stories": STORIES}
 
 
 def load(
-    source: str, *, count: int | None = None, categories: set[str] | None = None, max_chars: int = 4500
+    source: str, *, count: int | None = None, categories: set[str] | None = None, max_chars: int | None = None
 ) -> list[Question]:
     """Questions of a built-in set by name (``mix``, ``stories``) or of a file, round robin over categories.
 
     A file is a text, whose paragraphs are continued, or JSONL of one of these kinds: Spec-Bench or MT-bench
     (``turns``), ShareGPT (``conversations``, whose first human message is taken), OpenAI messages (``messages``),
-    HumanEval (``prompt``, continued as text). Longer texts than ``max_chars`` are left out. Built-in questions are
+    HumanEval (``prompt``, continued as text). Texts of ``max_chars`` and longer are left out. Built-in questions are
     repeated up to ``count``.
 
     Raises:
@@ -75,7 +75,7 @@ def load(
 
 
 def read(
-    path: Path, *, count: int | None = None, categories: set[str] | None = None, max_chars: int = 4500
+    path: Path, *, count: int | None = None, categories: set[str] | None = None, max_chars: int | None = None
 ) -> list[Question]:
     """The questions of a file: see ``load``."""
     try:
@@ -85,7 +85,9 @@ def read(
         raise InvalidRequestError(f"prompts={str(path)!r} cannot be read ({error}): use {known} or a file") from None
     groups: dict[str, list[Question]] = defaultdict(list)
     for question in _questions(path, text):
-        if len(question.text) < max_chars and (categories is None or question.category in categories):
+        if (max_chars is None or len(question.text) < max_chars) and (
+            categories is None or question.category in categories
+        ):
             groups[question.category].append(question)
     picked = interleaved(groups)
     if not picked or (count is not None and len(picked) < count):

@@ -43,6 +43,9 @@ def bench(
         typer.Option(help="mix, stories, a text, or JSONL as of Spec-Bench, ShareGPT, OpenAI messages or HumanEval."),
     ] = "mix",
     count: Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")] = None,
+    max_chars: Annotated[
+        int | None, typer.Option(help="Leave out texts of so many characters and more.", show_default="none")
+    ] = None,
     category: Annotated[list[str] | None, typer.Option(help="Only this category; may be repeated.")] = None,
     concurrency: Annotated[
         list[int] | None, typer.Option(help="Requests at once; repeat to sweep.", show_default="1")
@@ -78,7 +81,8 @@ def bench(
     from outrider.bench import contest, show
     from outrider.cli.working import working
 
-    questions = workloads.load(prompts, count=count, categories=set(category) if category else None)
+    kinds = set(category) if category else None
+    questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
     settings = {name: contest.parse(name, spec_length) for name in source or ()}
     found: dict[int, dict[str, Any]] = {}
     with working("loading"):
