@@ -86,7 +86,7 @@ def _serve(
             now = time.perf_counter() - began
             while waiting and waiting[0][1] <= now and running < at_once:
                 request, arrival = waiting.pop(0)
-                # A client of a closed loop sends when the one before is answered; one of an open loop did so on arrival.
+                # A client of a closed loop sends when the one before is answered, one of an open loop on arrival.
                 served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
                 request.cache_salt = salt
                 llm.engine.add(request)
