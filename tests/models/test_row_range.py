@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.models.row_range import LONGEST, Layer, RowRange, in_range, row_range
+from outrider.models.row_range import LONGEST, Layer, RowRange, few_sizes, in_range, row_range
 
 WEIGHT = torch.empty(24, 40)
 
@@ -71,3 +71,18 @@ def test_calls_stay_in_range(n: int, larger: tuple[int, ...]) -> None:
     assert y.shape == (n, 5)
     assert all(4 <= size <= 10 or size in larger for size in sizes)
     assert sum(sizes) <= 2 * n + 4  # of padding
+
+
+def test_calls_come_in_few_sizes_since_each_is_a_compiled_kernel() -> None:
+    sizes: set[int] = set()
+
+    def run(part: Tensor) -> Tensor:
+        sizes.add(len(part))
+        return part
+
+    for n in range(1, LONGEST + 1):
+        x = torch.arange(n, dtype=torch.float32)[:, None]
+        assert torch.equal(in_range(run, x, RowRange(1, LONGEST)), x)
+    assert len(sizes) < 60
+    assert sizes >= set(range(1, 17))  # a few rows are not padded at all
+    assert all(few_sizes(n) <= n * 9 / 8 for n in range(1, 2000))
