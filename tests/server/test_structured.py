@@ -55,6 +55,13 @@ def test_forms_of_vllm(live: Live, form: dict[str, Any], expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("form", "expected"), [({"grammar": 'root ::= "a"{5,5}'}, "a{5}"), ({"json_schema": {"const": "42"}}, '"42"')]
+)
+def test_forms_of_llama_cpp(live: Live, form: dict[str, Any], expected: str) -> None:
+    assert re.fullmatch(expected, live.post(PATH, ASK | form)["choices"][0]["text"])
+
+
+@pytest.mark.parametrize(
     ("changes", "param"),
     [
         ({"response_format": {"type": "yaml"}}, "response_format.type"),
@@ -67,6 +74,9 @@ def test_forms_of_vllm(live: Live, form: dict[str, Any], expected: str) -> None:
         ({"structured_outputs": {"grammar": "root ::= nowhere"}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, "structured_outputs"),
+        ({"grammar": "root ::= nowhere"}, "grammar"),
+        ({"grammar": 'root ::= "a"', "json_schema": {"type": "object"}}, "json_schema"),
+        ({"json_schema": {"type": "nonsense"}}, "json_schema"),
     ],
 )
 def test_forms_that_cannot_be(live: Live, changes: dict[str, Any], param: str) -> None:

@@ -17,16 +17,24 @@ _VLLM = {"json": "json_schema"} | {kind: kind for kind in KINDS}
 
 def structured(body: SamplingRequest, response_format: Mapping[str, Any] | None) -> StructuredOutput | None:
     """The form a request asks for; None: anything goes. ApiError 400 if it is not one that can be asked for."""
-    if body.structured_outputs is None:
-        return None if response_format is None else _from_format(response_format)
-    if response_format is not None and response_format.get("type") != "text":
-        raise invalid("response_format and structured_outputs both say what to write: give one", "structured_outputs")
-    for name in body.structured_outputs:
+    ways = {
+        "response_format": None if response_format is None else _from_format(response_format),
+        "structured_outputs": None if body.structured_outputs is None else _from_vllm(body.structured_outputs),
+        "grammar": _made({"grammar": body.grammar}, "grammar") if body.grammar else None,
+        "json_schema": None if body.json_schema is None else _made({"json_schema": body.json_schema}, "json_schema"),
+    }
+    given = [name for name, form in ways.items() if form is not None]
+    if len(given) > 1:
+        raise invalid(f"{given[0]} and {given[1]} both say what to write: give one", given[1])
+    return ways[given[0]] if given else None
+
+
+def _from_vllm(given: Mapping[str, Any]) -> StructuredOutput:
+    for name in given:
         if name not in _VLLM:
             known = ", ".join(_VLLM)
             raise invalid(f"structured_outputs.{name[:40]} is unknown: use one of {known}", "structured_outputs")
-    given = {_VLLM[name]: value for name, value in body.structured_outputs.items() if value is not None}
-    return _made(given, "structured_outputs")
+    return _made({_VLLM[name]: value for name, value in given.items() if value is not None}, "structured_outputs")
 
 
 def _from_format(given: Mapping[str, Any]) -> StructuredOutput | None:
@@ -74,4 +82,5 @@ def refusal(error: InvalidRequestError, body: SamplingRequest) -> ApiError | Inv
     """An error of compiling, under the name of the field that the client gave."""
     if error.param not in {"structured", *KINDS}:
         return error
-    return invalid(str(error), "response_format" if body.structured_outputs is None else "structured_outputs")
+    ways = ("structured_outputs", "grammar", "json_schema")
+    return invalid(str(error), next((name for name in ways if getattr(body, name)), "response_format"))

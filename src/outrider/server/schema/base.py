@@ -64,6 +64,8 @@ class SamplingRequest(GenerationRequest):
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     structured_outputs: dict[str, Any] | None = None
+    grammar: Text | None = Field(None, description="GBNF or Lark; llama.cpp's name for structured_outputs.grammar.")
+    json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's name for structured_outputs.json.")
     return_token_ids: bool | None = Field(None, description="Add prompt_token_ids, and token_ids to each choice.")
     token_details: bool | None = Field(None, description="Add where each token came from: accepted, recovered, ...")
 
