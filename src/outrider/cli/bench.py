@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outrider.cli import options as o
-from outrider.config import SamplingParams, SpeculationParams
+from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
-from outrider.sources import HEAD_SOURCES
 
 if TYPE_CHECKING:
     from outrider.bench.contest import Contender
@@ -84,10 +82,12 @@ def bench(
     kinds = set(category) if category else None
     questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
     settings = {name: contest.parse(name, spec_length) for name in source or ()}
+    named = [name for s in settings.values() for name in s.combination.names] if settings else None
     found: dict[int, dict[str, Any]] = {}
     with working("loading"):
+        draft = o.draft_with_heads(model, draft_model or (), named)
         llm = o.load(
-            model, draft=_by_heads(settings.values(), draft_model or ()), draft_model=draft_model, heads=heads or (),
+            model, draft=draft, draft_model=draft_model, heads=heads or (),
             dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads, kv_cache=kv_cache,
             prefix_reuse=False, max_batch_size=max([*sweep, 8 if rate else 1]),
         )  # fmt: skip
@@ -119,13 +119,6 @@ def bench(
         early = "" if answered == len(ids) else f", ended early: {answered} of {len(ids)} prompts"
         typer.echo((f"{n} at once" if rate is None else f"{rate:g} requests a second") + early)
         typer.echo("\n".join(show.table(results)) + "\n")
-
-
-def _by_heads(settings: Iterable[SpeculationParams], draft_models: Sequence[str]) -> str | None:
-    """What to load for the sources asked for that need trained heads; None: there are none."""
-    names = {name: None for speculation in settings for name in speculation.combination.names if name in HEAD_SOURCES}
-    with_model = {} if not names or not draft_models else {"model" if len(draft_models) == 1 else "models": None}
-    return ",".join(names | with_model) or None
 
 
 def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Contender]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,7 @@ def certify(
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write the report here, as Markdown.")] = None,
+    heads: o.Heads = None,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
@@ -55,9 +56,9 @@ def certify(
     if endpoint is not None and baseline is not None:
         found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
     else:
-        options: dict[str, object] = {
-            "draft_model": draft_model, "dtype": dtype, "draft_dtype": draft_dtype, "device": device,
-            "threads": threads, "kv_cache": kv_cache,
+        options: dict[str, Any] = {
+            "draft_model": draft_model, "heads": heads or (), "dtype": dtype, "draft_dtype": draft_dtype,
+            "device": device, "threads": threads, "kv_cache": kv_cache,
         }  # fmt: skip
         found = _model(model, options, draft, verifier, prompts, quick, full)
     if report is not None:
@@ -69,7 +70,7 @@ def certify(
 
 def _model(
     model: str,
-    options: dict[str, object],
+    options: dict[str, Any],
     draft: list[str] | None,
     verifier: list[str] | None,
     prompts: str,
@@ -90,7 +91,8 @@ def _model(
     effort = session.QUICK if quick else session.FULL if full else session.NORMAL
     questions = workloads.load(prompts, count=effort.prompts)
     with working("certify") as tick:
-        llm = o.load(model, **options)
+        loaded = o.draft_with_heads(model, options["draft_model"] or (), draft)
+        llm = o.load(model, draft=loaded, spec_length=4, **options)
         return session.certify(llm, questions, effort, sources=draft, verifiers=verifier, tick=tick)
 
 

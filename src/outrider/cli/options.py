@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
-from outrider.sources import AUTO
+from outrider.sources import AUTO, HEAD_SOURCES
 from outrider.structured import MAX_SOURCE_BYTES, StructuredOutput
 
 if TYPE_CHECKING:
@@ -183,6 +183,17 @@ def load(model: str, **options: Any) -> LLM:
     from outrider.llm import LLM
 
     return LLM(model, progress=True, **options)
+
+
+def draft_with_heads(model: str, draft_models: Sequence[str], sources: Iterable[str] | None) -> str | None:
+    """What to load so that ``sources`` (None: all) have the heads they need; None: they need none."""
+    if sources is None:
+        from outrider.drafters.trained import shipped_sources
+
+        sources = shipped_sources(model)
+    names = dict.fromkeys(name for name in sources if name in HEAD_SOURCES)
+    with_model = {} if not names or not draft_models else {"model" if len(draft_models) == 1 else "models": None}
+    return ",".join(names | with_model) or None
 
 
 def as_json(output: Output, *, model: str, draft: str) -> dict[str, Any]:

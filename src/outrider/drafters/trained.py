@@ -18,7 +18,7 @@ from outrider.heads import HeadConfig, Target, load_head
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
-from outrider.heads.find import shipped_heads
+from outrider.heads.find import shipped_heads, shipped_kinds
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.models.base import HeadTarget
@@ -33,6 +33,11 @@ def source_of(head: nn.Module) -> str:
     config = head.config
     assert isinstance(config, HeadConfig)
     return _SOURCE_OF[config.kind]
+
+
+def shipped_sources(model: str) -> list[str]:
+    """Sources that have a head shipped for the built-in model of that name."""
+    return list(dict.fromkeys(_SOURCE_OF[kind] for kind in shipped_kinds(model)))
 
 
 def fingerprint(target: HeadTarget, name: str = "") -> Target:

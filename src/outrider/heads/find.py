@@ -19,3 +19,8 @@ def shipped_heads(target: Target, folder: Path = FOLDER) -> dict[str, Path]:
         if config.fits(target):
             found.setdefault(config.kind, path.parent)
     return found
+
+
+def shipped_kinds(model: str, folder: Path = FOLDER) -> list[str]:
+    """Kinds of the heads shipped for a built-in model, without loading it; none for other names."""
+    return sorted(path.parent.name for path in folder.glob("*/*/config.json") if path.parts[-3] == model)

@@ -25,7 +25,8 @@ from outrider.workloads import Question
 from tests.whole import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
-EFFORT = session.Effort(toy_samples=400, prompts=2, tokens=12, samples=16, sample_prompts=2)
+EFFORT = session.Effort(toy_samples=400, prompts=2, tokens=12, each=2, samples=16)
+BRIEF = replace(EFFORT, toy_samples=50, samples=2)  # where neither of these is to find anything
 
 
 @pytest.fixture
@@ -35,8 +36,8 @@ def llm(tmp_path: Path) -> LLM:
     return LLM(str(target), draft_model=str(small), dtype="float32", draft_dtype="float32", max_batch_size=4)
 
 
-def certify(llm: LLM, verifiers: list[str] | None = None) -> Report:
-    return session.certify(llm, QUESTIONS, EFFORT, sources=["model"], verifiers=verifiers)
+def certify(llm: LLM, verifiers: list[str] | None = None, effort: session.Effort = EFFORT) -> Report:
+    return session.certify(llm, QUESTIONS, effort, sources=["model"], verifiers=verifiers)
 
 
 def failed(report: Report) -> set[str]:
@@ -46,7 +47,7 @@ def failed(report: Report) -> set[str]:
 def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     said: list[str] = []
     sources = ["model", "lookup", "suffix", "lookahead"]
-    report = session.certify(llm, QUESTIONS, replace(EFFORT, toy_samples=100), sources=sources, tick=said.append)
+    report = session.certify(llm, QUESTIONS, BRIEF, sources=sources, tick=said.append)
     assert failed(report) == set()
     assert report.passed
     names = [check.name for check in report.checks]
@@ -64,13 +65,14 @@ def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
 
 @pytest.mark.slow
 def test_a_sound_build_passes_with_every_source(llm: LLM) -> None:
-    assert failed(session.certify(llm, QUESTIONS, replace(EFFORT, toy_samples=100))) == set()
+    assert failed(session.certify(llm, QUESTIONS, replace(EFFORT, toy_samples=100, samples=2))) == set()
 
 
 def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recovered token comes from p instead of from what q left of it."""
     monkeypatch.setattr(recursive, "residual", lambda p, q: p)
-    assert failed(certify(llm, verifiers=["rejection"])) >= {"enumerable sequences", "samples follow the target"}
+    found = failed(certify(llm, ["rejection"], replace(EFFORT, samples=40)))
+    assert found >= {"enumerable sequences", "samples follow the target"}
 
 
 def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,7 @@ def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: 
                 cache.write(layer, place.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
 
     monkeypatch.setattr(catch_up.DraftModel, "cut", wrong)
-    assert failed(certify(llm)) == {"drafts do not depend on what was refused before"}
+    assert failed(certify(llm, effort=BRIEF)) == {"drafts do not depend on what was refused before"}
 
 
 def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +147,7 @@ def test_where_arithmetic_breaks_is_named_and_near_ties_are_told_from_bugs(llm: 
     check = arithmetic.check(findings, "float32")
     assert check.status == "note"
     assert "layer 1, projection down" in check.summary
-    report = certify(llm)
+    report = certify(llm, effort=BRIEF)
     assert report.checks[2].status == "note"
     assert failed(report) == set()  # what differs now is rounding, and called so
 
@@ -177,7 +179,7 @@ def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPat
         raise RuntimeError("out of ideas")
 
     monkeypatch.setattr(Chain, "extend", broken)
-    found = [c for c in identity.check(llm, [[5, 6]], ["model"], verifiers=["matching"], tokens=6, noise=0.0)
+    found = [c for c in identity.check(llm, [[5, 6]], ["model"], verifiers=["matching"], tokens=6, each=2, noise=0.0)
              if isinstance(c, Check)]  # fmt: skip
     assert {c.status for c in found} == {"note"}
     assert "out of ideas" in found[0].details[0]

@@ -27,10 +27,16 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
 BINS = 16
+ENOUGH = 20 * BINS  # tokens of one source with one verifier, to make a test of their own
+CHUNK = 64  # requests handed over at once
 MODES = {
     "temperature 1": SamplingParams(temperature=1.0),
     "top-p 0.8": SamplingParams(temperature=1.0, top_p=0.8),
 }
+
+
+Cell = tuple[str, str, str]
+"""Source, verifier, mode."""
 
 
 def check(
@@ -42,45 +48,65 @@ def check(
     tokens: int,
     samples: int,
 ) -> Iterator[Check | str]:
-    """Yields progress, then one check; nothing if no verifier asked for is distribution-exact only."""
-    plan = [(v, s, m) for s, v in pairs(sources, verifiers, coupled=False) for m in MODES]
-    if not plan:
+    """Yields progress, then one check over ``samples`` texts of every source with every verifier in every mode.
+
+    Tested are each verifier over all sources, each source over all verifiers, and each pair if it has said enough.
+    Nothing if no verifier asked for is distribution-exact only.
+    """
+    chosen = pairs(sources, verifiers, coupled=False)
+    if not chosen:
         return
-    fits: dict[str, Fit] = {}
-    for verifier, source, mode in plan:
-        params = replace(MODES[mode], max_tokens=tokens, ignore_eos=True)
-        speculation = SpeculationParams(draft=source, verifier=verifier, spec_length=4)  # type: ignore[arg-type]
-        texts = _sample(llm, prompts, params, speculation, samples)
-        for order, values in places(llm, texts, params).items():
-            counts = np.histogram(values, bins=BINS, range=(0, 1))[0]
-            fits[f"{source} with {verifier}, {mode}, by {order}"] = chi_square(counts, np.full(BINS, 1 / BINS))
-        yield f"{source} with {verifier}, {mode}"
+    rng = random.Random(0)
+    found: dict[str, dict[str, list[float]]] = {}  # name of a test -> order of the vocabulary -> values
+    for mode, base in MODES.items():
+        params = replace(base, max_tokens=tokens, ignore_eos=True)
+        cells: list[Cell] = [(source, verifier, mode) for source, verifier in chosen for _ in range(samples)]
+        for at in range(0, len(cells), CHUNK):
+            batch = cells[at : at + CHUNK]
+            for cell, text in zip(batch, _texts(llm, prompts, params, batch, at), strict=True):
+                for order, values in places(llm, text, params, rng).items():
+                    for name in _tests(cell):
+                        found.setdefault(name, {}).setdefault(order, []).extend(values)
+            yield f"samples, {mode}, {batch[-1][0]} with {batch[-1][1]}"
+    fits = {
+        f"{name}, by {order}": chi_square(
+            np.histogram(values, bins=BINS, range=(0, 1))[0].astype(np.float64), np.full(BINS, 1 / BINS)
+        )
+        for name, orders in found.items()
+        for order, values in orders.items()
+        if len(values) >= ENOUGH or " with " not in name
+    }
+    yield _verdict(fits)
+
+
+def _tests(cell: Cell) -> list[str]:
+    """The tests that a text counts for."""
+    source, verifier, mode = cell
+    return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source} with {verifier}, {mode}")))
+
+
+def _verdict(fits: dict[str, Fit]) -> Check:
     failed = [name for name, fit in fits.items() if fit.fails(len(fits))]
     least = max(fit.detectable(len(fits)) for fit in fits.values())
     count = min(fit.samples for fit in fits.values())
-    yield Check(
+    return Check(
         "samples follow the target",
         "fail" if failed else "pass",
-        f"{len(failed)} of {len(fits)} tests over {count} tokens each find another distribution (a total variation of "
-        f"{least:.3f} over {BINS} bins would be seen with probability {POWER:g})",
+        f"{len(failed)} of {len(fits)} tests over {count} tokens and more find another distribution (a total variation "
+        f"of {least:.3f} over {BINS} bins would be seen with probability {POWER:g} in the least of them)",
         [f"{n}: p-value {fits[n].p_value:.1e}, total variation {fits[n].total_variation:.3f}" for n in failed],
         {"p_values": {n: f.p_value for n, f in fits.items()}, "detectable_total_variation": least, "tokens": count},
     )
 
 
-def places(llm: LLM, texts: Sequence[Text], params: SamplingParams) -> dict[str, list[float]]:
-    """``u`` of every emitted token, for each order of the vocabulary."""
-    target = model_rows(llm.model, llm.engine.vocab_size)
-    draft = model_rows(llm.draft_models[0], llm.engine.vocab_size) if llm.draft_models else None
-    rng = random.Random(0)
-    found: dict[str, list[float]] = {}
-    for text in texts:
-        p = target(text, params)
-        found.setdefault("the target's probability", []).extend(_places(p, p, text.output, rng))
-        if draft is not None:
-            q = draft(text, params)
-            ratio = q / np.maximum(p[: len(q)], np.finfo(np.float64).tiny)
-            found.setdefault("what the draft overrates", []).extend(_places(p, ratio, text.output, rng))
+def places(llm: LLM, text: Text, params: SamplingParams, rng: random.Random) -> dict[str, list[float]]:
+    """``u`` of every emitted token, for each order of the vocabulary. ``rng`` gives v, and must not begin anew."""
+    p = model_rows(llm.model, llm.engine.vocab_size)(text, params)
+    found = {"the target's probability": _places(p, p, text.output, rng)}
+    if llm.draft_models:
+        q = model_rows(llm.draft_models[0], llm.engine.vocab_size)(text, params)
+        ratio = q / np.maximum(p[: len(q)], np.finfo(np.float64).tiny)
+        found["what the draft overrates"] = _places(p, ratio, text.output, rng)
     return found
 
 
@@ -95,13 +121,12 @@ def _place(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v: flo
     return float(min(before + v * ties, np.nextafter(1.0, 0.0)))
 
 
-def _sample(
-    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, speculation: SpeculationParams, samples: int
+def _texts(
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, batch: Sequence[Cell], first: int
 ) -> list[Text]:
-    """``samples`` texts of each prompt, with seeds of their own."""
-    texts = []
-    for i, prompt in enumerate(prompts):
-        options = [replace(params, seed=samples * i + n) for n in range(samples)]
-        outputs = llm.generate([prompt] * samples, options, speculation=speculation)
-        texts += [Text(prompt, o.token_ids) for o in outputs]
-    return texts
+    """One text for each of ``batch``, prompts in turn, each with a seed of its own."""
+    own = [prompts[(first + i) % len(prompts)] for i in range(len(batch))]
+    options = [replace(params, seed=first + i) for i in range(len(batch))]
+    speculation = [SpeculationParams(draft=s, verifier=v, spec_length=4) for s, v, _ in batch]  # type: ignore[arg-type]
+    outputs = llm.generate(own, options, speculation=speculation)
+    return [Text(prompt, o.token_ids) for prompt, o in zip(own, outputs, strict=True)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from outrider.analysis.certify.cells import pairs
 from outrider.analysis.certify.near_ties import Parting, first_difference, parting
@@ -18,7 +17,10 @@ MODES = {
 }
 SPEC_LENGTHS = (2, 7)
 
-Outputs = list[list[int]]
+CHUNK = 64  # requests handed over at once where many are compared
+
+Job = tuple[str, SpeculationParams, int]
+"""A request to compare: the name of its setting, the setting, and the number of its prompt."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,14 @@ def check(
     *,
     verifiers: Sequence[str],
     tokens: int,
+    each: int,
     noise: float,
 ) -> Iterator[Check | str]:
-    """Yields progress, then a check for each mode: N prompts × sources × K × batch mixes, against plain decoding."""
+    """Yields progress, then a check for each mode, against plain decoding.
+
+    Every setting (source, K, verifier) continues ``each`` prompts in company of all others; every source, with its
+    settings in turn, as many alone, and as many in company of itself.
+    """
     for mode, base in MODES.items():
         params = replace(base, max_tokens=tokens, ignore_eos=True)
         settings = _settings(sources, verifiers, sampled=not params.greedy)
@@ -60,13 +67,18 @@ def check(
         found: list[Difference] = []
         compared = 0
         broken: set[str] = set()
-        for mix, serve in MIXES.items():
-            for name, outputs in serve(llm, prompts, params, settings, broken):
-                compared += len(prompts)
-                for i, (a, b) in enumerate(zip(plain, outputs, strict=True)):
+        for mix, batches in _mixes(settings, len(prompts), each).items():
+            for jobs in batches:
+                texts = [prompts[prompt] for _, _, prompt in jobs]
+                outputs = llm.generate(texts, params, speculation=[speculation for _, speculation, _ in jobs])
+                compared += len(jobs)
+                broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
+                for (name, _, prompt), output in zip(jobs, outputs, strict=True):
+                    a, b = plain[prompt], output.token_ids
                     if first_difference(a, b) is not None:
-                        found.append(Difference(mode, name, mix, i, parting(llm, prompts[i], params, a, b, noise)))
-                yield f"{mode}, {mix}, {name}"
+                        where = parting(llm, prompts[prompt], params, a, b, noise)
+                        found.append(Difference(mode, name, mix, prompt, where))
+                yield f"{mode}, {mix}, {jobs[-1][0]}"
         yield _verdict(mode, compared, found, broken)
 
 
@@ -93,47 +105,20 @@ def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool
     }
 
 
-Served = Iterator[tuple[str, Outputs]]
-
-
-def _by_source(
-    llm: LLM,
-    prompts: Sequence[list[int]],
-    params: SamplingParams,
-    settings: dict[str, SpeculationParams],
-    broken: set[str],
-    *,
-    together: bool,
-) -> Served:
-    """Every prompt with one source after the other: one request at a time, or all at once."""
-    batches = [list(prompts)] if together else [[prompt] for prompt in prompts]
+def _mixes(settings: dict[str, SpeculationParams], prompts: int, each: int) -> dict[str, list[list[Job]]]:
+    """Batches by the kind of company their requests have."""
+    by_source: dict[str, list[str]] = {}
     for name, speculation in settings.items():
-        outputs = [o for batch in batches for o in llm.generate(batch, params, speculation=speculation)]
-        broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
-        yield name, [o.token_ids for o in outputs]
-
-
-def _mixed(
-    llm: LLM,
-    prompts: Sequence[list[int]],
-    params: SamplingParams,
-    settings: dict[str, SpeculationParams],
-    broken: set[str],
-) -> Served:
-    """All prompts at once, last first, each with another source, K and verifier, some with none."""
-    ways: list[SpeculationParams | None] = [SpeculationParams(), *settings.values()]
-    order = list(reversed(range(len(prompts))))
-    chosen = [ways[i % len(ways)] for i in order]
-    outputs = llm.generate([prompts[i] for i in order], params, speculation=chosen)
-    broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
-    by_prompt = dict(zip(order, outputs, strict=True))
-    yield "every source", [by_prompt[i].token_ids for i in range(len(prompts))]
-
-
-MIXES: dict[
-    str, Callable[[LLM, Sequence[list[int]], SamplingParams, dict[str, SpeculationParams], set[str]], Served]
-] = {
-    "alone": partial(_by_source, together=False),
-    "together": partial(_by_source, together=True),
-    "mixed in one batch": _mixed,
-}
+        by_source.setdefault(speculation.draft, []).append(name)
+    own = [
+        [(name, settings[name], (at + i) % prompts) for i in range(each) for name in [names[(at + i) % len(names)]]]
+        for at, names in enumerate(by_source.values())
+    ]
+    many = [
+        (name, settings[name], (at + i) % prompts) for i in range(each) for at, name in enumerate(reversed(settings))
+    ]
+    return {
+        "alone": [[job] for jobs in own for job in jobs],
+        "together": [jobs for jobs in own if len(jobs) > 1],
+        "mixed in one batch": [many[i : i + CHUNK] for i in range(0, len(many), CHUNK)],
+    }

@@ -25,13 +25,13 @@ class Effort:
     toy_samples: int
     prompts: int
     tokens: int
-    samples: int  # of each prompt, where frequencies are compared
-    sample_prompts: int
+    each: int  # prompts of every setting, where output is compared with plain decoding's
+    samples: int  # texts of every source with every verifier, where frequencies are compared
 
 
-QUICK = Effort(toy_samples=300, prompts=3, tokens=24, samples=8, sample_prompts=2)
-NORMAL = Effort(toy_samples=1000, prompts=6, tokens=48, samples=16, sample_prompts=4)
-FULL = Effort(toy_samples=4000, prompts=24, tokens=96, samples=64, sample_prompts=6)
+QUICK = Effort(toy_samples=200, prompts=3, tokens=12, each=1, samples=1)
+NORMAL = Effort(toy_samples=1000, prompts=6, tokens=32, each=2, samples=3)
+FULL = Effort(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16)
 
 
 def certify(
@@ -80,11 +80,12 @@ def _checks(
     findings = arithmetic.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
     yield arithmetic.check(findings, str(llm.config.dtype))
     noise = findings.noise
-    yield from identity.check(llm, prompts, sources, verifiers=verifiers, tokens=effort.tokens, noise=noise)
-    few = prompts[: effort.sample_prompts]
-    yield from drafts.check(llm, few, sources, tokens=effort.tokens, noise=noise)
+    yield from identity.check(
+        llm, prompts, sources, verifiers=verifiers, tokens=effort.tokens, each=effort.each, noise=noise
+    )
+    yield from drafts.check(llm, prompts[: 2 * effort.each], sources, tokens=effort.tokens, noise=noise)
     yield from frequencies.check(
-        llm, few, sources, verifiers=verifiers, tokens=min(24, effort.tokens), samples=effort.samples
+        llm, prompts, sources, verifiers=verifiers, tokens=min(24, effort.tokens), samples=effort.samples
     )
 
 
