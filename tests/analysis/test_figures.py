@@ -31,7 +31,8 @@ def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
-def test_measured_figures(tmp_path: Path) -> None:
+def test_measured_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "sources_of", lambda _: ["model", "suffix", "lookahead"])  # all would take a minute
     small = model_folder(tmp_path / "draft", num_hidden_layers=1)
     llm = LLM(str(model_folder(tmp_path / "target")), draft_model=str(small), dtype="float32", draft_dtype="float32")
     said: list[str] = []
