@@ -48,8 +48,8 @@ def test_generate_prints_text_to_stdout_and_statistics_to_stderr(folder: Path) -
 def test_json_has_the_documented_fields(folder: Path) -> None:
     common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "-t", "0.9", "--seed", "3", "--json")
     plain = json.loads(run(*common, "--draft", "none", stdin="hello world\n").stdout)
-    drafted = json.loads(run(*common, "--draft-model", str(folder), stdin="hello world\n").stdout)
-    usual = json.loads(run(*common, stdin="hello world\n").stdout)
+    drafted = json.loads(run(*common, "--draft-model", str(folder), "-p", "hello world").stdout)
+    usual = json.loads(run(*common, "hello world").stdout)
     assert plain["token_ids"] == drafted["token_ids"] == usual["token_ids"]
     assert plain["text"] == drafted["text"]
     assert (plain["draft"], drafted["draft"], usual["draft"]) == ("none", "model", "suffix+recycling")
@@ -126,6 +126,7 @@ def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
     [
         (("-m", "no-such-model", "-p", "x"), "no-such-model"),
         (("-p", ""), "the prompt is empty"),
+        (("hello", "-p", "world"), "given a second time"),
         (("-p", "x", "-n", "0"), "max_tokens=0"),
         (("-p", "x", "-n", "-5"), "max_tokens=-5"),
         (("-p", "x", "-t", "-1"), "temperature=-1.0"),

@@ -16,8 +16,9 @@ from outrider.errors import InvalidRequestError
 
 
 def generate(
+    text: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue.")] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", "-p", help="The text to continue.", show_default="read stdin")
+        str | None, typer.Option("--prompt", "-p", help="The same, as an option.", show_default="read stdin")
     ] = None,
     model: o.Model = o.DEFAULT_MODEL,
     chat: Annotated[bool, typer.Option("--chat", help="Send the prompt as a chat message.")] = False,
@@ -71,7 +72,7 @@ def generate(
     On a terminal, tokens are coloured by where they came from: accepted drafts green, tokens the model put in
     place of a refused draft yellow, tokens it added after a fully accepted draft cyan. NO_COLOR turns that off.
 
-    Example: outrider generate --chat -p "Name three rivers." --draft suffix -k 15
+    Example: outrider generate --chat "Name three rivers." --draft suffix -k 15
     """
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -90,7 +91,7 @@ def generate(
         logprobs=logprobs,
         structured=o.structured(json_schema, json_object, regex, choice, grammar),
     )
-    text, expected = _prompt(prompt), o.read_prediction(prediction)
+    text, expected = _prompt(text, prompt), o.read_prediction(prediction)
     llm = o.load(
         model,
         draft=o.draft_or_auto(draft, draft_model, None if heads else expected),
@@ -135,16 +136,20 @@ def generate(
     report(llm.last)
 
 
-def _prompt(given: str | None) -> str:
-    if given is not None:
-        text = given
-    elif sys.stdin.isatty():
-        raise InvalidRequestError("no prompt: use --prompt TEXT, or pipe a text in", param="prompt")
-    else:
-        try:
-            text = sys.stdin.read().removesuffix("\n")
-        except UnicodeDecodeError:
-            raise InvalidRequestError("stdin is not UTF-8 text: convert it", param="prompt") from None
+def _prompt(argument: str | None, option: str | None) -> str:
+    if argument is not None and option is not None:
+        raise InvalidRequestError(f"prompt={argument!r} is given a second time with --prompt: leave one out")
+    given = option if argument is None else argument
+    text = _piped() if given is None else given
     if not text:
         raise InvalidRequestError("the prompt is empty: give at least one character", param="prompt")
     return text
+
+
+def _piped() -> str:
+    if sys.stdin.isatty():
+        raise InvalidRequestError("no prompt: write one behind the command, or pipe a text in", param="prompt")
+    try:
+        return sys.stdin.read().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise InvalidRequestError("stdin is not UTF-8 text: convert it", param="prompt") from None
