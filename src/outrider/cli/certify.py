@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.cli import options as o
+from outrider.config import EngineConfig
 from outrider.errors import ConfigError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def certify(
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
     With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
     """
+    given: dict[str, Any] = dict(locals())
     if quick and full:
         raise InvalidRequestError("quick and full exclude each other: use one of them")
     if (endpoint is None) != (baseline is None):
@@ -56,11 +58,9 @@ def certify(
     if endpoint is not None and baseline is not None:
         found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
     else:
-        options: dict[str, Any] = {
-            "draft_model": draft_model, "heads": heads or (), "dtype": dtype, "draft_dtype": draft_dtype,
-            "device": device, "threads": threads, "kv_cache": kv_cache,
-        }  # fmt: skip
-        found = _model(model, options, draft, verifier, prompts, quick, full)
+        given |= {"draft": None, "verifier": o.ENGINE.verifier, "heads": heads or ()}  # those to test are lists
+        options = o.own(EngineConfig, given)
+        found = _model(options, draft, verifier, prompts, quick, full)
     if report is not None:
         report.write_text(found.markdown(), encoding="utf-8")
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
@@ -69,7 +69,6 @@ def certify(
 
 
 def _model(
-    model: str,
     options: dict[str, Any],
     draft: list[str] | None,
     verifier: list[str] | None,
@@ -91,8 +90,8 @@ def _model(
     effort = session.QUICK if quick else session.FULL if full else session.NORMAL
     questions = workloads.load(prompts, count=effort.prompts)
     with working("certify") as tick:
-        loaded = o.draft_with_heads(model, options["draft_model"] or (), draft)
-        llm = o.load(model, draft=loaded, spec_length=4, **options)
+        loaded = o.draft_with_heads(options["model"], options["draft_model"] or (), draft)
+        llm = o.load(**options | {"draft": loaded, "spec_length": 4})
         return session.certify(llm, questions, effort, sources=draft, verifiers=verifier, tick=tick)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outrider.cli import options as o
 from outrider.cli.config_file import Config
-from outrider.config import SamplingParams
+from outrider.config import EngineConfig, SamplingParams
 
 if TYPE_CHECKING:
     from outrider.llm import LLM
@@ -44,34 +44,10 @@ def chat(
     threads: o.Threads = None,
 ) -> None:
     """Talk with a model. Tokens are coloured as by `outrider generate`."""
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        seed=seed,
-    )
-    llm = o.load(
-        model,
-        draft=o.draft_or_auto(draft, draft_model),
-        draft_model=draft_model or None,
-        draft_table=draft_table,
-        heads=heads or (),
-        spec_length=spec_length,
-        tree=tree,
-        tree_nodes=tree_nodes,
-        verifier=verifier,
-        lenience=lenience,
-        posterior_threshold=posterior_threshold,
-        posterior_alpha=posterior_alpha,
-        max_batch_size=1,
-        dtype=dtype,
-        draft_dtype=draft_dtype,
-        device=device,
-        threads=threads,
-    )
+    given: dict[str, Any] = dict(locals())
+    params = SamplingParams(**o.own(SamplingParams, given))
+    given |= {"draft": o.draft_or_auto(draft, draft_model), "draft_model": draft_model or None}
+    llm = o.load(**o.own(EngineConfig, given | {"heads": heads or (), "max_batch_size": 1}))
     opening = [] if system is None else [{"role": "system", "content": system}]
     llm.tokenizer.render_chat([*opening, {"role": "user", "content": ""}])  # no template: say so before the first line
     typer.echo(f"{model} · {HELP}", err=True)

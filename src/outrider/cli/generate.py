@@ -11,7 +11,7 @@ import typer
 
 from outrider.cli import options as o
 from outrider.cli.config_file import Config
-from outrider.config import SamplingParams
+from outrider.config import EngineConfig, SamplingParams
 from outrider.errors import InvalidRequestError
 
 
@@ -74,53 +74,18 @@ def generate(
 
     Example: outrider generate --chat "Name three rivers." --draft suffix -k 15
     """
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        logit_bias=o.parse_logit_bias(logit_bias),
-        seed=seed,
-        stop=stop or (),
-        ignore_eos=ignore_eos,
-        logprobs=logprobs,
-        structured=o.structured(json_schema, json_object, regex, choice, grammar),
-    )
-    text, expected = _prompt(text, prompt), o.read_prediction(prediction)
-    llm = o.load(
-        model,
-        draft=o.draft_or_auto(draft, draft_model, None if heads else expected),
-        draft_model=draft_model or None,
-        draft_table=draft_table,
-        heads=heads or (),
-        draft_layers=draft_layers,
-        spec_length=spec_length,
-        tree=tree,
-        tree_nodes=tree_nodes,
-        lookahead_window=lookahead_window,
-        lookahead_ngram=lookahead_ngram,
-        lookahead_guesses=lookahead_guesses,
-        verifier=verifier,
-        lenience=lenience,
-        posterior_threshold=posterior_threshold,
-        posterior_alpha=posterior_alpha,
-        draft_temperature=draft_temperature,
-        max_batch_size=1,
-        dtype=dtype,
-        draft_dtype=draft_dtype,
-        device=device,
-        max_seq_len=max_seq_len,
-        threads=threads,
-    )
-    messages = [{"role": "user", "content": text}]
+    given: dict[str, Any] = dict(locals())
+    form = o.structured(json_schema, json_object, regex, choice, grammar)
+    given |= {"logit_bias": o.parse_logit_bias(logit_bias), "stop": stop or (), "structured": form}
+    params = SamplingParams(**o.own(SamplingParams, given))
+    words, expected = _prompt(text, prompt), o.read_prediction(prediction)
+    given |= {"draft": o.draft_or_auto(draft, draft_model, None if heads else expected)}
+    given |= {"draft_model": draft_model or None, "heads": heads or (), "max_batch_size": 1}
+    llm = o.load(**o.own(EngineConfig, given))
+    messages = [{"role": "user", "content": words}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    request: Any = messages if chat or system is not None else text
+    request: Any = messages if chat or system is not None else words
     speculation = replace(llm.speculation, prediction=expected)
     if as_json:
         answer = llm.chat if request is messages else llm.generate

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -173,6 +174,12 @@ def draft_or_auto(draft: str | None, draft_model: Sequence[str] | None, expected
     if draft is not None or draft_model:
         return draft
     return AUTO if expected is None else "prediction"
+
+
+def own(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that are fields of the dataclass ``kind``."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in given.items() if name in names}
 
 
 def load(model: str, **options: Any) -> LLM:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
@@ -110,19 +109,13 @@ def serve(
 
     Example: outrider serve --draft lookup --api-key-file keys.txt
     """
-    given = {_NAMES.get(name, name): value for name, value in locals().items()}
-    settings = ServerSettings(**_own(ServerSettings, given))
+    given: dict[str, Any] = {_NAMES.get(name, name): value for name, value in locals().items()}
+    given |= {name: tuple(given[name] or ()) for name in _NAMES.values()}
+    settings = ServerSettings(**o.own(ServerSettings, given))
     given |= {"draft": o.draft_or_auto(draft, draft_model), "draft_model": draft_model or None, "heads": heads or ()}
-    engine = _own(EngineConfig, given)
+    engine = o.own(EngineConfig, given)
     EngineConfig(**engine)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
     from outrider.server.run import serve as run
 
     raise typer.Exit(run(settings, **engine))
-
-
-def _own(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The options that are fields of ``kind``; what may be repeated, as a tuple."""
-    names = {field.name for field in fields(kind)}
-    repeated = _NAMES.values()
-    return {k: tuple(v or ()) if k in repeated else v for k, v in given.items() if k in names}
