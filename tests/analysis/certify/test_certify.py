@@ -193,3 +193,10 @@ def test_checks_that_do_not_apply_are_left_out(llm: LLM, check: Callable[..., ob
 
 def test_toy_cells_cover_every_exact_verifier() -> None:
     assert {c.verifier for c in mathematics.cells(list(VERIFIERS))} == {v for v in VERIFIERS if VERIFIERS[v].exact}
+
+
+def test_options_in_turn_still_meet_every_source_and_verifier() -> None:
+    every, some = (mathematics.cells(list(VERIFIERS), in_turn=turns) for turns in (False, True))
+    assert len(some) * len(mathematics.OPTIONS) == len(every)
+    assert {(c.source, c.verifier) for c in some} == {(c.source, c.verifier) for c in every}
+    assert {c.options for c in some} == set(mathematics.OPTIONS)

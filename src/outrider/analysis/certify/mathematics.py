@@ -47,15 +47,22 @@ class Cell:
         return f"{self.source} with {self.verifier}, {self.options}"
 
 
-def cells(verifiers: Sequence[str], sources: Sequence[str] | None = None) -> list[Cell]:
-    """Every source asked for (None: all) that a model like this can have, with every exact verifier and option."""
+def cells(verifiers: Sequence[str], sources: Sequence[str] | None = None, *, in_turn: bool = False) -> list[Cell]:
+    """Every source asked for (None: all) that a model like this can have, with every exact verifier and option.
+
+    ``in_turn``: with one of the options each, in turn.
+    """
     known = [s for s in _sources() if sources is None or s in sources]
-    return [Cell(v, s, o) for (s, v), o in itertools.product(pairs(known, verifiers), OPTIONS)]
+    every = [Cell(v, s, o) for (s, v), o in itertools.product(pairs(known, verifiers), OPTIONS)]
+    count = len(OPTIONS)
+    return [every[at + at // count % count] for at in range(0, len(every), count)] if in_turn else every
 
 
-def check(verifiers: Sequence[str], *, samples: int, sources: Sequence[str] | None = None) -> Iterator[Check | str]:
+def check(
+    verifiers: Sequence[str], *, samples: int, in_turn: bool = False, sources: Sequence[str] | None = None
+) -> Iterator[Check | str]:
     """Yields progress by name, then two checks: sequence frequencies, and tokens equal to plain decoding's."""
-    plan = cells(verifiers, sources)
+    plan = cells(verifiers, sources, in_turn=in_turn)
     if not plan:
         return
     fits: dict[Cell, Fit] = {}

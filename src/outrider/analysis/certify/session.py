@@ -27,9 +27,10 @@ class Effort:
     tokens: int
     each: int  # prompts of every setting, where output is compared with plain decoding's
     samples: int  # texts of every source with every verifier, where frequencies are compared
+    in_turn: bool = False  # sampling options take turns on enumerable sequences
 
 
-QUICK = Effort(toy_samples=200, prompts=3, tokens=12, each=1, samples=1)
+QUICK = Effort(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True)
 NORMAL = Effort(toy_samples=1000, prompts=6, tokens=32, each=2, samples=3)
 FULL = Effort(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16)
 
@@ -76,7 +77,7 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
 def _checks(
     llm: LLM, prompts: Sequence[list[int]], effort: Effort, sources: Sequence[str], verifiers: Sequence[str]
 ) -> Iterator[Check | str]:
-    yield from mathematics.check(verifiers, samples=effort.toy_samples, sources=sources)
+    yield from mathematics.check(verifiers, samples=effort.toy_samples, in_turn=effort.in_turn, sources=sources)
     findings = arithmetic.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
     yield arithmetic.check(findings, str(llm.config.dtype))
     noise = findings.noise
