@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import resource
 import time
 from collections import defaultdict
@@ -10,12 +11,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
+from outrider import __version__
 from outrider.bench.process import Worker
 from outrider.bench.serve import Served, closed_loop, poisson
 from outrider.bench.summary import Record, details, summary
 from outrider.config import VERIFIERS, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.llm import LLM
+from outrider.models.linear import processor_name
 from outrider.sources import check_known
 from outrider.workloads import Question
 
@@ -25,6 +30,11 @@ class Contender(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def version(self) -> str:
+        """Of the library that runs, if it is known."""
+        ...
 
     def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
         """Tokens of each, seconds until the last of them was there, and when each token came, if that is known.
@@ -46,6 +56,7 @@ class Own:
     speculation: SpeculationParams
     concurrency: int
     rate: float | None
+    version: str = f"outrider {__version__}"
 
     def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
         began = time.perf_counter()
@@ -65,6 +76,7 @@ class Peer:
     def __init__(self, worker: Worker, max_tokens: int) -> None:
         self.name = ":".join(Path(part).name for part in worker.name.split(":"))  # folders by their last part
         self._worker, self._max_tokens = worker, max_tokens
+        self.version = f"{self.name.partition(':')[0]} {worker.started['version']}"
         self._peak = 0.0
 
     def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[Served]]:
@@ -106,6 +118,17 @@ def _value(text: str) -> bool | float | str:
         return text == "true"
     number = float(text) if text.replace(".", "", 1).isdigit() else None
     return text if number is None else int(number) if text.isdigit() else number
+
+
+def setting(llm: LLM, contenders: Sequence[Contender]) -> dict[str, Any]:
+    """On what, with what, and when: for whoever reads the numbers later."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor_name() if llm.model.device.type == "cpu" else torch.cuda.get_device_name(),
+        "threads": torch.get_num_threads(),
+        "dtype": llm.config.dtype if llm.config.dtype == "int8" else str(llm.model.dtype).removeprefix("torch."),
+        "versions": [*dict.fromkeys(c.version for c in contenders if c.version), f"torch {torch.__version__}"],
+    }
 
 
 def hold(

@@ -19,7 +19,7 @@ class Endpoint:
     """Sends prompts as token ids; the answer's text is read back with our tokenizer, to count and compare tokens."""
 
     def __init__(self, url: str, tokenizer: Tokenizer, max_tokens: int, concurrency: int, model: str) -> None:
-        self.name = url
+        self.name, self.version = url, ""
         self._url = f"{url.rstrip('/').removesuffix('/v1')}/v1/completions"
         self._tokenizer, self._max_tokens, self._concurrency = tokenizer, max_tokens, concurrency
         self._model = model

@@ -8,6 +8,18 @@ from typing import Any
 from outrider.errors import ConfigError
 
 
+def report(result: dict[str, Any]) -> list[str]:
+    """Everything a person wants to read of what ``outrider bench --json`` prints."""
+    lines = []
+    for at_once, results in result["results"].items():
+        answered = next(iter(results.values()))["all"]["requests"]
+        early = "" if answered == result["count"] else f", ended early: {answered} of {result['count']} prompts"
+        title = f"{at_once} at once" if result["rate"] is None else f"{result['rate']:g} requests a second"
+        lines += [title + early, *table(results), ""]
+    where = f"{result['date']}, {result['processor']}, {result['threads']} threads, {result['dtype']}"
+    return [*lines, f"{where}; {', '.join(result['versions'])}"]
+
+
 def table(results: dict[str, Any]) -> list[str]:
     """One line a contender, then its categories."""
     first = next(iter(results))

@@ -105,20 +105,15 @@ def bench(
             ]
             records = contest.hold([*contenders, *peers], ids, group=group, rounds=rounds, tick=tick)
             found[n] = contest.results(records, questions, group)
-    result = {"model": model, "draft_model": draft_model, "prompts": prompts, "count": len(ids), "rounds": rounds,
-              "max_tokens": max_tokens, "temperature": temperature, "rate": rate, "results": found}  # fmt: skip
+    about = contest.setting(llm, [*contenders, *peers])
+    result = {**about, "model": model, "draft_model": draft_model, "prompts": prompts, "count": len(ids),
+              "rounds": rounds, "max_tokens": max_tokens, "temperature": temperature, "rate": rate,
+              "results": found}  # fmt: skip
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if plot is not None:
         show.plot(plot, found, f"{model}, {len(ids)} prompts, {rounds} rounds")
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    for n, results in found.items():
-        answered = next(iter(results.values()))["all"]["requests"]
-        early = "" if answered == len(ids) else f", ended early: {answered} of {len(ids)} prompts"
-        typer.echo((f"{n} at once" if rate is None else f"{rate:g} requests a second") + early)
-        typer.echo("\n".join(show.table(results)) + "\n")
+    typer.echo(json.dumps(result) if as_json else "\n".join(show.report(result)))
 
 
 def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Contender]:

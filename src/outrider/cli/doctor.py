@@ -49,8 +49,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     import torch
 
     from outrider import __version__
-    from outrider.models.linear import has_bf16_instructions, has_packed_kernels
-    from outrider.models.linear import processor as cpu
+    from outrider.models.linear import has_bf16_instructions, has_packed_kernels, processor_name
     from outrider.models.load import choose_device, choose_dtype
     from outrider.models.probe import probe
     from outrider.models.store import cache_root
@@ -66,7 +65,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "outrider": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "processor": cpu().get("cpu_name") or platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),

@@ -7,6 +7,7 @@ nothing on a CPU, where a run is bound by reading weights.
 
 from __future__ import annotations
 
+import platform
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -38,6 +39,11 @@ def processor() -> Mapping[str, Any]:
     """What torch knows of the CPU: instruction sets by name, and ``cpu_name``. Empty where it does not say."""
     capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return capabilities
+
+
+def processor_name() -> str:
+    """What to call the CPU in a report."""
+    return str(processor().get("cpu_name") or platform.processor() or platform.machine())
 
 
 @cache
