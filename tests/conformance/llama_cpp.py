@@ -11,6 +11,7 @@ the words of llama.cpp's own 260-thousand-parameter model cannot pass, and the t
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from outrider import __version__
 from tests.conformance.llama_cpp_reasons import HOW, NOT_HERE, why
 
 FILES = ("chat_completion", "completion", "tokenize", "security", "ctx_shift", "ignore_eos", "speculative")
@@ -168,7 +170,14 @@ def outcomes(report: Path) -> list[tuple[str, str, str]]:
 
 def table(found: Sequence[tuple[str, str, str]]) -> str:
     counts = Counter(outcome for _, outcome, _ in found)
-    lines = ["# llama.cpp's own server tests", "", HOW, ""]
+    lines = [
+        "# llama.cpp's own server tests",
+        "",
+        HOW,
+        "",
+        f"Run of {datetime.date.today()}, outrider {__version__}:",
+        "",
+    ]
     lines += [
         ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", NOT_HERE, "skipped")) + ".",
         "",

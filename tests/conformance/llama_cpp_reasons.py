@@ -39,7 +39,7 @@ REASONS = (
     ("chat_template|verbose_debug", "", NOT_HERE, "a template chosen by flag, or shown in the answer"),
     ("", r"startswith\('b'\)|system_fingerprint", NOT_HERE, "expects llama.cpp's build number as fingerprint"),
     (
-        "with_json_schema|with_grammar|multiple_choices",
+        "multiple_choices",
         "== 200|got 400",
         OTHERWISE,
         "a field of llama.cpp's on OpenAI's endpoint: refused by name",
