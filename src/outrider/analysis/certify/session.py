@@ -66,7 +66,7 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
         "draft model": ", ".join(config.draft_models) or "none",
         "sources": ", ".join(sources),
         "verifiers": ", ".join(v if VERIFIERS[v].exact else f"{v} (lossy, not tested)" for v in verifiers),
-        "dtype": str(llm.model.dtype).removeprefix("torch.") if config.dtype != "int8" else "int8",
+        "dtype": _dtype(llm),
         "device": str(llm.model.device),
         "cache": config.kv_cache,
         "prompts": prompts,
@@ -79,7 +79,7 @@ def _checks(
 ) -> Iterator[Check | str]:
     yield from mathematics.check(verifiers, samples=effort.toy_samples, in_turn=effort.in_turn, sources=sources)
     findings = arithmetic.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
-    yield arithmetic.check(findings, str(llm.config.dtype))
+    yield arithmetic.check(findings, _dtype(llm))
     noise = findings.noise
     yield from identity.check(
         llm, prompts, sources, verifiers=verifiers, tokens=effort.tokens, each=effort.each, noise=noise
@@ -88,6 +88,10 @@ def _checks(
     yield from frequencies.check(
         llm, prompts, sources, verifiers=verifiers, tokens=min(24, effort.tokens), samples=effort.samples
     )
+
+
+def _dtype(llm: LLM) -> str:
+    return "int8" if llm.config.dtype == "int8" else str(llm.model.dtype).removeprefix("torch.")
 
 
 def stretch(prompts: Sequence[list[int]], room: int, wanted: int = 120) -> list[int]:
