@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,22 @@ def server(llm: LLM) -> Iterator[Live]:
         yield live
 
 
+def _all_here(server: Live, count: int) -> bool:
+    return server.service.sequences == count
+
+
 def test_who_leaves_frees_the_place_within_a_step(server: Live) -> None:
     stats = server.service.engine.llm.engine.stats
-    for body in (ENDLESS | {"n": 3}, ENDLESS | {"stream": False}):
+    for body, count in ((ENDLESS | {"n": 3}, 3), (ENDLESS | {"stream": False}, 1)):
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             _send(connection, body)
-            wait_until(lambda: stats.running >= 1 and server.service.sequences > 0)
+            wait_until(partial(_all_here, server, count))
+            wait_until(lambda: stats.running >= 1)
         left, steps = time.monotonic(), stats.steps
         wait_until(server.idle)
         assert stats.steps - steps < 50, "of the 900 that were asked for"
         assert time.monotonic() - left < 5
-    assert server.metric("request_success_total", finished_reason="abort") == 4
+    wait_until(lambda: server.metric("request_success_total", finished_reason="abort") == 4)
     cache = server.service.engine.llm.engine.cache
     cache.check()
     assert server.post(PATH, ENDLESS | {"stream": False, "max_tokens": 3})["usage"]["completion_tokens"] == 3
