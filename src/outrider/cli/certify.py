@@ -24,7 +24,7 @@ def certify(
     verifier: Annotated[
         list[str] | None, typer.Option(help="Verifier to test; may be repeated.", show_default="all")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute with a small model.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute or two with a small model.")] = False,
     full: Annotated[bool, typer.Option("--full", help="More prompts and samples: smaller deviations show.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Notes, such as rounding, also exit with 1.")] = False,
     prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",

@@ -200,3 +200,9 @@ def test_options_in_turn_still_meet_every_source_and_verifier() -> None:
     assert len(some) * len(mathematics.OPTIONS) == len(every)
     assert {(c.source, c.verifier) for c in some} == {(c.source, c.verifier) for c in every}
     assert {c.options for c in some} == set(mathematics.OPTIONS)
+
+
+def test_too_few_samples_are_said_to_be_no_test(llm: LLM) -> None:
+    found = list(frequencies.check(llm, [[5]], ["lookup"], verifiers=["rejection"], tokens=4, samples=1))
+    assert isinstance(found[-1], Check)
+    assert found[-1].status == "note"

@@ -26,6 +26,7 @@ from outrider.analysis.certify.statistics import POWER, Fit, chi_square
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
+NAME = "samples follow the target"
 BINS = 16
 ENOUGH = 5 * BINS  # tokens for a test: chi-square wants five in a bin
 CHUNK = 64  # requests handed over at once
@@ -51,7 +52,7 @@ def check(
     """Yields progress, then one check over ``samples`` texts of every source with every verifier in every mode.
 
     Tested are each verifier over all sources, each source over all verifiers, and each pair, where they have said
-    enough. Nothing if no verifier asked for is distribution-exact only, or nothing has.
+    enough. Nothing if no verifier asked for is distribution-exact only; a note if nothing has said enough.
     """
     chosen = pairs(sources, verifiers, coupled=False)
     if not chosen:
@@ -76,8 +77,9 @@ def check(
         for order, values in orders.items()
         if len(values) >= ENOUGH
     }
-    if fits:
-        yield _verdict(fits)
+    yield (
+        _verdict(fits) if fits else Check(NAME, "note", f"no test: none has {ENOUGH} tokens; use --full, or no --quick")
+    )
 
 
 def _tests(cell: Cell) -> list[str]:
@@ -91,7 +93,7 @@ def _verdict(fits: dict[str, Fit]) -> Check:
     least = max(fit.detectable(len(fits)) for fit in fits.values())
     count = min(fit.samples for fit in fits.values())
     return Check(
-        "samples follow the target",
+        NAME,
         "fail" if failed else "pass",
         f"{len(failed)} of {len(fits)} tests over {count} tokens and more find another distribution (a total variation "
         f"of {least:.3f} over {BINS} bins would be seen with probability {POWER:g} in the least of them)",
