@@ -20,7 +20,7 @@ from outrider.bench.summary import Record, details, summary
 from outrider.config import VERIFIERS, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
 from outrider.llm import LLM
-from outrider.models.linear import processor_name
+from outrider.models.processor import processor_name
 from outrider.sources import check_known
 from outrider.workloads import Question
 

@@ -49,9 +49,11 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     import torch
 
     from outrider import __version__
-    from outrider.models.linear import has_bf16_instructions, has_packed_kernels, processor_name
+    from outrider.models.compiled import kernels
+    from outrider.models.linear import has_packed_kernels
     from outrider.models.load import choose_device, choose_dtype
     from outrider.models.probe import probe
+    from outrider.models.processor import has_bf16_instructions, has_bf16_tiles, processor_name
     from outrider.models.store import cache_root
 
     if threads is not None:
@@ -74,7 +76,9 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "dtype": dtype,
         "bf16_instructions": has_bf16_instructions(),
         "vnni": bool(torch.cpu._is_vnni_supported()),
+        "bf16_tiles": has_bf16_tiles(),
         "linear_layers": "packed (oneDNN)" if has_packed_kernels() and device.type == "cpu" else "plain (torch)",
+        "compiled_kernels": kernels() is not None,
         "model_cache": str(root),
         "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
         "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],

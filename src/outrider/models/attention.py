@@ -41,6 +41,7 @@ class Piece:
     mask: Tensor  # float [tiles, 1, tile * group, keys]: 0 where a row may look, -inf elsewhere
     order: Tensor | None  # int64 [tiles, keys], for a tree: cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
+    packed: Sequence[int]  # ``rows`` one by one; -1 is padding
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,11 @@ def plan(
             own = [row + r if r >= 0 else -1 for r in cut_rows]
             mask = _fold_mask(_visible(at, keys, window), group, tile, least, dtype)
             if order is None:
-                pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys))
+                pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own))
             else:
                 reach = max(keys, span.start + span.count)
-                pieces.append(
-                    Piece(span.slot, torch.tensor(own, device=device).clamp_min(row), keys, mask, order, reach)
-                )
+                at_rows = torch.tensor(own, device=device).clamp_min(row)
+                pieces.append(Piece(span.slot, at_rows, keys, mask, order, reach, own))
             packed += own
         row += span.count
     if rows > row:
@@ -150,12 +150,12 @@ def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: 
 
 def attend(q: Tensor, cache: KVCache, layer: int, plan: Plan) -> Tensor:
     """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim]."""
-    outs = [_attend(q[p.rows], *_keys(cache, layer, p), p.mask) for p in plan.pieces]
+    outs = [_attend(q[p.rows], *keys_of(cache, layer, p), p.mask) for p in plan.pieces]
     out = outs[0] if len(outs) == 1 else torch.cat(outs)
     return out if plan.inverse is None else out[plan.inverse]
 
 
-def _keys(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
+def keys_of(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
     """Keys and values [tiles or 1, kv_heads, keys, head_dim] in the order of their positions."""
     k, v = cache.read(layer, piece.slot, piece.reach)
     if piece.order is None:

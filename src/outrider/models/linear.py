@@ -1,22 +1,21 @@
 """Linear layers whose weights are laid out once for the processor that will run them.
 
 Row ``i`` of the output depends on row ``i`` of the input alone, bit for bit, whatever the number of rows: kernels are
-called with as many rows as keep that promise on the machine at hand (``models.row_range``). Padding a few rows costs
-nothing on a CPU, where a run is bound by reading weights.
+called with as many rows as keep that promise on the machine at hand (``models.row_range``), or block by block
+(``models.blocked``). Padding a few rows costs nothing on a CPU, where a run is bound by reading weights.
 """
 
 from __future__ import annotations
 
-import platform
 import warnings
-from collections.abc import Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from outrider.models.blocked import BlockedLinear, suits
 from outrider.models.row_range import Layer, in_range, row_range
 
 
@@ -35,31 +34,12 @@ def has_packed_kernels() -> bool:
     return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
-def processor() -> Mapping[str, Any]:
-    """What torch knows of the CPU: instruction sets by name, and ``cpu_name``. Empty where it does not say."""
-    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return capabilities
-
-
-def processor_name() -> str:
-    """What to call the CPU in a report."""
-    return str(processor().get("cpu_name") or platform.processor() or platform.machine())
-
-
-@cache
-def has_bf16_instructions() -> bool:
-    """Whether the processor multiplies bfloat16 in hardware; without them float32 is the faster choice."""
-    known = processor()
-    native = any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
-    native = native or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return native and supported is not None and bool(supported())
-
-
 def make_linear(weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> Linear:
     """The fastest layer for ``weight``: [out, in] on its device and in its dtype."""
     if int8:
         return Int8Linear(weight, bias)
+    if suits(weight):
+        return BlockedLinear(weight, bias)
     if weight.device.type == "cpu" and has_packed_kernels():
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)

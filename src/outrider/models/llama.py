@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,27 +11,24 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.protocol import Pool
-from outrider.models.attention import attend, plan
+from outrider.models.arithmetic import Composed, Dimensions, Heads, make_arithmetic
+from outrider.models.arithmetic.base import Attention
+from outrider.models.attention import plan
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
 from outrider.models.buckets import Bucket, Grid, GridAttention
 from outrider.models.graphs import CudaCapture, FixedRuns
 from outrider.models.key_blocks import short_blocks
 from outrider.models.linear import Linear, make_linear
 from outrider.models.norm import RMSNorm
-from outrider.models.rope import pair_rows, rotate, rotations
-from outrider.models.serial import serial_rows
+from outrider.models.rope import pair_rows, rotations
 from outrider.models.tile_sizes import TILE, tile_sizes
-
-_Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""Of layer, q [T, heads, head_dim], k and v [T, kv_heads, head_dim], which it stores: [T, heads * head_dim]."""
 
 
 @dataclass(frozen=True)
 class _Layer:
     attention_norm: RMSNorm
     qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
-    q_norm: RMSNorm | None  # of each head
-    k_norm: RMSNorm | None
+    heads: Heads
     out: Linear
     mlp_norm: RMSNorm
     gate_up: Linear  # d -> 2 * intermediate
@@ -83,8 +80,7 @@ class LlamaModel:
             return _Layer(
                 attention_norm=norm(name + "input_layernorm.weight"),
                 qkv=linear(attention + "q_proj", attention + "k_proj", attention + "v_proj", heads=rotary),
-                q_norm=q_norm,
-                k_norm=k_norm,
+                heads=Heads(i, q_norm, k_norm),
                 out=linear(attention + "o_proj"),
                 mlp_norm=norm(name + "post_attention_layernorm.weight"),
                 gate_up=linear(mlp + "gate_proj", mlp + "up_proj"),
@@ -97,7 +93,9 @@ class LlamaModel:
             self._norm = norm("model.norm.weight")
             head = self._embedding if config.tie_embeddings else get("lm_head.weight")
             self._head = make_linear(head, None, int8=int8)
-            group, kv_heads = config.num_heads // config.num_kv_heads, config.num_kv_heads
+            self._dimensions = Dimensions(config.num_heads, config.num_kv_heads, config.head_dim)
+            self._arithmetic = make_arithmetic(self._dimensions, dtype, self.device)
+            group, kv_heads = self._dimensions.group, config.num_kv_heads
             self._short = short_blocks(TILE * group, kv_heads, config.head_dim, dtype, self.device)
             self._tiles = tile_sizes(group, kv_heads, config.head_dim, dtype, self._short, self.device)
             self._rotations = rotations(config, config.max_seq_len).to(self.device)
@@ -131,8 +129,8 @@ class LlamaModel:
         c = self.config
         tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
-        if alone and len(tokens) < TILE:  # once here, rather than in every layer
-            tokens, positions = (F.pad(t, (0, TILE - len(t))) for t in (tokens, positions))
+        if spare := self._arithmetic.rows(len(tokens), alone) - len(tokens):
+            tokens, positions = (F.pad(t, (0, spare)) for t in (tokens, positions))
         who = plan(
             batch.spans,
             group=c.num_heads // c.num_kv_heads,
@@ -145,14 +143,9 @@ class LlamaModel:
             device=self.device,
         )
 
-        def attention(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            for span, row in who.spans:
-                rows = slice(row, row + span.count)
-                cache.write(index, span.slot, span.start, k[rows], v[rows])
-            return attend(q, cache, index, who)
-
+        attention = self._arithmetic.attention(who, cache, self._rotations[positions])
         x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
-        x, taken = self._through_layers(x, positions, batch.layers, batch.features, attention)
+        x, taken = self._through_layers(x, batch.layers, batch.features, attention)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
         hidden = self.final_norm(x)
@@ -162,26 +155,30 @@ class LlamaModel:
         """The same run in a fixed shape, for all cells of the grid."""
         c = self.config
         group = c.num_heads // c.num_kv_heads
-        attention = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
-        x, positions = self.embed(grid.tokens.flatten()), grid.positions.flatten()
-        x, taken = self._through_layers(x, positions, bucket.layers, bucket.features, attention)
+        over = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
+        composed, rotation = Composed(self._dimensions), self._rotations[grid.positions.flatten()]
+
+        def attention(heads: Heads, qkv: Tensor) -> Tensor:
+            return over(heads.layer, *composed.split(heads, qkv, rotation))
+
+        x, taken = self._through_layers(self.embed(grid.tokens.flatten()), bucket.layers, bucket.features, attention)
         hidden = self.final_norm(x[grid.scored])
         return ForwardOutput(self._head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
 
     def _through_layers(
-        self, x: Tensor, positions: Tensor, layers: int | None, features: tuple[int, ...], attention: _Attention
+        self, x: Tensor, layers: int | None, features: tuple[int, ...], attention: Attention
     ) -> tuple[Tensor, list[Tensor]]:
         """x: [T, d] after the first ``layers``, and after each count in ``features``."""
-        rotation = self._rotations[positions]
+        of, y = self._arithmetic, None
         taken = {0: x} if 0 in features else {}
         for i, layer in enumerate(self._layers[:layers]):
-            q, k, v = self._heads(layer, layer.attention_norm(x), rotation)
-            x = x + layer.out(attention(i, q, k, v))
-            gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
-            x = x + layer.down(_silu(gate) * up)
+            x, normed = of.add_norm(x, y, layer.attention_norm)
+            x, normed = of.add_norm(x, layer.out(attention(layer.heads, layer.qkv(normed))), layer.mlp_norm)
+            y = layer.down(of.gated(layer.gate_up(normed)))
             if i + 1 in features:
+                x, y = x + y, None
                 taken[i + 1] = x
-        return x, [taken[n] for n in features]
+        return x if y is None else x + y, [taken[n] for n in features]
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""
@@ -211,25 +208,7 @@ class LlamaModel:
     def _padded(self, x: Tensor, rows: int) -> Tensor:
         return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x)))
 
-    def _heads(self, layer: _Layer, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x: [T, d], rotated: [T, heads, head_dim] each."""
-        c = self.config
-        heads = layer.qkv(x).view(x.shape[0], -1, c.head_dim)  # [T, heads + 2 kv_heads, head_dim]
-        qk, v = heads[:, : c.num_heads + c.num_kv_heads], heads[:, c.num_heads + c.num_kv_heads :]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            qk = torch.cat([layer.q_norm(qk[:, : c.num_heads]), layer.k_norm(qk[:, c.num_heads :])], dim=1)
-        qk = rotate(qk, rotation)
-        return qk[:, : c.num_heads], qk[:, c.num_heads :], v
-
 
 def _side_by_side(features: list[Tensor]) -> Tensor | None:
     """[T, d] each -> [T, len * d]."""
     return torch.cat(features, dim=-1) if features else None
-
-
-def _silu(x: Tensor) -> Tensor:
-    """SiLU of x: [T, intermediate]. In bfloat16 vector and scalar code round alike, for all 65,536 inputs."""
-    rows = serial_rows(x.shape[1])
-    if x.shape[0] <= rows or x.dtype != torch.float32 or x.is_cuda:
-        return F.silu(x)
-    return torch.cat([F.silu(part) for part in torch.split(x, rows)])

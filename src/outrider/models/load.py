@@ -9,8 +9,8 @@ import torch
 
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError
-from outrider.models.linear import has_bf16_instructions
 from outrider.models.llama import LlamaModel
+from outrider.models.processor import has_bf16_instructions
 from outrider.models.weights import open_checkpoint
 
 

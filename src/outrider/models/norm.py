@@ -16,12 +16,12 @@ class RMSNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         """weight: [d]."""
-        self.weight, self._eps = weight, eps
+        self.weight, self.eps = weight, eps
         self._twice = torch.cat([weight, weight]) if weight.device.type == "cpu" else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """x: [..., d]."""
         d = self.weight.shape[0]
         if self._twice is None:
-            return F.rms_norm(x, (d,), self.weight, self._eps)
-        return F.layer_norm(torch.cat([x, -x], dim=-1), (2 * d,), self._twice, None, self._eps)[..., :d]
+            return F.rms_norm(x, (d,), self.weight, self.eps)
+        return F.layer_norm(torch.cat([x, -x], dim=-1), (2 * d,), self._twice, None, self.eps)[..., :d]

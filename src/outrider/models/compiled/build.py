@@ -1,0 +1,80 @@
+"""Compiling ``kernels.c`` for this machine: once, in well under a second, with the C compiler that is there."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+
+from outrider.models.processor import processor_name
+from outrider.models.store import cache_root
+
+logger = logging.getLogger(__name__)
+
+SWITCH = "OUTRIDER_COMPILE"
+"""Environment variable: 0 leaves the C compiler alone."""
+
+_FLAGS = ("-O3", "-march=native", "-std=c11", "-shared", "-fPIC")
+_SIGNATURES: dict[str, str] = {  # p: pointer, n: int64, f: float
+    "add_norm": "nnpppfpp",
+    "gated": "nnppp",
+    "place_heads": "nnnnppppfpppnpp",
+    "collect_heads": "npnnpp",
+    "linear": "ppnnnpppp",
+}
+_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float}
+
+
+@cache
+def kernels() -> ctypes.CDLL | None:
+    """The compiled functions, or None where there is no C compiler, or none wanted; says why, once."""
+    if os.environ.get(SWITCH) == "0":
+        return None
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or platform.system() == "Windows":
+        logger.info("no C compiler: layers are composed of torch operations, which takes longer on few rows")
+        return None
+    try:
+        library = ctypes.CDLL(str(_library(compiler)))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        logger.warning("%s cannot compile for this machine (%s): using torch operations", compiler, said.strip())
+        return None
+    for name, signature in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = [_TYPES[kind] for kind in signature], None
+    return library
+
+
+def _library(compiler: str) -> Path:
+    """The shared library, from the cache folder if it has been compiled before."""
+    source = files(__package__).joinpath("kernels.c").read_text()
+    command = [compiler, *_FLAGS, *_threads()]
+    about = "\n".join([*command, source, processor_name(), platform.machine(), torch.__version__])
+    folder = cache_root() / "compiled"
+    path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # other processes may be at it, too
+            text, result = Path(own, "kernels.c"), Path(own, "kernels.so")
+            text.write_text(source)
+            asked = [*command, str(text), "-lm", "-o", str(result)]
+            subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
+            result.replace(path)
+    return path
+
+
+def _threads() -> tuple[str, ...]:
+    """Share rows among torch's own threads where they are GNU OpenMP's; a second set would fight for the cores."""
+    gnu = platform.system() == "Linux" and "libgomp" in Path("/proc/self/maps").read_text()
+    return ("-fopenmp",) if gnu else ()
