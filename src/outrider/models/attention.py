@@ -159,7 +159,9 @@ def keys_of(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
     """Keys and values [tiles or 1, kv_heads, keys, head_dim] in the order of their positions."""
     k, v = cache.read(layer, piece.slot, piece.reach)
     if piece.order is None:
-        return k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+        rows, kv_heads, d = k.shape
+        shape, strides = (1, kv_heads, rows, d), (0, d, kv_heads * d, 1)  # transposed; at once, as this is called often
+        return k.as_strided(shape, strides), v.as_strided(shape, strides)
     shape, order = (*piece.order.shape, *k.shape[1:]), piece.order.flatten()
     k, v = k.index_select(0, order).view(shape), v.index_select(0, order).view(shape)
     return k.transpose(1, 2), v.transpose(1, 2)

@@ -92,7 +92,9 @@ class _Attention:
             self._q.data_ptr(),
         )
         for piece, q, count, start in zip(self._pieces, self._queries, self._counts, self._starts, strict=True):
-            k, v = (t.expand(len(q), -1, -1, -1) for t in keys_of(self._cache, heads.layer, piece))
+            k, v = keys_of(self._cache, heads.layer, piece)
+            if len(k) < len(q):
+                k, v = k.expand(len(q), -1, -1, -1), v.expand(len(q), -1, -1, -1)
             attended = F.scaled_dot_product_attention(q, k, v, attn_mask=piece.mask).contiguous()
             before = start * d.heads * d.head_dim * attended.element_size()  # the slots count from the first piece on
             self._library.collect_heads(
