@@ -42,6 +42,7 @@ class Piece:
     order: Tensor | None  # int64 [tiles, keys], for a tree: cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
     packed: Sequence[int]  # ``rows`` one by one; -1 is padding
+    seen: Sequence[int]  # keys that each tile looks at, from the first on
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,13 @@ def plan(
         for cut_rows, keys, at, tile, order in cut(span, short, sizes, least, device):
             own = [row + r if r >= 0 else -1 for r in cut_rows]
             mask = _fold_mask(_visible(at, keys, window), group, tile, least, dtype)
+            seen = [int(at[min(end, len(at)) - 1]) + 1 if end - tile < len(at) else 1 for end in _ends(mask, group)]
             if order is None:
-                pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own))
+                pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own, seen))
             else:
                 reach = max(keys, span.start + span.count)
                 at_rows = torch.tensor(own, device=device).clamp_min(row)
-                pieces.append(Piece(span.slot, at_rows, keys, mask, order, reach, own))
+                pieces.append(Piece(span.slot, at_rows, keys, mask, order, reach, own, seen))
             packed += own
         row += span.count
     if rows > row:
@@ -137,6 +139,12 @@ def _visible(at: Tensor, keys: int, window: int | None) -> Tensor:
     columns, at = torch.arange(keys, device=at.device), at[:, None]
     visible = columns <= at
     return visible if window is None else visible & (columns > at - window)
+
+
+def _ends(mask: Tensor, group: int) -> range:
+    """Where each tile of a folded mask ends, in rows."""
+    tile = mask.shape[2] // group
+    return range(tile, mask.shape[0] * tile + 1, tile)
 
 
 def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: torch.dtype) -> Tensor:

@@ -7,37 +7,13 @@ outputs, so a row's bits are the same for any number of rows.
 
 from __future__ import annotations
 
-import ctypes
-from functools import cache
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
-from outrider.models.compiled import kernels
-from outrider.models.processor import has_bf16_tiles
+from outrider.models.compiled import kernels, products
 
 _BLOCK = 64  # as in kernels.c
 _WIDEST = 1536  # inputs; beyond, oneDNN's own order of blocks is faster on prompts, and preparing a call is nothing
-_PRODUCT = "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb"  # at::native::cpublas::brgemm
-_RELEASE = "_ZN2at6native7cpublas14brgemm_releaseEb"
-
-
-@cache
-def _torch_functions() -> tuple[int, int] | None:
-    """Addresses of torch's product of blocks and of what ends a series of them, if this build has them."""
-    names = ("libtorch_cpu.so", "libtorch_cpu.dylib")
-    path = next((p for name in names if (p := Path(torch.__file__).parent / "lib" / name).exists()), None)
-    if path is None:
-        return None
-    library = ctypes.CDLL(str(path))
-    try:
-        product, release = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (_PRODUCT, _RELEASE))
-    except AttributeError:
-        return None
-    assert product is not None
-    assert release is not None
-    return product, release
 
 
 def suits(weight: Tensor) -> bool:
@@ -45,7 +21,7 @@ def suits(weight: Tensor) -> bool:
     out_features, in_features = weight.shape
     fits = out_features % _BLOCK == 0 and in_features % 2 == 0 and in_features <= _WIDEST
     bf16 = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
-    return fits and bf16 and has_bf16_tiles() and kernels() is not None and _torch_functions() is not None
+    return fits and bf16 and products() is not None
 
 
 class BlockedLinear:
@@ -56,7 +32,7 @@ class BlockedLinear:
         pairs = weight.reshape(self.out_features // _BLOCK, _BLOCK, self.in_features // 2, 2)
         self._weight = pairs.transpose(1, 2).contiguous()  # [out / _BLOCK, in / 2, _BLOCK, 2]
         self._bias = None if bias is None else bias.contiguous()
-        library, functions = kernels(), _torch_functions()
+        library, functions = kernels(), products()
         assert library is not None
         assert functions is not None
         self._run, self._functions = library.linear, functions

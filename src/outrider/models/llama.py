@@ -206,7 +206,7 @@ class LlamaModel:
         return torch.cat(columns).T.contiguous().clone()
 
     def _padded(self, x: Tensor, rows: int) -> Tensor:
-        return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x)))
+        return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x))).contiguous()
 
 
 def _side_by_side(features: list[Tensor]) -> Tensor | None:

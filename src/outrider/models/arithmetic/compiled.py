@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -10,12 +11,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
-from outrider.models.arithmetic.base import Attention, Dimensions, Heads
+from outrider.models.arithmetic import base
+from outrider.models.arithmetic.base import Dimensions, Heads
 from outrider.models.attention import Piece, Plan, keys_of
+from outrider.models.compiled import Attention, products
 from outrider.models.norm import RMSNorm
 from outrider.models.row_range import few_sizes
 
 _FEW = 32  # rows of a call of every linear layer (``models.row_range``)
+_SEEN = 64  # keys come in multiples of this many
+_DEPTH = 32  # and the inputs of their products with queries
 
 
 class Compiled:
@@ -44,36 +49,43 @@ class Compiled:
         self._library.gated(rows, width // 2, gate_up.data_ptr(), self._silu.data_ptr(), out.data_ptr())
         return out
 
-    def attention(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Attention:
-        return _Attention(self._library, self._of, plan, cache, rotation)
+    def attention(self, plan: Plan, cache: KVCache, rotation: Tensor) -> base.Attention:
+        """By blocks where there are matrix tiles, else by torch's fused kernel."""
+        run = _Run(self._library, self._of, plan, cache, rotation)
+        functions = products() if self._of.head_dim % _DEPTH == 0 else None
+        if functions is None:
+            run.parts = [run.fused(piece, i) for i, piece in enumerate(plan.pieces)]
+        else:
+            run.parts = [run.by_blocks(piece, i, functions) for i, piece in enumerate(plan.pieces)]
+        return run
 
 
-class _Attention:
+class _Run:
     """One run's attention: queries are written where the pieces of the plan want them, and no tensor is copied."""
 
     def __init__(
         self, library: ctypes.CDLL, dimensions: Dimensions, plan: Plan, cache: KVCache, rotation: Tensor
     ) -> None:
         self._library, self._of, self._cache = library, dimensions, cache
-        self._places = _places(plan, cache)
+        d, shapes = dimensions, [p.mask.shape for p in plan.pieces]
+        self._places = np.concatenate(
+            [_rows(cache, span.slot, span.start + span.count)[span.start :] for span, _ in plan.spans]
+        )
         self._rotation = rotation.contiguous()
-        self._pieces = plan.pieces
-        d = dimensions
-        tables = [_slots(piece, d) for piece in plan.pieces]
-        starts = np.cumsum([0, *(len(table) for table in tables)])
-        for table, start in zip(tables, starts, strict=False):
-            table[:, 1] += start * d.heads * d.head_dim
-        self._slots = np.concatenate(tables)
-        self._counts = [len(table) for table in tables]
-        self._starts = [int(start) for start in starts[:-1]]
-        self._q = torch.empty(len(self._slots) * d.heads * d.head_dim, dtype=torch.bfloat16)
-        shapes = [(p.mask.shape[0], d.kv_heads, p.mask.shape[2], d.head_dim) for p in plan.pieces]
-        parts = torch.split(self._q, [count * d.heads * d.head_dim for count in self._counts])
-        self._queries = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self._slots = [_slots(piece, d) for piece in plan.pieces]
+        sizes = [len(slots) * d.heads * d.head_dim for slots in self._slots]
+        self._q = torch.empty(sum(sizes), dtype=torch.bfloat16)
+        self._queries = [
+            part.view(shape[0], d.kv_heads, shape[2], d.head_dim)
+            for part, shape in zip(torch.split(self._q, sizes), shapes, strict=True)
+        ]
+        self._all = np.concatenate(self._slots)  # of all pieces, one behind the other
+        self._all[:, 1] += np.repeat(np.cumsum([0, *sizes[:-1]]), [len(slots) for slots in self._slots])
         self._out = torch.zeros(len(rotation), d.heads * d.head_dim, dtype=torch.bfloat16)  # rows of padding stay zero
+        self.parts: list[Callable[[int], None]] = []  # of each piece, given the layer
 
     def __call__(self, heads: Heads, qkv: Tensor) -> Tensor:
-        d, pool, slots = self._of, self._cache.pool, self._slots.ctypes.data
+        d, pool = self._of, self._cache.pool
         norms = [None if norm is None else norm.weight.data_ptr() for norm in (heads.q_norm, heads.k_norm)]
         self._library.place_heads(
             len(self._places),
@@ -87,35 +99,54 @@ class _Attention:
             self._places.ctypes.data,
             pool.k[heads.layer].data_ptr(),
             pool.v[heads.layer].data_ptr(),
-            len(self._slots),
-            slots,
+            len(self._all),
+            self._all.ctypes.data,
             self._q.data_ptr(),
         )
-        for piece, q, count, start in zip(self._pieces, self._queries, self._counts, self._starts, strict=True):
-            k, v = keys_of(self._cache, heads.layer, piece)
+        for part in self.parts:
+            part(heads.layer)
+        return self._out
+
+    def fused(self, piece: Piece, i: int) -> Callable[[int], None]:
+        q, slots, d = self._queries[i], self._slots[i], self._of
+
+        def attend(layer: int) -> None:
+            k, v = keys_of(self._cache, layer, piece)
             if len(k) < len(q):
                 k, v = k.expand(len(q), -1, -1, -1), v.expand(len(q), -1, -1, -1)
             attended = F.scaled_dot_product_attention(q, k, v, attn_mask=piece.mask).contiguous()
-            before = start * d.heads * d.head_dim * attended.element_size()  # the slots count from the first piece on
-            self._library.collect_heads(
-                count,
-                slots + start * self._slots.strides[0],
-                d.kv_heads,
-                d.group * d.head_dim,
-                attended.data_ptr() - before,
-                self._out.data_ptr(),
-            )
-        return self._out
+            width, out = d.group * d.head_dim, self._out.data_ptr()
+            self._library.collect_heads(len(slots), slots.ctypes.data, d.kv_heads, width, attended.data_ptr(), out)
+
+        return attend
+
+    def by_blocks(self, piece: Piece, i: int, functions: tuple[int, int]) -> Callable[[int], None]:
+        q, d, pool = self._queries[i], self._of, self._cache.pool
+        index = _rows(self._cache, piece.slot, piece.reach)
+        index = index[: piece.keys] if piece.order is None else index[piece.order.numpy()]
+        seen = np.array([min(-(-keys // _SEEN) * _SEEN, piece.keys) for keys in piece.seen])
+        tiles, _, rows, _ = q.shape
+        of = Attention(
+            *(tiles, rows, d.head_dim, d.kv_heads, d.group, d.head_dim**-0.5),
+            *(q.data_ptr(), None, None, index.ctypes.data, piece.keys, len(index) if index.ndim == 2 else 1),
+            *(seen.ctypes.data, piece.mask.data_ptr()),
+        )
+        held = index, seen, self._slots[i]  # what the addresses point to
+        arguments = *functions, ctypes.addressof(of), held[2].ctypes.data, self._out.data_ptr()
+
+        def attend(layer: int) -> None:
+            of.k, of.v = pool.k[layer].data_ptr(), pool.v[layer].data_ptr()
+            self._library.attend(*arguments)
+
+        attend.held = held  # type: ignore[attr-defined]
+        return attend
 
 
-def _places(plan: Plan, cache: KVCache) -> np.ndarray:
-    """int64 [T]: the row of the cache's pool that takes each row's keys and values."""
-    block, parts = cache.pool.block, []
-    for span, _ in plan.spans:
-        rows = np.arange(span.start, span.start + span.count)
-        table = np.asarray(cache.table(span.slot, span.start + span.count))
-        parts.append(table[rows // block] * block + rows % block)
-    return np.concatenate(parts)
+def _rows(cache: KVCache, slot: int, count: int) -> np.ndarray:
+    """int64 [count]: the rows of the cache's pool that hold a sequence's first ``count`` tokens, or may be read so."""
+    rows, block = np.arange(count), cache.pool.block
+    table = np.asarray(cache.table(slot, count))
+    return np.minimum(table[rows // block] * block + rows % block, cache.pool.filler)
 
 
 def _slots(piece: Piece, d: Dimensions) -> np.ndarray:

@@ -1,5 +1,5 @@
 """C code compiled on the machine that runs it."""
 
-from outrider.models.compiled.build import kernels
+from outrider.models.compiled.build import Attention, kernels, products
 
-__all__ = ["kernels"]
+__all__ = ["Attention", "kernels", "products"]

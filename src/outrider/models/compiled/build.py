@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from outrider.models.processor import processor_name
+from outrider.models.processor import has_bf16_tiles, processor_name
 from outrider.models.store import cache_root
 
 logger = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 SWITCH = "OUTRIDER_COMPILE"
 """Environment variable: 0 leaves the C compiler alone."""
 
+_PRODUCT = "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb"  # at::native::cpublas::brgemm
+_RELEASE = "_ZN2at6native7cpublas14brgemm_releaseEb"
 _FLAGS = ("-O3", "-march=native", "-std=c11", "-shared", "-fPIC")
 _SIGNATURES: dict[str, str] = {  # p: pointer, n: int64, f: float
     "add_norm": "nnpppfpp",
@@ -31,8 +33,21 @@ _SIGNATURES: dict[str, str] = {  # p: pointer, n: int64, f: float
     "place_heads": "nnnnppppfpppnpp",
     "collect_heads": "npnnpp",
     "linear": "ppnnnpppp",
+    "attend": "ppppp",
 }
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float}
+
+
+class Attention(ctypes.Structure):
+    """``attention`` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("tiles", "rows", "d", "kv_heads", "group")),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "index")),
+        *((name, ctypes.c_int64) for name in ("keys", "orders")),
+        *((name, ctypes.c_void_p) for name in ("seen", "mask")),
+    )
 
 
 @cache
@@ -56,10 +71,32 @@ def kernels() -> ctypes.CDLL | None:
     return library
 
 
+@cache
+def products() -> tuple[int, int] | None:
+    """Addresses of torch's product of blocks (oneDNN's brgemm) and of what ends a series of them.
+
+    None where the processor has no matrix tiles, where this build of torch does not export them, or without kernels.
+    """
+    if kernels() is None or not has_bf16_tiles():
+        return None
+    names = ("libtorch_cpu.so", "libtorch_cpu.dylib")
+    path = next((p for name in names if (p := Path(torch.__file__).parent / "lib" / name).exists()), None)
+    if path is None:
+        return None
+    library = ctypes.CDLL(str(path))
+    try:
+        product, release = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (_PRODUCT, _RELEASE))
+    except AttributeError:
+        return None
+    assert product is not None
+    assert release is not None
+    return product, release
+
+
 def _library(compiler: str) -> Path:
     """The shared library, from the cache folder if it has been compiled before."""
     source = files(__package__).joinpath("kernels.c").read_text()
-    command = [compiler, *_FLAGS, *_threads()]
+    command = [compiler, *_FLAGS, *_for_this_machine()]
     about = "\n".join([*command, source, processor_name(), platform.machine(), torch.__version__])
     folder = cache_root() / "compiled"
     path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.so"
@@ -74,7 +111,8 @@ def _library(compiler: str) -> Path:
     return path
 
 
-def _threads() -> tuple[str, ...]:
-    """Share rows among torch's own threads where they are GNU OpenMP's; a second set would fight for the cores."""
+def _for_this_machine() -> list[str]:
+    """Rows are shared among torch's own threads where they are GNU OpenMP's; others would fight for the cores."""
+    wide = ["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []
     gnu = platform.system() == "Linux" and "libgomp" in Path("/proc/self/maps").read_text()
-    return ("-fopenmp",) if gnu else ()
+    return wide + ["-fopenmp"] * gnu

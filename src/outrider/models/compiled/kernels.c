@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SERIAL 32768 /* elements below which one thread is faster than several */
@@ -162,6 +163,185 @@ void linear(multiply product, release done, int64_t rows, int64_t in, int64_t ou
                     }
                 }
             }
+        done(1);
+    }
+}
+
+#define KEYS 256 /* keys of a part */
+
+static inline float larger(float a, float b) { return a > b ? a : b; }
+
+/* exp(x) for x <= 0 within two units in the last place; exactly 0 far below. Cephes' polynomial. */
+static inline float exponential(float x) {
+    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* rounded to an integer: the sum has no more bits */
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    uint32_t bits = (uint32_t)(((int32_t)(x < -87.0f ? 0.0f : n) + 127) << 23);
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.0f ? 0.0f : p * power;
+}
+
+/* Attention of tiles of queries over keys and values of one layer. */
+typedef struct {
+    int64_t tiles, rows, d, kv_heads, group; /* rows: of a tile, each of one query head */
+    float scale;
+    const bf16 *q;        /* [tiles, kv_heads, rows, d] */
+    const bf16 *k, *v;    /* rows of the cache, [.., kv_heads, d] */
+    const int64_t *index; /* [orders, keys]: the cache row of each key */
+    int64_t keys, orders; /* of the mask's rows; 1, or one for each tile */
+    const int64_t *seen;  /* [tiles]: keys that a tile looks at, a multiple of 64 */
+    const bf16 *mask;     /* [tiles, rows, keys]: 0 or -inf */
+} attention;
+
+/* Of a block of keys: each row's largest score, its sum of exponentials, and its values weighted by them. */
+typedef struct {
+    float *most, *sum, *values; /* [rows], [rows], [rows, d] */
+} part;
+
+static part part_at(const attention *a, float *memory) {
+    return (part){memory, memory + a->rows, memory + 2 * a->rows};
+}
+
+static int64_t part_size(const attention *a) { return a->rows * (a->d + 2); }
+
+/* Memory of this thread that lasts; ``which``: 0 or 1, two pieces that are in use together. */
+static float *scratch(int which, int64_t floats) {
+    static _Thread_local struct {
+        float *at;
+        int64_t size;
+    } held[2];
+    if (held[which].size < floats) {
+        free(held[which].at);
+        held[which].size = (floats + 15) / 16 * 16;
+        held[which].at = aligned_alloc(64, held[which].size * sizeof(float));
+    }
+    return held[which].at;
+}
+
+/* Of one part for one head: keys as [d / 2, KEYS] and values as [KEYS / 2, d], two numbers in each place. */
+static int64_t packed_size(const attention *a) { return KEYS * a->d; }
+
+static void pack(const attention *a, int64_t order, int64_t head, int64_t first, int64_t count, uint32_t *to) {
+    const int64_t *index = a->index + order * a->keys + first;
+    int64_t d = a->d, stride = a->kv_heads * d;
+    const bf16 *k = a->k + head * d, *v = a->v + head * d;
+    for (int64_t j = 0; j < count; j += 16) {
+        const bf16 *from[16];
+        for (int64_t i = 0; i < 16; i++) from[i] = k + index[j + i] * stride;
+        for (int64_t c = 0; c < d / 2; c++)
+            for (int64_t i = 0; i < 16; i++) memcpy(to + c * KEYS + j + i, from[i] + 2 * c, 4);
+    }
+    to += KEYS * d / 2;
+    for (int64_t j = 0; j < count; j += 2) {
+        const bf16 *restrict one = v + index[j] * stride, *restrict two = v + index[j + 1] * stride;
+        uint32_t *restrict pairs = to + j / 2 * d;
+        for (int64_t c = 0; c < d; c++) pairs[c] = (uint32_t)two[c] << 16 | one[c];
+    }
+}
+
+static int64_t scratch_size(const attention *a) { return KEYS * (a->rows + a->rows / 2); }
+
+static void score(const attention *a, multiply product, int64_t tile, int64_t head, int64_t first,
+                  const uint32_t *packed, part into, float *memory) {
+    int64_t count = a->seen[tile] - first < KEYS ? a->seen[tile] - first : KEYS, d = a->d;
+    bf16 *weights = (bf16 *)(memory + KEYS * a->rows);
+    const bf16 *q = a->q + (tile * a->kv_heads + head) * a->rows * d;
+    product(a->rows, count, d, d, KEYS, count, 0, q, (const bf16 *)packed, memory, 1);
+    for (int64_t r = 0; r < a->rows; r++) {
+        const bf16 *restrict mask = a->mask + (tile * a->rows + r) * a->keys + first;
+        float *restrict own = memory + r * count, most = -INFINITY, sum = 0;
+        bf16 *restrict to = weights + r * count;
+#pragma omp simd reduction(max : most)
+        for (int64_t j = 0; j < count; j++) {
+            own[j] = own[j] * a->scale + up(mask[j]);
+            most = larger(own[j], most);
+        }
+        float from = most == -INFINITY ? 0 : most; /* a row that sees nothing here has weights of zero */
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = 0; j < count; j++) { /* lane by lane: zeros behind a row's last key change no bit */
+            float weight = exponential(own[j] - from);
+            sum += weight;
+            to[j] = down(weight);
+        }
+        into.most[r] = most;
+        into.sum[r] = sum;
+    }
+    product(a->rows, d, count, count, d, d, 0, weights, (const bf16 *)(packed + KEYS * d / 2), into.values, 1);
+}
+
+/* ``total`` over the keys before and those of ``more``. */
+static void merge(const attention *a, part total, part more) {
+    for (int64_t r = 0; r < a->rows; r++) {
+        if (more.most[r] == -INFINITY) continue;
+        float most = larger(total.most[r], more.most[r]);
+        float old = exponential(total.most[r] - most), fresh = exponential(more.most[r] - most);
+        float *restrict to = total.values + r * a->d;
+        const float *restrict from = more.values + r * a->d;
+        for (int64_t i = 0; i < a->d; i++) to[i] = to[i] * old + from[i] * fresh;
+        total.sum[r] = total.sum[r] * old + more.sum[r] * fresh;
+        total.most[r] = most;
+    }
+}
+
+static void write_rows(const attention *a, int64_t tile, int64_t head, part total, const slot *slot_of, bf16 *out) {
+    for (int64_t r = 0; r < a->rows; r++) {
+        int64_t row = slot_of[tile * (a->rows / a->group) + r / a->group].row;
+        if (row < 0) continue;
+        bf16 *restrict to = out + ((row * a->kv_heads + head) * a->group + r % a->group) * a->d;
+        const float *restrict from = total.values + r * a->d;
+        float share = 1.0f / total.sum[r];
+        for (int64_t i = 0; i < a->d; i++) to[i] = down(from[i] * share);
+    }
+}
+
+/* out: [.., kv_heads * group * d], the rows of ``slot_of``.
+ *
+ * Keys come in parts counted from the first; parts are merged in their order, so a row's bits depend neither on who
+ * computes which nor on other rows. Where few tiles would leave threads idle, these share out the parts.
+ */
+void attend(multiply product, release done, const attention *a, const slot *slot_of, bf16 *out) {
+    int64_t most = 0, size = part_size(a), heads = a->kv_heads, pairs = a->tiles * heads;
+    for (int64_t t = 0; t < a->tiles; t++) most = a->seen[t] > most ? a->seen[t] : most;
+    int64_t parts = (most + KEYS - 1) / KEYS, blocks = a->orders * heads * parts;
+    int shared = pairs < 16 && parts > 1;
+    float *kept = scratch(1, blocks * packed_size(a) + (shared ? pairs * parts * size : 0));
+    uint32_t *packed = (uint32_t *)kept; /* [orders, heads, parts] */
+    kept += blocks * packed_size(a);     /* [tiles, heads, parts] */
+#pragma omp parallel
+    {
+        float *memory = scratch(0, scratch_size(a) + 2 * size), *own = memory + scratch_size(a);
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t first = b % parts * KEYS, count = most - first < KEYS ? most - first : KEYS;
+            pack(a, b / parts / heads, b / parts % heads, first, count, packed + b * packed_size(a));
+        }
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < (shared ? pairs * parts : 0); b++) {
+            int64_t i = b / parts, p = b % parts, order = a->orders == 1 ? i % heads : i;
+            if (p * KEYS < a->seen[i / heads])
+                score(a, product, i / heads, i % heads, p * KEYS, packed + (order * parts + p) * packed_size(a),
+                      part_at(a, kept + b * size), memory);
+        }
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < pairs; i++) {
+            int64_t tile = i / heads, head = i % heads, order = a->orders == 1 ? head : i;
+            part total = part_at(a, shared ? kept + i * parts * size : own);
+            for (int64_t p = 0; p * KEYS < a->seen[tile]; p++) {
+                part more = part_at(a, shared ? kept + (i * parts + p) * size : p ? own + size : own);
+                if (!shared)
+                    score(a, product, tile, head, p * KEYS, packed + (order * parts + p) * packed_size(a), more,
+                          memory);
+                if (p) merge(a, total, more);
+            }
+            write_rows(a, tile, head, total, slot_of, out);
+        }
         done(1);
     }
 }
