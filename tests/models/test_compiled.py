@@ -147,6 +147,7 @@ def _through(model: LlamaModel, kind: Any) -> Tensor:
 def test_without_a_compiler_layers_are_composed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.delenv(build.SWITCH, raising=False)
     monkeypatch.setenv("CC", "/bin/false")
     with caplog.at_level(logging.WARNING):
         assert build.kernels.__wrapped__() is None
