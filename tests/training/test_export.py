@@ -69,13 +69,16 @@ def test_the_layout_is_the_librarys(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("speculators") is None, reason="speculators is not installed")
 def test_the_library_loads_it(tmp_path: Path) -> None:
-    from speculators import SpeculatorModelConfig
+    from speculators import SpeculatorModel, SpeculatorModelConfig
 
     model_folder(tmp_path / "target", num_hidden_layers=8)
     head = save(tmp_path, "eagle3", draft_vocab=40)
     to_speculators(head, tmp_path / "target", tmp_path / "out", str(tmp_path / "target"))
     config = SpeculatorModelConfig.from_pretrained(str(tmp_path / "out"))
     assert config.draft_vocab_size == 40
+    held = SpeculatorModel.from_pretrained(str(tmp_path / "out")).state_dict()
+    for name, tensor in load_file(tmp_path / "out" / "model.safetensors").items():
+        assert torch.equal(held[name].to(tensor.dtype), tensor), name
 
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
