@@ -17,6 +17,7 @@ from outrider.models.compiled import build, kernels
 from outrider.models.linear import PackedLinear
 from outrider.models.llama import LlamaModel
 from outrider.models.norm import RMSNorm
+from outrider.models.taps import tapped
 from tests import tiny
 
 needs_compiler = pytest.mark.skipif(kernels() is None, reason="no C compiler")
@@ -158,3 +159,17 @@ def test_without_a_compiler_layers_are_composed(
 
 def test_other_dtypes_are_composed() -> None:
     assert isinstance(make_arithmetic(SIZES, torch.float32, torch.device("cpu")), Composed)
+
+
+@needs_tiles
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+@pytest.mark.parametrize("family", ["llama", "one key head", "mistral", "qwen2", "qwen3"])
+def test_a_layer_as_a_whole_is_its_parts(family: str, kind: Any) -> None:
+    """A tapped model runs its layers part by part."""
+    seen: list[int] = []
+    model = tiny.llama(max_seq_len=700, **FAMILIES[family])
+    parts = tapped(model, lambda layer, _name, _rows: seen.append(layer))
+    assert torch.equal(_through(model, kind), _through(parts, kind))
+    assert isinstance(model._arithmetic, Compiled)
+    assert model._arithmetic._describe(model._layers[0]) is not None
+    assert seen

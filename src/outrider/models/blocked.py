@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from outrider.models.compiled import kernels, products
+from outrider.models.compiled import Dense, kernels, products
 
 _BLOCK = 64  # as in kernels.c
 _WIDEST = 1536  # inputs; beyond, oneDNN's own order of blocks is faster on prompts, and preparing a call is nothing
@@ -36,7 +36,9 @@ class BlockedLinear:
         assert library is not None
         assert functions is not None
         self._run, self._functions = library.linear, functions
-        self._packed = self._weight.data_ptr(), None if self._bias is None else self._bias.data_ptr()
+        weight_at, bias_at = self._weight.data_ptr(), None if self._bias is None else self._bias.data_ptr()
+        self._packed = weight_at, bias_at
+        self.described = Dense(weight_at, bias_at, self.in_features, self.out_features)
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.contiguous()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,8 +10,7 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.protocol import Pool
-from outrider.models.arithmetic import Composed, Dimensions, Heads, make_arithmetic
-from outrider.models.arithmetic.base import Attention
+from outrider.models.arithmetic import Composed, Dimensions, Layer, Through, in_parts, make_arithmetic
 from outrider.models.attention import plan
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
 from outrider.models.buckets import Bucket, Grid, GridAttention
@@ -22,17 +20,6 @@ from outrider.models.linear import Linear, make_linear
 from outrider.models.norm import RMSNorm
 from outrider.models.rope import pair_rows, rotations
 from outrider.models.tile_sizes import TILE, tile_sizes
-
-
-@dataclass(frozen=True)
-class _Layer:
-    attention_norm: RMSNorm
-    qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
-    heads: Heads
-    out: Linear
-    mlp_norm: RMSNorm
-    gate_up: Linear  # d -> 2 * intermediate
-    down: Linear
 
 
 class LlamaModel:
@@ -71,16 +58,18 @@ class LlamaModel:
                 biases = [pair_rows(get(f"{n}.bias"), h) if h else get(f"{n}.bias") for _, n, h in rows]
             return make_linear(torch.cat(weights), torch.cat(biases) if biases else None, int8=int8)
 
-        def layer(i: int) -> _Layer:
+        def layer(i: int) -> Layer:
             name = f"model.layers.{i}."
             attention, mlp = name + "self_attn.", name + "mlp."
             rotary = {0: config.num_heads, 1: config.num_kv_heads}
             norms = (attention + "q_norm.weight", attention + "k_norm.weight") if config.qk_norm else ()
             q_norm, k_norm = (norm(n, heads=1) for n in norms) if norms else (None, None)
-            return _Layer(
+            return Layer(
+                index=i,
                 attention_norm=norm(name + "input_layernorm.weight"),
                 qkv=linear(attention + "q_proj", attention + "k_proj", attention + "v_proj", heads=rotary),
-                heads=Heads(i, q_norm, k_norm),
+                q_norm=q_norm,
+                k_norm=k_norm,
                 out=linear(attention + "o_proj"),
                 mlp_norm=norm(name + "post_attention_layernorm.weight"),
                 gate_up=linear(mlp + "gate_proj", mlp + "up_proj"),
@@ -143,9 +132,9 @@ class LlamaModel:
             device=self.device,
         )
 
-        attention = self._arithmetic.attention(who, cache, self._rotations[positions])
+        through = self._arithmetic.through(who, cache, self._rotations[positions])
         x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
-        x, taken = self._through_layers(x, batch.layers, batch.features, attention)
+        x, taken = self._through_layers(x, batch.layers, batch.features, through)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
         hidden = self.final_norm(x)
@@ -158,23 +147,22 @@ class LlamaModel:
         over = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
         composed, rotation = Composed(self._dimensions), self._rotations[grid.positions.flatten()]
 
-        def attention(heads: Heads, qkv: Tensor) -> Tensor:
-            return over(heads.layer, *composed.split(heads, qkv, rotation))
+        def attention(layer: Layer, qkv: Tensor) -> Tensor:
+            return over(layer.index, *composed.split(layer, qkv, rotation))
 
-        x, taken = self._through_layers(self.embed(grid.tokens.flatten()), bucket.layers, bucket.features, attention)
+        x, through = self.embed(grid.tokens.flatten()), in_parts(composed, attention)
+        x, taken = self._through_layers(x, bucket.layers, bucket.features, through)
         hidden = self.final_norm(x[grid.scored])
         return ForwardOutput(self._head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
 
     def _through_layers(
-        self, x: Tensor, layers: int | None, features: tuple[int, ...], attention: Attention
+        self, x: Tensor, layers: int | None, features: tuple[int, ...], through: Through
     ) -> tuple[Tensor, list[Tensor]]:
         """x: [T, d] after the first ``layers``, and after each count in ``features``."""
-        of, y = self._arithmetic, None
+        y = None
         taken = {0: x} if 0 in features else {}
         for i, layer in enumerate(self._layers[:layers]):
-            x, normed = of.add_norm(x, y, layer.attention_norm)
-            x, normed = of.add_norm(x, layer.out(attention(layer.heads, layer.qkv(normed))), layer.mlp_norm)
-            y = layer.down(of.gated(layer.gate_up(normed)))
+            x, y = through(layer, x, y)
             if i + 1 in features:
                 x, y = x + y, None
                 taken[i + 1] = x

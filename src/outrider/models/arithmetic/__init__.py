@@ -1,4 +1,4 @@
-"""The arithmetic of a layer between its matrix products: composed of torch operations, or compiled on this machine.
+"""The arithmetic of a layer: composed of torch operations, or compiled on this machine.
 
 The two round at different places, so a model keeps to the one it was built with. In either, a row's bits do not
 depend on its company.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from outrider.models.arithmetic.base import Arithmetic, Dimensions, Heads
+from outrider.models.arithmetic.base import Arithmetic, Dimensions, Layer, Through, in_parts
 from outrider.models.arithmetic.compiled import Compiled
 from outrider.models.arithmetic.composed import Composed
 from outrider.models.compiled import kernels
 
-__all__ = ["Arithmetic", "Compiled", "Composed", "Dimensions", "Heads", "make_arithmetic"]
+__all__ = ["Arithmetic", "Compiled", "Composed", "Dimensions", "Layer", "Through", "in_parts", "make_arithmetic"]
 
 
 def make_arithmetic(dimensions: Dimensions, dtype: torch.dtype, device: torch.device) -> Arithmetic:

@@ -1,4 +1,4 @@
-"""What a model asks of the arithmetic between its matrix products."""
+"""What a model asks of the arithmetic of its layers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from outrider.cache.protocol import KVCache
 from outrider.models.attention import Plan
+from outrider.models.linear import Linear
 from outrider.models.norm import RMSNorm
 
 
@@ -27,16 +28,26 @@ class Dimensions:
         return self.heads // self.kv_heads
 
 
-@dataclass(frozen=True)
-class Heads:
-    """A layer's place, and the norms of its heads where it has some."""
-
-    layer: int
-    q_norm: RMSNorm | None
+@dataclass(frozen=True, eq=False)
+class Layer:
+    index: int
+    attention_norm: RMSNorm
+    qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
+    q_norm: RMSNorm | None  # of each head
     k_norm: RMSNorm | None
+    out: Linear
+    mlp_norm: RMSNorm
+    gate_up: Linear  # d -> 2 * intermediate
+    down: Linear
 
 
-Attention = Callable[[Heads, Tensor], Tensor]
+Through = Callable[[Layer, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""A layer of one run: from x and y (None: zero), whose sum [T, d] is its input, to those of the next layer.
+
+The results may lie where those of the layer before last lay.
+"""
+
+Attention = Callable[[Layer, Tensor], Tensor]
 """Of a layer's qkv [T, (heads + 2 * kv_heads) * head_dim], whose keys and values it stores: [T, heads * head_dim]."""
 
 
@@ -53,6 +64,17 @@ class Arithmetic(Protocol):
         """SwiGLU's ``silu(gate) * up`` of [T, 2 * intermediate]: [T, intermediate]."""
         ...
 
-    def attention(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Attention:
-        """Attention of one run, layer after layer. rotation: complex64 [T, 1, head_dim / 2]."""
+    def through(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Through:
+        """One run, layer after layer. rotation: complex64 [T, 1, head_dim / 2]."""
         ...
+
+
+def in_parts(of: Arithmetic, attention: Attention) -> Through:
+    """A layer as it is written down, operation by operation."""
+
+    def through(layer: Layer, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, normed = of.add_norm(x, y, layer.attention_norm)
+        x, normed = of.add_norm(x, layer.out(attention(layer, layer.qkv(normed))), layer.mlp_norm)
+        return x, layer.down(of.gated(layer.gate_up(normed)))
+
+    return through

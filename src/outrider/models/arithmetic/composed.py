@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
-from outrider.models.arithmetic.base import Attention, Dimensions, Heads
+from outrider.models.arithmetic.base import Dimensions, Layer, Through, in_parts
 from outrider.models.attention import Plan, attend
 from outrider.models.norm import RMSNorm
 from outrider.models.rope import rotate
@@ -31,23 +31,23 @@ class Composed:
         gate, up = gate_up.chunk(2, dim=-1)
         return _silu(gate) * up
 
-    def attention(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Attention:
-        def attention(heads: Heads, qkv: Tensor) -> Tensor:
-            q, k, v = self.split(heads, qkv, rotation)
+    def through(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Through:
+        def attention(layer: Layer, qkv: Tensor) -> Tensor:
+            q, k, v = self.split(layer, qkv, rotation)
             for span, row in plan.spans:
                 rows = slice(row, row + span.count)
-                cache.write(heads.layer, span.slot, span.start, k[rows], v[rows])
-            return attend(q, cache, heads.layer, plan)
+                cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
+            return attend(q, cache, layer.index, plan)
 
-        return attention
+        return in_parts(self, attention)
 
-    def split(self, heads: Heads, qkv: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, layer: Layer, qkv: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a layer's qkv, normed and rotated: [T, heads or kv_heads, head_dim] each."""
         d = self._of
         every = qkv.view(qkv.shape[0], -1, d.head_dim)  # [T, heads + 2 kv_heads, head_dim]
         qk, v = every[:, : d.heads + d.kv_heads], every[:, d.heads + d.kv_heads :]
-        if heads.q_norm is not None and heads.k_norm is not None:
-            qk = torch.cat([heads.q_norm(qk[:, : d.heads]), heads.k_norm(qk[:, d.heads :])], dim=1)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            qk = torch.cat([layer.q_norm(qk[:, : d.heads]), layer.k_norm(qk[:, d.heads :])], dim=1)
         qk = rotate(qk, rotation)
         return qk[:, : d.heads], qk[:, d.heads :], v
 

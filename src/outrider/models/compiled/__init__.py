@@ -1,5 +1,5 @@
 """C code compiled on the machine that runs it."""
 
-from outrider.models.compiled.build import Attention, kernels, products
+from outrider.models.compiled.build import Attention, Dense, Layer, Run, kernels, products
 
-__all__ = ["Attention", "kernels", "products"]
+__all__ = ["Attention", "Dense", "Layer", "Run", "kernels", "products"]

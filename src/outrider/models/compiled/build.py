@@ -33,7 +33,8 @@ _SIGNATURES: dict[str, str] = {  # p: pointer, n: int64, f: float
     "place_heads": "nnnnppppfpppnpp",
     "collect_heads": "npnnpp",
     "linear": "ppnnnpppp",
-    "attend": "ppppp",
+    "attend": "ppppppp",
+    "through": "pppppppppp",
 }
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float}
 
@@ -44,9 +45,38 @@ class Attention(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("tiles", "rows", "d", "kv_heads", "group")),
         ("scale", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "index")),
+        *((name, ctypes.c_void_p) for name in ("q", "index")),
         *((name, ctypes.c_int64) for name in ("keys", "orders")),
         *((name, ctypes.c_void_p) for name in ("seen", "mask")),
+    )
+
+
+class Dense(ctypes.Structure):
+    """``dense`` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("weight", "bias")),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs")),
+    )
+
+
+class Layer(ctypes.Structure):
+    """``layer`` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
+        *((name, Dense) for name in ("qkv", "out", "gate_up", "down")),
+        ("eps", ctypes.c_float),
+    )
+
+
+class Run(ctypes.Structure):
+    """``run`` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "placed", "slots", "pieces")),
+        *((name, ctypes.c_void_p) for name in ("places", "slot_of", "rotation", "silu", "piece", "slot_of_piece")),
+        *((name, ctypes.c_void_p) for name in ("q", "sum", "normed", "qkv", "attended", "gates", "inner")),
     )
 
 

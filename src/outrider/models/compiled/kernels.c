@@ -193,7 +193,6 @@ typedef struct {
     int64_t tiles, rows, d, kv_heads, group; /* rows: of a tile, each of one query head */
     float scale;
     const bf16 *q;        /* [tiles, kv_heads, rows, d] */
-    const bf16 *k, *v;    /* rows of the cache, [.., kv_heads, d] */
     const int64_t *index; /* [orders, keys]: the cache row of each key */
     int64_t keys, orders; /* of the mask's rows; 1, or one for each tile */
     const int64_t *seen;  /* [tiles]: keys that a tile looks at, a multiple of 64 */
@@ -228,10 +227,10 @@ static float *scratch(int which, int64_t floats) {
 /* Of one part for one head: keys as [d / 2, KEYS] and values as [KEYS / 2, d], two numbers in each place. */
 static int64_t packed_size(const attention *a) { return KEYS * a->d; }
 
-static void pack(const attention *a, int64_t order, int64_t head, int64_t first, int64_t count, uint32_t *to) {
+static void pack(const attention *a, const bf16 *k, const bf16 *v, int64_t order, int64_t first, int64_t count,
+                 uint32_t *to) {
     const int64_t *index = a->index + order * a->keys + first;
     int64_t d = a->d, stride = a->kv_heads * d;
-    const bf16 *k = a->k + head * d, *v = a->v + head * d;
     for (int64_t j = 0; j < count; j += 16) {
         const bf16 *from[16];
         for (int64_t i = 0; i < 16; i++) from[i] = k + index[j + i] * stride;
@@ -301,12 +300,13 @@ static void write_rows(const attention *a, int64_t tile, int64_t head, part tota
     }
 }
 
-/* out: [.., kv_heads * group * d], the rows of ``slot_of``.
+/* k, v: rows of the cache, [.., kv_heads, d]; out: [.., kv_heads * group * d], the rows of ``slot_of``.
  *
  * Keys come in parts counted from the first; parts are merged in their order, so a row's bits depend neither on who
  * computes which nor on other rows. Where few tiles would leave threads idle, these share out the parts.
  */
-void attend(multiply product, release done, const attention *a, const slot *slot_of, bf16 *out) {
+void attend(multiply product, release done, const attention *a, const bf16 *k, const bf16 *v, const slot *slot_of,
+            bf16 *out) {
     int64_t most = 0, size = part_size(a), heads = a->kv_heads, pairs = a->tiles * heads;
     for (int64_t t = 0; t < a->tiles; t++) most = a->seen[t] > most ? a->seen[t] : most;
     int64_t parts = (most + KEYS - 1) / KEYS, blocks = a->orders * heads * parts;
@@ -320,7 +320,8 @@ void attend(multiply product, release done, const attention *a, const slot *slot
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < blocks; b++) {
             int64_t first = b % parts * KEYS, count = most - first < KEYS ? most - first : KEYS;
-            pack(a, b / parts / heads, b / parts % heads, first, count, packed + b * packed_size(a));
+            int64_t head = b / parts % heads;
+            pack(a, k + head * a->d, v + head * a->d, b / parts / heads, first, count, packed + b * packed_size(a));
         }
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < (shared ? pairs * parts : 0); b++) {
@@ -344,4 +345,49 @@ void attend(multiply product, release done, const attention *a, const slot *slot
         }
         done(1);
     }
+}
+
+typedef struct {
+    const bf16 *weight, *bias;
+    int64_t in, out;
+} dense;
+
+typedef struct {
+    const bf16 *attention_norm, *mlp_norm, *q_norm, *k_norm; /* the last two may be NULL */
+    dense qkv, out, gate_up, down;
+    float eps;
+} layer;
+
+/* What the layers of a run share. */
+typedef struct {
+    int64_t rows, placed, slots, pieces; /* rows, and those of them that are no padding */
+    const int64_t *places;
+    const slot *slot_of; /* of all pieces */
+    const float *rotation, *silu;
+    const attention *piece;
+    const slot *const *slot_of_piece;
+    bf16 *q, *sum, *normed, *qkv, *attended, *gates, *inner; /* to write to */
+} run;
+
+static void dense_of(multiply product, release done, int64_t rows, const dense *of, const bf16 *x, bf16 *y) {
+    linear(product, done, rows, of->in, of->out, x, of->weight, of->bias, y);
+}
+
+/* A layer as a whole: the functions above, one after the other. x and y (or NULL) are its input, x + y; x_out and y_out
+ * that of the next one, and may be the same memory. */
+void through(multiply product, release done, const layer *l, const run *r, const bf16 *x, const bf16 *y, bf16 *keys,
+             bf16 *values, bf16 *x_out, bf16 *y_out) {
+    const attention *a = r->piece;
+    add_norm(r->rows, l->qkv.in, x, y, l->attention_norm, l->eps, r->sum, r->normed);
+    if (y) x = r->sum;
+    dense_of(product, done, r->rows, &l->qkv, r->normed, r->qkv);
+    place_heads(r->placed, a->kv_heads, a->group, a->d, r->qkv, r->rotation, l->q_norm, l->k_norm, l->eps, r->places,
+                keys, values, r->slots, r->slot_of, r->q);
+    for (int64_t p = 0; p < r->pieces; p++)
+        attend(product, done, a + p, keys, values, r->slot_of_piece[p], r->attended);
+    dense_of(product, done, r->rows, &l->out, r->attended, y_out);
+    add_norm(r->rows, l->qkv.in, x, y_out, l->mlp_norm, l->eps, x_out, r->normed);
+    dense_of(product, done, r->rows, &l->gate_up, r->normed, r->gates);
+    gated(r->rows, l->down.in, r->gates, r->silu, r->inner);
+    dense_of(product, done, r->rows, &l->down, r->inner, y_out);
 }
