@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,10 +153,25 @@ def test_without_a_compiler_layers_are_composed(
     monkeypatch.delenv(build.SWITCH, raising=False)
     monkeypatch.setenv("CC", "/bin/false")
     with caplog.at_level(logging.WARNING):
-        assert build.kernels.__wrapped__() is None
+        assert build._library.__wrapped__() is None
     assert "cannot compile" in caplog.text
     monkeypatch.setenv(build.SWITCH, "0")
-    assert build.kernels.__wrapped__() is None
+    assert build._library.__wrapped__() is None
+
+
+@needs_tiles
+def test_products_that_abort_are_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Held to processors without tiles, torch refuses them by an exception that no C code can catch."""
+    kernel, torch_cpu = build._library(), Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    assert kernel is not None
+    copy = Path(shutil.copy(kernel, tmp_path / "kernels.so"))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+    assert not build._works(copy, torch_cpu)
+    assert (tmp_path / "kernels.tiles").read_text() == "no"
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    assert not build._works(copy, torch_cpu)  # asked once
+    (tmp_path / "kernels.tiles").unlink()
+    assert build._works(copy, torch_cpu)
 
 
 def test_other_dtypes_are_composed() -> None:

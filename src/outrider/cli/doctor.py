@@ -50,7 +50,6 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
     from outrider import __version__
     from outrider.models.compiled import kernels
-    from outrider.models.linear import has_packed_kernels
     from outrider.models.load import choose_device, choose_dtype
     from outrider.models.probe import probe
     from outrider.models.processor import has_bf16_instructions, has_bf16_tiles, processor_name
@@ -77,12 +76,21 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "bf16_instructions": has_bf16_instructions(),
         "vnni": bool(torch.cpu._is_vnni_supported()),
         "bf16_tiles": has_bf16_tiles(),
-        "linear_layers": "packed (oneDNN)" if has_packed_kernels() and device.type == "cpu" else "plain (torch)",
+        "linear_layers": _linear_layers(device.type),
         "compiled_kernels": kernels() is not None,
         "model_cache": str(root),
         "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
         "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],
     }
+
+
+def _linear_layers(device: str) -> str:
+    from outrider.models.compiled import products
+    from outrider.models.linear import has_packed_kernels
+
+    if device != "cpu" or not has_packed_kernels():
+        return "plain (torch)"
+    return "packed (oneDNN)" if products() is None else "blocks (oneDNN)"
 
 
 def _show(facts: dict[str, Any]) -> None:

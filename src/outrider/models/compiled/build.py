@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import cache
 from importlib.resources import files
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from outrider.models.processor import has_bf16_tiles, processor_name
+from outrider.models.processor import has_bf16_tiles, processor
 from outrider.models.store import cache_root
 
 logger = logging.getLogger(__name__)
@@ -83,18 +84,10 @@ class Run(ctypes.Structure):
 @cache
 def kernels() -> ctypes.CDLL | None:
     """The compiled functions, or None where there is no C compiler, or none wanted; says why, once."""
-    if os.environ.get(SWITCH) == "0":
+    path = _library()
+    if path is None:
         return None
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or platform.system() == "Windows":
-        logger.info("no C compiler: layers are composed of torch operations, which takes longer on few rows")
-        return None
-    try:
-        library = ctypes.CDLL(str(_library(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        logger.warning("%s cannot compile for this machine (%s): using torch operations", compiler, said.strip())
-        return None
+    library = ctypes.CDLL(str(path))
     for name, signature in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = [_TYPES[kind] for kind in signature], None
@@ -107,38 +100,75 @@ def products() -> tuple[int, int] | None:
 
     None where the processor has no matrix tiles, where this build of torch does not export them, or without kernels.
     """
-    if kernels() is None or not has_bf16_tiles():
+    kernel, torch_cpu = _library(), Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    if kernel is None or not has_bf16_tiles() or not torch_cpu.exists() or not _works(kernel, torch_cpu):
         return None
-    names = ("libtorch_cpu.so", "libtorch_cpu.dylib")
-    path = next((p for name in names if (p := Path(torch.__file__).parent / "lib" / name).exists()), None)
-    if path is None:
-        return None
-    library = ctypes.CDLL(str(path))
-    try:
-        product, release = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (_PRODUCT, _RELEASE))
-    except AttributeError:
-        return None
+    found = ctypes.CDLL(str(torch_cpu))
+    product, release = (ctypes.cast(getattr(found, name), ctypes.c_void_p).value for name in (_PRODUCT, _RELEASE))
     assert product is not None
     assert release is not None
     return product, release
 
 
-def _library(compiler: str) -> Path:
+@cache
+def _library() -> Path | None:
     """The shared library, from the cache folder if it has been compiled before."""
+    if os.environ.get(SWITCH) == "0" or platform.system() == "Windows":
+        return None
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        logger.info("no C compiler: layers are composed of torch operations, which takes longer on few rows")
+        return None
     source = files(__package__).joinpath("kernels.c").read_text()
     command = [compiler, *_FLAGS, *_for_this_machine()]
-    about = "\n".join([*command, source, processor_name(), platform.machine(), torch.__version__])
-    folder = cache_root() / "compiled"
-    path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # other processes may be at it, too
-            text, result = Path(own, "kernels.c"), Path(own, "kernels.so")
-            text.write_text(source)
-            asked = [*command, str(text), "-lm", "-o", str(result)]
-            subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
-            result.replace(path)
+    limits = [os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")]
+    about = repr((command, source, platform.machine(), sorted(processor().items()), torch.__version__, limits))
+    path = cache_root() / "compiled" / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.so"
+    try:
+        if not path.exists():
+            _compile(source, command, path)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        logger.warning("%s cannot compile for this machine (%s): using torch operations", compiler, said.strip())
+        return None
     return path
+
+
+def _compile(source: str, command: list[str], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as own:  # other processes may be at it, too
+        text, result = Path(own, "kernels.c"), Path(own, "kernels.so")
+        text.write_text(source)
+        asked = [*command, str(text), "-lm", "-o", str(result)]
+        subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
+        result.replace(path)
+
+
+def _works(kernel: Path, torch_cpu: Path) -> bool:
+    """Whether torch's products come out right, tried once in a process of its own: where they cannot, they abort."""
+    verdict = kernel.with_suffix(".tiles")
+    if verdict.exists():
+        return verdict.read_text() == "yes"
+    asked = [sys.executable, "-c", _TRIAL, str(torch_cpu), str(kernel), _PRODUCT, _RELEASE]
+    try:
+        fine = subprocess.run(asked, check=False, capture_output=True, timeout=60).returncode == 0
+        verdict.write_text("yes" if fine else "no")
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.warning("torch's products of blocks could not be tried (%s): using its linear layers", error)
+        return False
+    return fine
+
+
+# Two rows of 64 ones times 64 x 64 ones: 64.
+_TRIAL = """
+import ctypes, sys
+torch_cpu, kernels = (ctypes.CDLL(path) for path in sys.argv[1:3])
+functions = [ctypes.cast(getattr(torch_cpu, name), ctypes.c_void_p) for name in sys.argv[3:]]
+x, weight, y = ((ctypes.c_uint16 * n)(*[0x3F80] * n) for n in (128, 4096, 128))
+sizes = [ctypes.c_int64(n) for n in (2, 64, 64)]
+kernels.linear(*functions, *sizes, x, weight, None, y)
+sys.exit(any(value != 0x4280 for value in y))
+"""
 
 
 def _for_this_machine() -> list[str]:
