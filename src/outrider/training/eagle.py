@@ -103,27 +103,37 @@ class _Unrolled:
 
 @torch.no_grad()
 def start_from_target(module: EagleLayer, target: Llama) -> None:
-    """Begin with the target's last layer: its MLP and, for the half of the input that holds features, its attention.
+    """First weights; ``fc`` passes the highest feature on, and the embedding's half starts small.
 
-    The embedding's half starts small, and ``fc`` passes the highest feature on.
+    eagle3 begins with the target's last layer: its MLP and, for the half of the input that holds features, its
+    attention. EAGLE-1 goes on from normed features, which that layer knows nothing of and would answer with numbers
+    of another size: it begins by repeating them.
     """
-    last = target.model.layers[-1]
     d = target.config.hidden_size
     own = module.layer
+    if module.config.kind == "eagle3":
+        _copy_layer(module, target)
+    else:
+        own.self_attn.o_proj.weight.zero_()
+        own.mlp.down_proj.weight.zero_()
+    module.fc.weight.normal_(std=0.02)
+    module.fc.weight[:, -d:] += torch.eye(d)
+    if module.fc.bias is not None:
+        module.fc.bias.zero_()
+
+
+def _copy_layer(module: EagleLayer, target: Llama) -> None:
+    last, own, d = target.model.layers[-1], module.layer, target.config.hidden_size
     for name in ("gate_proj", "up_proj", "down_proj"):
         getattr(own.mlp, name).weight.copy_(getattr(last.mlp, name).weight)
     own.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)  # type: ignore[union-attr, arg-type]
     for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
         theirs, mine = getattr(last.self_attn, name).weight, getattr(own.self_attn, name).weight
-        if name == "o_proj" or mine.shape == theirs.shape:
+        if name == "o_proj":
             mine.copy_(theirs)
         else:
             mine[:, d:].copy_(theirs)
             mine[:, :d].normal_(std=float(theirs.float().std()))
-    if own.hidden_norm is not None:
-        own.hidden_norm.weight.copy_(last.input_layernorm.weight)  # type: ignore[union-attr, arg-type]
-        module.norm.weight.copy_(target.model.norm.weight)
-    module.fc.weight.normal_(std=0.02)
-    module.fc.weight[:, -d:] += torch.eye(d)
-    if module.fc.bias is not None:
-        module.fc.bias.zero_()
+    assert own.hidden_norm is not None
+    own.hidden_norm.weight.copy_(last.input_layernorm.weight)  # type: ignore[union-attr, arg-type]
+    module.norm.weight.copy_(target.model.norm.weight)
