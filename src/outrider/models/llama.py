@@ -127,7 +127,7 @@ class LlamaModel:
             window=c.sliding_window,
             short=self._short,
             sizes=self._tiles,
-            rows=len(tokens),
+            rows=len(tokens) if alone else len(batch.token_ids),
             dtype=self.dtype,
             device=self.device,
         )
