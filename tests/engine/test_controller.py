@@ -40,13 +40,13 @@ def play(
         (budget,) = controller.budgets([r], [length])
         draft = Draft.chain([7] * budget, source="source", scores=scores and scores[:budget]) if budget else EMPTY
         if budget:
-            controller.drafted(r, draft, seconds)
+            controller.drafted(r, draft, {"source": seconds})
         (kept,) = controller.select([r], [draft], [1], [len(draft)])
         right = 0
         while right < length and rng.random() < chance:
             right += 1
         accepted = min(right, len(kept))
-        controller.observe(r, [*[7] * accepted, 7 if right > accepted else 8], accepted)
+        controller.observe(r, [*[7] * accepted, 7 if right > accepted else 8], kept, range(accepted))
         scored.append(len(kept))
     return scored
 
@@ -74,14 +74,37 @@ def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() ->
     assert sum(n > 0 for n in recovered[-100:]) > 90
 
 
+def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
+    """A dear source that is never right beside a free one that always is."""
+    controller, r = Controller(lambda: REAL), asked(draft="dear+free")
+    asked_for = {"dear": 0, "free": 0}
+    for _ in range(200):
+        controller.budgets([r], [8])
+        awake = [name for name in asked_for if not controller.rests(r, name)]
+        tokens = {"dear": 8, "free": 7}
+        draft = (
+            Draft(tuple(tokens[name] for name in awake), (-1,) * len(awake), None, "dear+free", None, tuple(awake))
+            if awake
+            else EMPTY
+        )
+        controller.drafted(r, draft, {name: 0.005 if name == "dear" else 1e-5 for name in awake})
+        (kept,) = controller.select([r], [draft], [1], [len(draft)])
+        right = [node for node, token in enumerate(kept.tokens) if token == 7]
+        controller.observe(r, [7] * (len(right) + 1), kept, right)
+        for name in awake:
+            asked_for[name] += 1
+    assert asked_for["free"] == 200
+    assert 2 <= asked_for["dear"] < 40
+
+
 def test_the_source_s_scores_tell_good_nodes_from_bad() -> None:
     controller, r = Controller(lambda: REAL), asked()
     draft = Draft((1, 2, 3, 4), (-1, -1, -1, 2), source="source", scores=(0.02, 0.9, 0.9, 0.9))
     for _ in range(30):
         controller.budgets([r], [8])
-        controller.drafted(r, draft, 1e-5)
+        controller.drafted(r, draft, {"source": 1e-5})
         (kept,) = controller.select([r], [draft], [1], [len(draft)])
-        controller.observe(r, [3, 4, 9], len(kept) and 2)
+        controller.observe(r, [3, 4, 9], kept, range(len(kept) and 2))
     assert {3, 4} <= set(kept.tokens)
 
 
@@ -92,8 +115,8 @@ def test_one_request_in_trouble_does_not_stop_the_others() -> None:
     for _ in range(100):
         controller.budgets([good, bad], [6, 6])
         kept = controller.select([good, bad], [draft, draft], [1, 1], [len(draft)] * 2)
-        controller.observe(good, [7] * (len(kept[0]) + 1), len(kept[0]))
-        controller.observe(bad, [8], 0)
+        controller.observe(good, [7] * (len(kept[0]) + 1), kept[0], range(len(kept[0])))
+        controller.observe(bad, [8], kept[1], ())
     assert len(kept[0]) == 6
     assert len(kept[1]) < 3
 

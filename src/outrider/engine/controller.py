@@ -2,7 +2,7 @@
 
 Each step, for all requests together:
 
-1. before drafting, requests whose drafts have lost time lately rest, and try again after a while;
+1. before drafting, sources that have lost a request time lately rest, and try again after a while;
 2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
 
 Both only choose which rows are scored. Under matching verification no output depends on that.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.core.draft import EMPTY, Draft
@@ -30,16 +31,38 @@ _MEMORY = 0.9  # weight of a request's past profits
 
 
 @dataclass
-class _State:
-    """What one request's drafts have won lately."""
+class _Source:
+    """What one of a request's sources has won lately."""
 
     profit: float = 0.0  # seconds a step, decaying average
-    rest: int = 0  # steps without drafts from here on
+    rest: int = 0  # steps without it from here on
     begun: bool = False
-    proposed: Draft = EMPTY
     spent: float = 0.0  # seconds it took to propose
-    extra: float = 0.0  # seconds the scored nodes added to the run
+    extra: float = 0.0  # seconds that its scored nodes added to the run
+
+    def settle(self, accepted: int, token: float) -> None:
+        """The books of a step in which ``accepted`` of its nodes were kept; ``token``: seconds each saved."""
+        if self.spent or self.extra:
+            self.profit = _MEMORY * self.profit + (1 - _MEMORY) * (accepted * token - self.extra - self.spent)
+            if self.profit < 0 and token:
+                self.rest = min(_LONGEST_REST, math.ceil(self.spent / (_WASTE * token)) - 1)
+        self.spent = self.extra = 0.0
+
+
+@dataclass
+class _State:
+    """One request's sources by name, and what they are at in this step."""
+
+    sources: dict[str, _Source]
+    awake: tuple[str, ...] = ()
+    proposed: Draft = EMPTY
     token: float = 0.0  # seconds that a token costs without drafts
+
+    def by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
+        """How many of these nodes each source gave; what bears no source's name is the first one's."""
+        first = next(iter(self.sources))
+        given = (draft.source_of(node) for node in nodes)
+        return Counter(name if name in self.sources else first for name in given)
 
 
 class Controller:
@@ -51,7 +74,7 @@ class Controller:
         self._curve: CostCurve | None = None
         self._acceptance = Acceptance()
         self._states: dict[str, _State] = {}
-        self._seconds_per_node: dict[str, float] = {}
+        self._seconds_per_node: dict[tuple[str, ...], float] = {}  # of sources asked together
 
     def calibrate(self) -> None:
         """Measure T(n), unless that has been done."""
@@ -86,17 +109,25 @@ class Controller:
         self._account(requests, fixed, {i: chosen[i] for i in kept})
         return chosen
 
-    def drafted(self, request: Request, draft: Draft, seconds: float) -> None:
-        """Learn what a proposal cost; not from a request's first, in which a draft model reads the prompt."""
+    def rests(self, request: Request, name: str) -> bool:
+        """Whether a source of the request is not to be asked in this step."""
         state = self._states.get(request.id)
-        if request.adaptive and state is not None:
-            if not state.begun:
-                state.begun = True
-                return
-            state.spent = seconds
-            old = self._seconds_per_node.get(request.draft_name)
-            new = seconds / max(len(draft), 1)
-            self._seconds_per_node[request.draft_name] = new if old is None else 0.9 * old + 0.1 * new
+        return request.adaptive and state is not None and name not in state.awake
+
+    def drafted(self, request: Request, draft: Draft, seconds: Mapping[str, float]) -> None:
+        """Learn what each source's proposal cost; not its first for a request, when a draft model reads the prompt."""
+        state = self._states.get(request.id)
+        if not request.adaptive or state is None:
+            return
+        known = {name: spent for name, spent in seconds.items() if state.sources[name].begun}
+        for name in seconds:
+            state.sources[name].begun = True
+        for name, spent in known.items():
+            state.sources[name].spent = spent
+        if len(known) == len(seconds):
+            old = self._seconds_per_node.get(state.awake)
+            new = sum(seconds.values()) / max(len(draft), 1)
+            self._seconds_per_node[state.awake] = new if old is None else 0.9 * old + 0.1 * new
 
     def ran(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
         """Learn what a run cost in which every request was decoding."""
@@ -104,20 +135,21 @@ class Controller:
             rows, branches = [1 + len(draft) for draft in drafts], [_branches(draft) for draft in drafts]
             self._curve.observe(rows, [request.cached for request in requests], branches, seconds)
 
-    def observe(self, request: Request, committed: Sequence[int], accepted: int) -> None:
-        """Learn what became of a proposal: which of its nodes were right, scored or not, and what that saved."""
+    def observe(self, request: Request, committed: Sequence[int], draft: Draft, path: Sequence[int]) -> None:
+        """Learn what became of a proposal: which of its nodes were right, scored or not, and what that saved.
+
+        ``path``: the nodes of ``draft`` that were kept.
+        """
         state = self._states.get(request.id)
         if state is None:
             return
         if state.proposed:
             deep = depths(state.proposed.parents)
             self._acceptance.observe(request.id, state.proposed, deep, committed, request.draft_name)
-        if state.spent or state.extra:
-            won = accepted * state.token - state.extra - state.spent
-            state.profit = _MEMORY * state.profit + (1 - _MEMORY) * won
-            if state.profit < 0 and state.token:
-                state.rest = min(_LONGEST_REST, math.ceil(state.spent / (_WASTE * state.token)) - 1)
-        state.proposed, state.spent, state.extra = EMPTY, 0.0, 0.0
+        kept = state.by_source(draft, path)
+        for name, source in state.sources.items():
+            source.settle(kept[name], state.token)
+        state.proposed = EMPTY
 
     def finish(self, request_id: str) -> None:
         """Forget a request."""
@@ -128,12 +160,15 @@ class Controller:
         if room == 0:
             return 0
         self.calibrate()
-        state = self._states.setdefault(request.id, _State())
-        if state.rest > 0:
-            state.rest -= 1
+        names = request.speculation.combination.names
+        state = self._states.setdefault(request.id, _State({name: _Source() for name in names}))
+        state.awake = tuple(name for name, source in state.sources.items() if source.rest == 0)
+        for source in state.sources.values():
+            source.rest = max(0, source.rest - 1)
+        if not state.awake:
             return 0
         assert self._curve is not None
-        per_node = self._seconds_per_node.get(request.draft_name, 0.0)
+        per_node = self._seconds_per_node.get(state.awake, 0.0)
         alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
         if per_node * room <= _WASTE * alone or request.speculation.tree is not None:
             return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
@@ -158,9 +193,9 @@ class Controller:
             state = self._states.get(request.id)
             if state is not None and request.adaptive:
                 own = kept.get(i, EMPTY)
-                state.extra = (
-                    extra * len(own) / total + _branches(own) * self._curve.branch(contexts[i]) if own else 0.0
-                )
+                for name, nodes in state.by_source(own, range(len(own))).items():
+                    added = extra / total + _branches(own) * self._curve.branch(contexts[i]) / len(own)
+                    state.sources[name].extra = nodes * added
                 state.token = (plain + OVERHEAD) / len(requests)
 
 

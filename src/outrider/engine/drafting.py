@@ -85,19 +85,19 @@ class Drafting:
         """
         granted, budgets = budgets, self._controller.budgets(requests, budgets)
         drafts: dict[str, Draft] = {}
-        spent: defaultdict[str, float] = defaultdict(float)
+        spent: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by request and source
         queue = [(r, b, self._groups(r)) for r, b in zip(requests, budgets, strict=True) if b > 0]
         while queue:
             turns = [(r, b, group) for r, b, groups in queue if (group := next(groups, None)) is not None]
             said = self._ask(turns, spent)
             for request, budget, group in turns:
-                if draft := self._combined(request, budget, group, said):
+                if draft := self._combined(request, budget, group, said, spent[request.id]):
                     drafts[request.id] = draft
             left = {r.id for r, _, _ in turns} - drafts.keys()
             queue = [entry for entry in queue if entry[0].id in left]
         for request in requests:
-            if request.id in spent:
-                request.stats.draft_s += spent[request.id]
+            if spent[request.id]:
+                request.stats.draft_s += sum(spent[request.id].values())
                 self._controller.drafted(request, drafts.get(request.id, EMPTY), spent[request.id])
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
         selected = self._controller.select(requests, proposed, pending, budgets)
@@ -105,7 +105,7 @@ class Drafting:
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the sources and the controller what became of a draft."""
-        self._controller.observe(request, outcome.committed, len(outcome.verdict.path))
+        self._controller.observe(request, outcome.committed, outcome.draft, outcome.verdict.path)
         if request.id in self._rankings:
             self._rankings[request.id].observe(len(outcome.verdict.path))
         for name in request.speculation.combination.names:
@@ -152,8 +152,10 @@ class Drafting:
         ranking = self._rankings.get(request.id)
         return iter(request.speculation.combination.groups if ranking is None else ranking.order())
 
-    def _combined(self, request: Request, budget: int, group: Group, said: Said) -> Draft:
+    def _combined(self, request: Request, budget: int, group: Group, said: Said, spent: Mapping[str, float]) -> Draft:
         """One draft of what a group said; where the verifier takes no trees, what the first to speak said."""
+        if request.adaptive and request.verifier.takes_trees:  # what several name is to the credit of the cheapest
+            group = tuple(sorted(group, key=lambda name: round(spent.get(name, 0.0), 3)))  # milliseconds
         own = [draft for name in group if (draft := said.get((request.id, name)))]
         if request.adaptive:
             budget *= len(own)  # the controller finds the best of all of them
@@ -162,12 +164,12 @@ class Drafting:
             self._rankings[request.id].asked(group)
         return draft
 
-    def _ask(self, turns: Sequence[tuple[Request, int, Group]], spent: defaultdict[str, float]) -> Said:
-        """What each source says for each request that wants it; adds the seconds of each request to ``spent``."""
+    def _ask(self, turns: Sequence[tuple[Request, int, Group]], spent: defaultdict[str, dict[str, float]]) -> Said:
+        """What each source says for each request that wants it; puts the seconds of each into ``spent``."""
         asked: dict[str, list[tuple[Request, int]]] = {}
         for request, budget, group in turns:
             for name in group:
-                if name not in request.switched_off:
+                if name not in request.switched_off and not self._controller.rests(request, name):
                     most = nodes_by(name, request.speculation, request.depth_limit)
                     asked.setdefault(name, []).append((request, min(budget, most)))
         said: dict[tuple[str, str], Draft] = {}
@@ -176,7 +178,7 @@ class Drafting:
             self._propose(name, wanting, said)
             seconds = (time.perf_counter() - began) / len(wanting)
             for request, _ in wanting:
-                spent[request.id] += seconds
+                spent[request.id][name] = seconds
         return said
 
     def _propose(self, name: str, wanting: Sequence[tuple[Request, int]], said: dict[tuple[str, str], Draft]) -> None:
