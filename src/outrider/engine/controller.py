@@ -25,7 +25,8 @@ from outrider.engine.worth import OVERHEAD, Proposal, worthwhile
 
 logger = logging.getLogger(__name__)
 
-_WASTE = 0.01  # share of the time that drafting without success may take
+_WASTE = 0.02  # share of the time that drafting without success may take
+_FREE = 0.05  # share of a run that the longest draft may take for its length not to matter
 _LONGEST_REST = 64  # steps
 _MEMORY = 0.9  # weight of a request's past profits
 
@@ -170,7 +171,7 @@ class Controller:
         assert self._curve is not None
         per_node = self._seconds_per_node.get(state.awake, 0.0)
         alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
-        if per_node * room <= _WASTE * alone or request.speculation.tree is not None:
+        if per_node * room <= _FREE * alone or request.speculation.tree is not None:
             return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
         best, length, expected, chance = 1.0 / alone, 0, 1.0, 1.0
         for n in range(1, room + 1):
