@@ -74,6 +74,18 @@ def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() ->
     assert sum(n > 0 for n in recovered[-100:]) > 90
 
 
+def test_a_source_that_cost_others_much_is_tried_late_and_one_that_wins_at_once() -> None:
+    def first_try(chance: float) -> int:
+        controller = Controller(lambda: REAL)
+        for i in range(20):
+            play(controller, asked(f"earlier{i}"), chance, steps=40, seconds=0.004)
+        drafted = play(controller, asked("new"), chance, steps=100, seconds=0.004)
+        return next(step for step, n in enumerate(drafted) if n > 0)
+
+    assert first_try(0.0) >= 20
+    assert first_try(0.9) == 0
+
+
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     """A dear source that is never right beside a free one that always is."""
     controller, r = Controller(lambda: REAL), asked(draft="dear+free")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,10 +25,11 @@ from outrider.engine.worth import OVERHEAD, Proposal, worthwhile
 
 logger = logging.getLogger(__name__)
 
-_WASTE = 0.02  # share of the time that drafting without success may take
+_WASTE = 0.01  # share of the time that drafting without success may take
 _FREE = 0.05  # share of a run that the longest draft may take for its length not to matter
 _LONGEST_REST = 64  # steps
 _MEMORY = 0.9  # weight of a request's past profits
+_SLOW = 0.02  # weight of a step among those of all requests, at least
 
 
 @dataclass
@@ -46,8 +47,23 @@ class _Source:
         if self.spent or self.extra:
             self.profit = _MEMORY * self.profit + (1 - _MEMORY) * (accepted * token - self.extra - self.spent)
             if self.profit < 0 and token:
-                self.rest = min(_LONGEST_REST, math.ceil(self.spent / (_WASTE * token)) - 1)
+                self.rest = _rest(self.spent, token)
         self.spent = self.extra = 0.0
+
+
+@dataclass
+class _Fortune:
+    """What a source has won in all requests lately, by the step it was asked in: averages of some dozens of them."""
+
+    won: float = 0.0  # seconds saved, less those of proposing
+    spent: float = 0.0  # seconds of proposing
+    steps: int = 0
+
+    def add(self, won: float, spent: float) -> None:
+        self.steps += 1
+        weight = max(_SLOW, 1 / self.steps)
+        self.won += weight * (won - spent - self.won)
+        self.spent += weight * (spent - self.spent)
 
 
 @dataclass
@@ -75,6 +91,8 @@ class Controller:
         self._curve: CostCurve | None = None
         self._acceptance = Acceptance()
         self._states: dict[str, _State] = {}
+        self._fortunes: defaultdict[str, _Fortune] = defaultdict(_Fortune)
+        self._token = 0.0  # seconds of a token without drafts, lately
         self._seconds_per_node: dict[tuple[str, ...], float] = {}  # of sources asked together
 
     def calibrate(self) -> None:
@@ -149,6 +167,9 @@ class Controller:
             self._acceptance.observe(request.id, state.proposed, deep, committed, request.draft_name)
         kept = state.by_source(draft, path)
         for name, source in state.sources.items():
+            if source.spent:
+                self._fortunes[name].add(kept[name] * state.token, source.spent)
+            self._token = state.token or self._token
             source.settle(kept[name], state.token)
         state.proposed = EMPTY
 
@@ -162,7 +183,9 @@ class Controller:
             return 0
         self.calibrate()
         names = request.speculation.combination.names
-        state = self._states.setdefault(request.id, _State({name: _Source() for name in names}))
+        if request.id not in self._states:
+            self._states[request.id] = _State({name: _Source(rest=self._first_rest(name)) for name in names})
+        state = self._states[request.id]
         state.awake = tuple(name for name, source in state.sources.items() if source.rest == 0)
         for source in state.sources.values():
             source.rest = max(0, source.rest - 1)
@@ -182,6 +205,11 @@ class Controller:
                 best, length = expected / more, n
         return length or min(2, room)  # it has rested: time to try again
 
+    def _first_rest(self, name: str) -> int:
+        """Steps before a new request tries a source: some if its proposals have cost others more than they saved."""
+        fortune = self._fortunes[name]
+        return _rest(fortune.spent, self._token) if fortune.won < 0 and self._token else 0
+
     def _account(self, requests: Sequence[Request], fixed: Sequence[int], kept: dict[int, Draft]) -> None:
         """Note what each request's scored nodes add to this run."""
         assert self._curve is not None
@@ -198,6 +226,11 @@ class Controller:
                     added = extra / total + _branches(own) * self._curve.branch(contexts[i]) / len(own)
                     state.sources[name].extra = nodes * added
                 state.token = (plain + OVERHEAD) / len(requests)
+
+
+def _rest(spent: float, token: float) -> int:
+    """Steps without a source that takes ``spent`` seconds to ask, so that asking takes no more than a small share."""
+    return min(_LONGEST_REST, max(0, math.ceil(spent / (_WASTE * token)) - 1))
 
 
 def _branches(draft: Draft) -> int:
