@@ -49,6 +49,16 @@ def test_a_perfect_head_is_always_right(kind: str, tree: Any) -> None:
     assert all(accepted == 3 for _, accepted in rounds(r))
 
 
+@pytest.mark.parametrize("spec_length", [3, "auto"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_of_one_token(kind: str, spec_length: int | str) -> None:
+    """Nothing has been read of it when its first step begins."""
+    head = random_head(kind)
+    engine = served(TARGET, head)
+    r = request([5], SamplingParams(max_tokens=12), draft=source_of(head), spec_length=spec_length)
+    assert ask(engine, r) == [generate(engine, [5], SamplingParams(max_tokens=12))]
+
+
 @pytest.mark.parametrize("tree", TREES)
 def test_perfect_look_ahead_embeddings_are_always_right(tree: Any) -> None:
     target, head = ahead_of_a_cycle()

@@ -108,7 +108,7 @@ class EagleDrafter:
         asked = {
             request.id: (request, budget)
             for request, budget in zip(requests, budgets, strict=True)
-            if budget > 0 and self._places[request.id].end == len(request.tokens) - 1
+            if budget > 0 and 0 < self._places[request.id].end == len(request.tokens) - 1
         }
         ready = self._catch_up([request for request, _ in asked.values()])
         if not ready:

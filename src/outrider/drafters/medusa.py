@@ -55,7 +55,7 @@ class MedusaDrafter:
         saplings = [
             self._sapling(request, budget if request.speculation.tree else min(budget, heads))
             for request, budget in zip(requests, budgets, strict=True)
-            if budget > 0 and self._last.get(request.id, (-1,))[0] == len(request.tokens) - 2
+            if budget > 0 and self._last.get(request.id, (None,))[0] == len(request.tokens) - 2
         ]
         if saplings:
             features = torch.cat([self._last[each.request.id][1] for each in saplings])

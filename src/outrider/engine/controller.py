@@ -2,7 +2,8 @@
 
 Each step, for all requests together:
 
-1. before drafting, sources that have lost a request time lately rest, and try again after a while;
+1. before drafting, sources that have lost a request time lately rest, and try again after a while; a source that
+   has lost time over all requests waits, before it is tried in another, until 1% of the time has paid for that;
 2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
 
 Both only choose which rows are scored. Under matching verification no output depends on that.
@@ -27,9 +28,8 @@ logger = logging.getLogger(__name__)
 
 _WASTE = 0.01  # share of the time that drafting without success may take
 _FREE = 0.05  # share of a run that the longest draft may take for its length not to matter
-_LONGEST_REST = 64  # steps
+_LONGEST_REST = 1024  # steps
 _MEMORY = 0.9  # weight of a request's past profits
-_SLOW = 0.02  # weight of a step among those of all requests, at least
 
 
 @dataclass
@@ -46,24 +46,26 @@ class _Source:
         """The books of a step in which ``accepted`` of its nodes were kept; ``token``: seconds each saved."""
         if self.spent or self.extra:
             self.profit = _MEMORY * self.profit + (1 - _MEMORY) * (accepted * token - self.extra - self.spent)
-            if self.profit < 0 and token:
-                self.rest = _rest(self.spent, token)
+            if self.profit < 0:
+                self.rest = min(_LONGEST_REST, max(0, math.ceil(self.spent / (_WASTE * token)) - 1))
         self.spent = self.extra = 0.0
 
 
 @dataclass
-class _Fortune:
-    """What a source has won in all requests lately, by the step it was asked in: averages of some dozens of them."""
+class _Account:
+    """What proposing by a source has cost all requests beyond what it saved, in seconds; below 0 is credit."""
 
-    won: float = 0.0  # seconds saved, less those of proposing
-    spent: float = 0.0  # seconds of proposing
-    steps: int = 0
+    debt: float = 0.0
 
-    def add(self, won: float, spent: float) -> None:
-        self.steps += 1
-        weight = max(_SLOW, 1 / self.steps)
-        self.won += weight * (won - spent - self.won)
-        self.spent += weight * (spent - self.spent)
+    def book(self, lost: float, token: float) -> None:
+        """``lost``: seconds, below 0 if won. Neither old losses nor old wins count for longer than a long rest."""
+        limit = _LONGEST_REST * _WASTE * token
+        self.debt = max(-limit, min(limit, self.debt + lost))
+
+    def repay(self, token: float) -> None:
+        """A token's step has passed: a share of it has been won back."""
+        if self.debt > 0:
+            self.debt = max(0.0, self.debt - _WASTE * token)
 
 
 @dataclass
@@ -73,7 +75,6 @@ class _State:
     sources: dict[str, _Source]
     awake: tuple[str, ...] = ()
     proposed: Draft = EMPTY
-    token: float = 0.0  # seconds that a token costs without drafts
 
     def by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
         """How many of these nodes each source gave; what bears no source's name is the first one's."""
@@ -91,8 +92,8 @@ class Controller:
         self._curve: CostCurve | None = None
         self._acceptance = Acceptance()
         self._states: dict[str, _State] = {}
-        self._fortunes: defaultdict[str, _Fortune] = defaultdict(_Fortune)
-        self._token = 0.0  # seconds of a token without drafts, lately
+        self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
+        self._token = 0.0  # seconds that a token costs without drafts, in this step
         self._seconds_per_node: dict[tuple[str, ...], float] = {}  # of sources asked together
 
     def calibrate(self) -> None:
@@ -102,8 +103,10 @@ class Controller:
 
     def budgets(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
         """Nodes to ask each request's source for; ``granted`` is what the scheduler has room for."""
+        if any(request.adaptive and room for request, room in zip(requests, granted, strict=True)):
+            self._token = self._alone(requests) / len(requests)
         return [
-            self._budget(request, room, len(requests)) if request.adaptive else room
+            self._budget(request, room, requests) if request.adaptive else room
             for request, room in zip(requests, granted, strict=True)
         ]
 
@@ -134,13 +137,18 @@ class Controller:
         return request.adaptive and state is not None and name not in state.awake
 
     def drafted(self, request: Request, draft: Draft, seconds: Mapping[str, float]) -> None:
-        """Learn what each source's proposal cost; not its first for a request, when a draft model reads the prompt."""
+        """Learn what each source's proposal cost.
+
+        Its first for a request, when a draft model reads the prompt, is no measure of the next, and only in the
+        source's account.
+        """
         state = self._states.get(request.id)
         if not request.adaptive or state is None:
             return
         known = {name: spent for name, spent in seconds.items() if state.sources[name].begun}
-        for name in seconds:
+        for name, spent in seconds.items():
             state.sources[name].begun = True
+            self._accounts[name].book(spent, self._token)
         for name, spent in known.items():
             state.sources[name].spent = spent
         if len(known) == len(seconds):
@@ -167,10 +175,9 @@ class Controller:
             self._acceptance.observe(request.id, state.proposed, deep, committed, request.draft_name)
         kept = state.by_source(draft, path)
         for name, source in state.sources.items():
-            if source.spent:
-                self._fortunes[name].add(kept[name] * state.token, source.spent)
-            self._token = state.token or self._token
-            source.settle(kept[name], state.token)
+            self._accounts[name].repay(self._token)
+            self._accounts[name].book(-kept[name] * self._token, self._token)
+            source.settle(kept[name], self._token)
         state.proposed = EMPTY
 
     def finish(self, request_id: str) -> None:
@@ -178,21 +185,21 @@ class Controller:
         self._states.pop(request_id, None)
         self._acceptance.forget(request_id)
 
-    def _budget(self, request: Request, room: int, batch: int) -> int:
+    def _budget(self, request: Request, room: int, requests: Sequence[Request]) -> int:
         if room == 0:
             return 0
-        self.calibrate()
-        names = request.speculation.combination.names
         if request.id not in self._states:
-            self._states[request.id] = _State({name: _Source(rest=self._first_rest(name)) for name in names})
+            names = request.speculation.combination.names
+            self._states[request.id] = _State({name: _Source() for name in names})
         state = self._states[request.id]
-        state.awake = tuple(name for name, source in state.sources.items() if source.rest == 0)
+        state.awake = tuple(name for name, source in state.sources.items() if self._may_try(name, source))
         for source in state.sources.values():
             source.rest = max(0, source.rest - 1)
         if not state.awake:
             return 0
         assert self._curve is not None
         per_node = self._seconds_per_node.get(state.awake, 0.0)
+        batch = len(requests)
         alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
         if per_node * room <= _FREE * alone or request.speculation.tree is not None:
             return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
@@ -205,10 +212,15 @@ class Controller:
                 best, length = expected / more, n
         return length or min(2, room)  # it has rested: time to try again
 
-    def _first_rest(self, name: str) -> int:
-        """Steps before a new request tries a source: some if its proposals have cost others more than they saved."""
-        fortune = self._fortunes[name]
-        return _rest(fortune.spent, self._token) if fortune.won < 0 and self._token else 0
+    def _may_try(self, name: str, source: _Source) -> bool:
+        """Whether it does not rest, and if it has yet to be tried in its request, whether all can afford that."""
+        return source.rest == 0 and (source.begun or self._accounts[name].debt <= 0)
+
+    def _alone(self, requests: Sequence[Request]) -> float:
+        """Seconds of a step of these requests without drafts."""
+        self.calibrate()
+        assert self._curve is not None
+        return self._curve.seconds([1] * len(requests), [request.cached for request in requests]) + OVERHEAD
 
     def _account(self, requests: Sequence[Request], fixed: Sequence[int], kept: dict[int, Draft]) -> None:
         """Note what each request's scored nodes add to this run."""
@@ -225,12 +237,6 @@ class Controller:
                 for name, nodes in state.by_source(own, range(len(own))).items():
                     added = extra / total + _branches(own) * self._curve.branch(contexts[i]) / len(own)
                     state.sources[name].extra = nodes * added
-                state.token = (plain + OVERHEAD) / len(requests)
-
-
-def _rest(spent: float, token: float) -> int:
-    """Steps without a source that takes ``spent`` seconds to ask, so that asking takes no more than a small share."""
-    return min(_LONGEST_REST, max(0, math.ceil(spent / (_WASTE * token)) - 1))
 
 
 def _branches(draft: Draft) -> int:
