@@ -42,6 +42,33 @@ def test_every_kind_learns(kind: str, folder: Path) -> None:
     assert json.loads((folder / kind / "report.json").read_text())["history"]
 
 
+@pytest.mark.parametrize("kind", HEAD_KINDS)
+def test_a_trained_head_is_trained_further(kind: str, folder: Path) -> None:
+    first, _ = small.trainer(folder, kind, f"{kind}-first")
+    best = first.run().best_loss
+    further, task = small.trainer(folder, kind, f"{kind}-further", head={"start_from": str(folder / f"{kind}-first")})
+    begun = further.run().history[0]["loss"]
+    assert begun == pytest.approx(best, rel=0.02)  # saved in bfloat16
+    assert begun < first.progress.history[0]["loss"]
+    assert all(p.requires_grad for p in task.module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "said"),
+    [
+        ("blockwise", {}, "kind medusa, not blockwise"),
+        ("medusa", {"heads": 3}, "heads=2, not 3"),
+        ("medusa", {"draft_vocab": 50}, "draft_vocab=0, not 50"),
+        ("medusa", {"own_lm_head": True}, "no LM head"),
+    ],
+)
+def test_a_head_of_another_shape_is_not_trained_further(kind: str, asked: Any, said: str, folder: Path) -> None:
+    _, task = small.trainer(folder, "medusa", "unused")
+    task.save(folder / "shape", {})
+    with pytest.raises(ConfigError, match=said):
+        small.trainer(folder, kind, "never", head={"start_from": str(folder / "shape"), **asked})
+
+
 class KilledError(Exception):
     """Stands for SIGKILL."""
 

@@ -40,6 +40,7 @@ class HeadOptions:
     own_lm_head: bool = False
     decay: float = 0.8  # weight of a position over that of the one before
     fresh: bool = False  # eagle: random first weights rather than the target's last layer's
+    start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
 
     def __post_init__(self) -> None:
         for name in ("heads", "depth"):
@@ -49,6 +50,8 @@ class HeadOptions:
             raise ConfigError(f"ttt_steps={self.ttt_steps}: use 1 to 64")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
+        if self.fresh and self.start_from:
+            raise ConfigError(f"fresh=True and start_from={self.start_from}: weights begin in one way, leave out one")
 
 
 @dataclass(frozen=True)

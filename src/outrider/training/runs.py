@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, make_head
+from outrider.heads import HeadConfig, load_head, make_head
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.heads.vocabulary import Scored
 from outrider.training.draft import DraftTask, Medusa2Task, draft_model, known_rows
 from outrider.training.eagle import EagleTask, start_from_target
 from outrider.training.features import Wanted
@@ -63,20 +64,45 @@ def default_layers(layers: int) -> tuple[int, ...]:
     return tuple(sorted({min(2, layers), max(1, layers // 2), max(1, layers - 3)}))
 
 
-def head_task(material: Material, options: HeadOptions, seed: int) -> HeadTask:
-    """A fresh head and its task. The same seed gives the same first weights."""
+def fresh_head(material: Material, options: HeadOptions, seed: int) -> tuple[nn.Module, HeadConfig]:
+    """A new head. The same seed gives the same weights."""
     config = head_config(material, options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make_head(config)
         if isinstance(module, EagleLayer) and not options.fresh:
             start_from_target(module, material.target)
-    if isinstance(module, MedusaHeads | BlockwiseHeads | EagleLayer):
+    if isinstance(module, Scored):
         if config.draft_vocab_size is not None:
             module.set_draft_ids(material.frequent(config.draft_vocab_size))
         if module.lm_head is not None:
             rows = slice(None) if module.draft_ids is None else module.draft_ids
             module.lm_head.weight.data.copy_(material.target.head[rows])
+    return module, config
+
+
+def trained_head(material: Material, options: HeadOptions, folder: Path) -> tuple[nn.Module, HeadConfig]:
+    """The head in ``folder``, to be trained further. Raises ``ConfigError`` where the options ask for another shape."""
+    module, config = load_head(folder)
+    config.check_target(material.print)
+    of = f"start_from={folder}: its head has"
+    if config.kind != options.kind:
+        raise ConfigError(f"{of} the kind {config.kind}, not {options.kind}")
+    if not config.kind.startswith("eagle") and config.heads != options.heads:
+        raise ConfigError(f"{of} heads={config.heads}, not {options.heads}")
+    if options.feature_layers not in (None, config.feature_layers):
+        raise ConfigError(f"{of} feature_layers={config.feature_layers}, not {options.feature_layers}")
+    if options.draft_vocab not in (None, config.draft_vocab_size or 0):
+        raise ConfigError(f"{of} draft_vocab={config.draft_vocab_size or 0}, not {options.draft_vocab}")
+    if options.own_lm_head and not config.own_lm_head:
+        raise ConfigError(f"{of} no LM head of its own: leave out own_lm_head")
+    return module.requires_grad_(), replace(config, acceptance=(), training={})
+
+
+def head_task(material: Material, options: HeadOptions, seed: int) -> HeadTask:
+    """A head, new or trained before, and its task."""
+    begin = options.start_from
+    module, config = trained_head(material, options, Path(begin)) if begin else fresh_head(material, options, seed)
     if isinstance(module, EagleLayer):
         steps = options.ttt_steps or (4 if config.kind == "eagle3" else 1)
         return EagleTask(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Heads = Annotated[int, typer.Option(help="Tokens guessed beyond the next one.")]
 Decay = Annotated[float, typer.Option(help="Weight of each position over that of the one before.")]
+StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train further, as on more data.")]
 
 
 @c.with_shared(default_lr=5e-4)
@@ -32,6 +33,7 @@ def eagle(
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
     fresh: Annotated[bool, typer.Option("--fresh", help="Random first weights, not the target's last layer.")] = False,
+    start_from: StartFrom = None,
 ) -> None:
     """Train EAGLE's layer, which continues the target's features (version 3, or the head of versions 1 and 2).
 
@@ -52,6 +54,7 @@ def eagle(
         own_lm_head=own_lm_head,
         decay=decay,
         fresh=fresh,
+        start_from=_folder(start_from),
     )
     _train(shared, options, f"EAGLE-{version} head")
 
@@ -63,6 +66,7 @@ def medusa(
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    start_from: StartFrom = None,
     medusa2: Annotated[
         bool, typer.Option("--medusa2", help="Tune the target too. It becomes another model: its answers change.")
     ] = False,
@@ -79,6 +83,7 @@ def medusa(
         draft_vocab=0 if medusa2 else draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        start_from=_folder(start_from),
     )
     if not medusa2:
         _train(shared, options, "Medusa heads")
@@ -102,20 +107,28 @@ def blockwise(
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    start_from: StartFrom = None,
 ) -> None:
     """Train the heads of blockwise parallel decoding: one feed-forward layer for all positions."""
     from outrider.training.job import HeadOptions
 
-    options = HeadOptions(kind="blockwise", heads=heads, draft_vocab=draft_vocab, own_lm_head=own_lm_head, decay=decay)
+    options = HeadOptions(
+        kind="blockwise",
+        heads=heads,
+        draft_vocab=draft_vocab,
+        own_lm_head=own_lm_head,
+        decay=decay,
+        start_from=_folder(start_from),
+    )
     _train(shared, options, "Blockwise heads")
 
 
 @c.with_shared(default_lr=1e-2)
-def pass_(shared: c.Shared, heads: Heads = 3) -> None:
+def pass_(shared: c.Shared, heads: Heads = 3, start_from: StartFrom = None) -> None:
     """Train PaSS's look-ahead embeddings through the frozen target (slow: every step runs the target)."""
     from outrider.training.job import HeadOptions
 
-    _train(shared, HeadOptions(kind="pass", heads=heads), "Look-ahead embeddings")
+    _train(shared, HeadOptions(kind="pass", heads=heads, start_from=_folder(start_from)), "Look-ahead embeddings")
 
 
 def _train(shared: c.Shared, options: HeadOptions, what: str) -> None:
@@ -124,6 +137,10 @@ def _train(shared: c.Shared, options: HeadOptions, what: str) -> None:
     more: dict[str, Any] = shared.trainer_options()
     trainer, _ = head_trainer(shared.material, options, shared.train, shared.out, **more)
     c.run(trainer, f"{what} for {Path(shared.material.model).name}", shared.material)
+
+
+def _folder(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _layers(text: str | None) -> tuple[int, ...] | None:
