@@ -110,6 +110,7 @@ def train_target(lines: Sequence[Line], tokenizer: Tokenizer, folder: Path, opti
 
 def measured(trainer: Trainer, name: str) -> None:
     """Train, and write what there is to say."""
+    say(f"{name}:")
     trainer.run()
     finish(trainer, name=f"Laboratory: {name}", about={"data": "tinyshakespeare", "seed": trainer.options.seed})
 
@@ -133,7 +134,7 @@ def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tup
         ("small", DraftOptions(layers=2, hidden_size=96, heads=3, loss="kl")),
     ):
         for made in draft_trainers(
-            material, options, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=2e-3), out / name
+            material, options, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=2e-3), out / name, say=say
         ):
             measured(made, name)
         yield name, {"draft": "model", "draft_model": str(out / name)}
@@ -141,7 +142,8 @@ def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tup
         ("medusa", HeadOptions("medusa", heads=AHEAD, draft_vocab=0), 2e-3),
         ("eagle", HeadOptions("eagle3", depth=AHEAD, draft_vocab=0), 1e-3),
     ):
-        made, _ = head_trainer(material, head, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=lr), out / name)
+        train = TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=lr)
+        made, _ = head_trainer(material, head, train, out / name, say=say)
         measured(made, name)
         yield name, {"draft": name, "heads": [str(out / name)]}
 

@@ -76,7 +76,7 @@ def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() ->
 
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 10, 22), (0.9, 700, 800)])
 def test_short_requests_pay_together_for_attempts(chance: float, least: int, most: int) -> None:
-    """An attempt takes as long as 0.4 runs: where none succeeds, one in 40 steps is 1% of the time."""
+    """An attempt takes as long as 0.4 runs: where none succeeds, there is one for every 40 steps at most."""
     controller = Controller(lambda: REAL)
     requests = [play(controller, asked(str(i)), chance, steps=20, seconds=0.004) for i in range(40)]
     assert least <= sum(n > 0 for drafted in requests for n in drafted) <= most

@@ -3,7 +3,7 @@
 Each step, for all requests together:
 
 1. before drafting, sources that have lost a request time lately rest, and try again after a while; a source that
-   has lost time over all requests waits, before it is tried in another, until 1% of the time has paid for that;
+   has lost time over all requests waits, before it is tried in another, until 0.5% of the time has paid for that;
 2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
 
 Both only choose which rows are scored. Under matching verification no output depends on that.
@@ -26,7 +26,8 @@ from outrider.engine.worth import OVERHEAD, Proposal, worthwhile
 
 logger = logging.getLogger(__name__)
 
-_WASTE = 0.01  # share of the time that drafting without success may take
+_WASTE = 0.01  # share of a request's time that a source without success may take, once it has begun
+_RISK = 0.005  # share of all requests' time that beginning with a source in vain may take
 _FREE = 0.05  # share of a run that the longest draft may take for its length not to matter
 _LONGEST_REST = 1024  # steps
 _MEMORY = 0.9  # weight of a request's past profits
@@ -53,19 +54,19 @@ class _Source:
 
 @dataclass
 class _Account:
-    """What proposing by a source has cost all requests beyond what it saved, in seconds; below 0 is credit."""
+    """What a source has cost all requests beyond what it saved, in seconds; below 0 is credit."""
 
     debt: float = 0.0
 
     def book(self, lost: float, token: float) -> None:
         """``lost``: seconds, below 0 if won. Neither old losses nor old wins count for longer than a long rest."""
-        limit = _LONGEST_REST * _WASTE * token
+        limit = _LONGEST_REST * _RISK * token
         self.debt = max(-limit, min(limit, self.debt + lost))
 
     def repay(self, token: float) -> None:
         """A token's step has passed: a share of it has been won back."""
         if self.debt > 0:
-            self.debt = max(0.0, self.debt - _WASTE * token)
+            self.debt = max(0.0, self.debt - _RISK * token)
 
 
 @dataclass
@@ -176,7 +177,7 @@ class Controller:
         kept = state.by_source(draft, path)
         for name, source in state.sources.items():
             self._accounts[name].repay(self._token)
-            self._accounts[name].book(-kept[name] * self._token, self._token)
+            self._accounts[name].book(source.extra - kept[name] * self._token, self._token)
             source.settle(kept[name], self._token)
         state.proposed = EMPTY
 

@@ -160,7 +160,8 @@ class Scheduler(Generic[J]):
     def _grant_drafts(self, budget: int, tokens: dict[str, int], drafts: dict[str, int]) -> int:
         """Share what is left among requests that get to their last token, a draft token each in turn; tokens spent."""
         ending = [e.job for e in self._running if tokens.get(e.job.id) == e.job.pending]
-        wanting = {job.id: job for job in ending if drafts.get(job.id, 0) < job.draft_limit}
+        limits = {job.id: job.draft_limit for job in ending}
+        wanting = {job.id: job for job in ending if drafts.get(job.id, 0) < limits[job.id]}
         spent = 0
         while wanting and spent < budget:
             for job in list(wanting.values()):
@@ -169,7 +170,7 @@ class Scheduler(Generic[J]):
                 if self._memory.reserve(job, 1):
                     drafts[job.id] = drafts.get(job.id, 0) + 1
                     spent += 1
-                    if drafts[job.id] < job.draft_limit:
+                    if drafts[job.id] < limits[job.id]:
                         continue
                 del wanting[job.id]
         return spent
