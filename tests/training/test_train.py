@@ -14,6 +14,8 @@ from outrider.errors import CapacityError, ConfigError, NumericalError
 from outrider.heads import HEAD_KINDS, checkpoint, load_head
 from outrider.training import trainer as trainer_module
 from outrider.training.batches import Batcher
+from outrider.training.data import Document
+from outrider.training.features import FeatureStore, Wanted
 from outrider.training.job import HeadOptions
 from outrider.training.report import finish
 from outrider.training.runs import DraftOptions, draft_trainers, medusa2_trainer
@@ -152,6 +154,25 @@ def test_a_store_that_is_too_small_changes_no_result(folder: Path) -> None:
         again, _ = small.trainer(folder, "eagle3", f"store-{name}-again", data=data, train={"epochs": 1})
         assert again.train.store._done == stored  # found, not computed again
     assert losses == pytest.approx([losses[0]] * 3, rel=0.02)
+
+
+def test_documents_added_to_a_store_find_what_is_there(folder: Path) -> None:
+    def store(documents: list[Document], limit: int = 10**9) -> FeatureStore:
+        target = small.material(folder).target
+        return FeatureStore(target, documents, Wanted((1,), 4), folder / "growing", limit, "")
+
+    all_of_them = [line.document for line in small.lines() if line.document]
+    first = store(all_of_them[:20])
+    first.prepare()
+    grown = store(all_of_them)
+    assert grown._done == 20
+    grown.prepare()
+    assert store(all_of_them, limit=5_000)._done == store(all_of_them, limit=5_000).stored < 20
+    fresh = FeatureStore(grown.target, all_of_them, Wanted((1,), 4), None, 0, "")
+    for found, computed in zip(grown.fetch(range(40)), fresh.fetch(range(40)), strict=True):
+        assert torch.allclose(found.rows.float(), computed.rows.float(), atol=0.05)
+        assert torch.equal(found.ids[:, 0], computed.ids[:, 0])
+    assert store(all_of_them[1:])._done == 0
 
 
 @pytest.mark.parametrize("loss", [pytest.param("kl", marks=pytest.mark.slow), "ce", "alpha"])

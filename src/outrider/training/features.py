@@ -7,6 +7,8 @@ the bound are computed again whenever they are wanted.
     folder/ids.bin        int32    [label rows, k]    rows ``start - 1`` and later of each document
     folder/probs.bin      float16  [label rows, k]
     folder/store.json     what this was made from, and how many documents are done
+
+Documents that are added behind those stored find these again.
 """
 
 from __future__ import annotations
@@ -76,10 +78,8 @@ class FeatureStore:
         self._label = np.concatenate([[0], np.cumsum(labels)])
         self._key = {
             "target": name,
-            "documents": digest(documents),
             "layers": None if wanted.layers is None else list(wanted.layers),
             "top_k": self.top_k,
-            "stored": self.stored,
         }
         self._folder = folder if self.bytes else None
         self._maps: dict[str, Any] = {}
@@ -94,7 +94,9 @@ class FeatureStore:
             found = json.loads(note.read_text()) if note.exists() else {}
         except (OSError, ValueError) as error:
             raise ConfigError(f"the feature cache {folder} cannot be used ({error}): remove it") from None
-        self._done = int(found.get("done", 0)) if found.get("key") == self._key else 0
+        done = int(found.get("done", 0)) if found.get("key") == self._key else 0
+        same = done <= len(self.documents) and found.get("documents") == digest(self.documents[:done])
+        self._done = min(done, self.stored) if same else 0
         counts = {"features": int(self._row[self.stored]), "ids": int(self._label[self.stored])}
         for kind, dtype in _KINDS:
             width = self.width if kind == "features" else self.top_k
@@ -121,7 +123,7 @@ class FeatureStore:
         return [found[i] if i in found else self._get(i) for i in indices]
 
     def _write_note(self, path: Path) -> None:
-        write_json(path, {"key": self._key, "done": self._done})
+        write_json(path, {"key": self._key, "done": self._done, "documents": digest(self.documents[: self._done])})
 
     def _put(self, i: int, features: Features) -> None:
         rows, labels = slice(self._row[i], self._row[i + 1]), slice(self._label[i], self._label[i + 1])
