@@ -201,9 +201,9 @@ class Controller:
         assert self._curve is not None
         per_node = self._seconds_per_node.get(state.awake, 0.0)
         batch = len(requests)
-        alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
-        if per_node * room <= _FREE * alone or request.speculation.tree is not None:
+        if per_node * room <= _FREE * batch * self._token or request.speculation.tree is not None:
             return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
+        alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
         best, length, expected, chance = 1.0 / alone, 0, 1.0, 1.0
         for n in range(1, room + 1):
             chance *= self._acceptance.typical(request.draft_name, n - 1)
