@@ -92,6 +92,13 @@ def test_reading_prompts_in_vain_is_paid_for_too() -> None:
     assert 2 <= attempts <= 14
 
 
+def test_rows_scored_in_vain_are_paid_for_too() -> None:
+    """Proposals cost nothing here, but their scored rows half a run, so that few of 40 requests begin with them."""
+    controller = Controller(lambda: CostCurve([0.01 + 0.0006 * n for n in ROWS], [0.0] * len(ROWS)))
+    requests = [play(controller, asked(str(i)), 0.0, steps=2, seconds=1e-9, scores=[0.95] * 8) for i in range(40)]
+    assert 1 <= sum(any(drafted) for drafted in requests) <= 10
+
+
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     """A dear source that is never right beside a free one that always is."""
     controller, r = Controller(lambda: REAL), asked(draft="dear+free")
