@@ -79,7 +79,7 @@ def test_in_fewer_runs() -> None:
     model = Counting(TABLE.table, max_seq_len=2000)
     perfect = HierarchicalDrafter(wrap(model), ModelDrafter(wrap(table(0, mix=1.0))))
     for verifier, temperature in (("matching", 0.0), ("matching", 1.0), ("rejection", 1.0)):
-        view = request([1, 2, 3], speculation={"verifier": verifier}, temperature=temperature)
+        view = request([1, 2, 3], speculation={"verifier": verifier, "spec_length": 6}, temperature=temperature)
         model.fed = []
         perfect.start(view)
         assert len(propose(perfect, view, 6)) == 6

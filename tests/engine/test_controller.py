@@ -9,7 +9,7 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.engine.controller import Controller
+from outrider.engine.controller import Controller, Effort
 from outrider.engine.cost import ROWS, CostCurve
 from outrider.engine.request import Request
 from tests.rig import request
@@ -40,7 +40,7 @@ def play(
         (budget,) = controller.budgets([r], [length])
         draft = Draft.chain([7] * budget, source="source", scores=scores and scores[:budget]) if budget else EMPTY
         if budget:
-            controller.drafted(r, draft, {"source": seconds})
+            controller.drafted(r, {"source": Effort(seconds, len(draft))})
         (kept,) = controller.select([r], [draft], [1], [len(draft)])
         right = 0
         while right < length and rng.random() < chance:
@@ -99,6 +99,44 @@ def test_rows_scored_in_vain_are_paid_for_too() -> None:
     assert 1 <= sum(any(drafted) for drafted in requests) <= 10
 
 
+def chain(controller: Controller, r: Request, score: float, *, seconds: float = 0.003, right: bool = True) -> int:
+    """A step with a source that takes ``seconds`` for a level; how many levels it was let grow."""
+    (budget,) = controller.budgets([r], [8])
+    levels = min(budget, 1)
+    while 0 < levels < budget and r.promising("source", [[score] * levels]):
+        levels += 1
+    draft = Draft.chain([7] * levels, source="source", scores=[score] * levels) if levels else EMPTY
+    controller.drafted(r, {"source": Effort(seconds * levels, levels)} if levels else {})
+    (kept,) = controller.select([r], [draft], [1], [len(draft)])
+    path = range(len(kept)) if right else ()
+    controller.observe(r, [*[7] * len(path), 8], kept, path)
+    return levels
+
+
+def test_sure_drafts_grow_longer_than_doubtful_ones() -> None:
+    """A level takes a third of a token's time."""
+    controller, r = Controller(lambda: REAL), asked()
+    assert chain(controller, r, 0.9) <= 2  # nobody knows yet what it costs
+    sure = [chain(controller, r, 0.9) for _ in range(20)]
+    assert sure[-1] == 8
+    assert chain(controller, r, 0.3) == 1
+
+
+def test_sources_that_are_sure_and_wrong_are_not_believed_for_long() -> None:
+    controller, r = Controller(lambda: REAL), asked()
+    grown = [chain(controller, r, 0.9, right=False) for _ in range(300)]
+    assert sum(grown[-100:]) < 10
+    assert max(grown[-100:]) == 1
+
+
+def test_a_level_of_a_tree_is_worth_what_all_its_places_bring() -> None:
+    controller, r = Controller(lambda: REAL), asked()
+    for _ in range(5):
+        chain(controller, r, 0.4, right=False)
+    assert not r.promising("source", [[0.4]])
+    assert r.promising("source", [[0.4], [0.3], [0.2], [0.1]])
+
+
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     """A dear source that is never right beside a free one that always is."""
     controller, r = Controller(lambda: REAL), asked(draft="dear+free")
@@ -112,7 +150,7 @@ def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
             if awake
             else EMPTY
         )
-        controller.drafted(r, draft, {name: 0.005 if name == "dear" else 1e-5 for name in awake})
+        controller.drafted(r, {name: Effort(0.005 if name == "dear" else 1e-5, 1) for name in awake})
         (kept,) = controller.select([r], [draft], [1], [len(draft)])
         right = [node for node, token in enumerate(kept.tokens) if token == 7]
         controller.observe(r, [7] * (len(right) + 1), kept, right)
@@ -127,7 +165,7 @@ def test_the_source_s_scores_tell_good_nodes_from_bad() -> None:
     draft = Draft((1, 2, 3, 4), (-1, -1, -1, 2), source="source", scores=(0.02, 0.9, 0.9, 0.9))
     for _ in range(30):
         controller.budgets([r], [8])
-        controller.drafted(r, draft, {"source": 1e-5})
+        controller.drafted(r, {"source": Effort(1e-5, 2)})
         (kept,) = controller.select([r], [draft], [1], [len(draft)])
         controller.observe(r, [3, 4, 9], kept, range(len(kept) and 2))
     assert {3, 4} <= set(kept.tokens)

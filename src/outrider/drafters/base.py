@@ -60,6 +60,14 @@ class RequestView(Protocol):
         """Levels of a draft worth proposing: more would exceed ``spec_length``, the context or ``max_tokens``."""
         ...
 
+    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Whether it is likely to pay that ``source`` looks a level further.
+
+        ``paths``: where it would, for each place the chances that it gives the tokens down to there. For sources whose
+        time grows with the levels of a draft; true where nothing is known, and where the length is fixed.
+        """
+        ...
+
     def draws(self) -> Draws:
         """How to draw this step's draft tokens so that they couple with the target's draws, if they may."""
         ...

@@ -16,7 +16,7 @@ from outrider.drafters.catch_up import CATCH_UP_CHUNK
 from outrider.drafters.eagle_attention import Rows, attention
 from outrider.drafters.head_parts import Scores, packed
 from outrider.drafters.parallel import drafts_of
-from outrider.drafters.saplings import Sapling, grow, sapling
+from outrider.drafters.saplings import Sapling, grow
 from outrider.heads.eagle import EagleLayer
 from outrider.models.base import HeadTarget
 
@@ -114,12 +114,12 @@ class EagleDrafter:
         if not ready:
             return [EMPTY] * len(requests)
         saplings = [
-            sapling(request, self._places[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary)
+            Sapling(request, self._places[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary)
             for id, (request, budget) in asked.items()
             if id in ready
         ]
         last = self._logits(torch.cat([self._places[each.request.id].outputs for each in saplings]))
-        grow(saplings, [row[None] for row in last], fits=self._fits, run=self._grow)
+        grow(saplings, [row[None] for row in last], fits=self._fits, run=self._grow, source="eagle")
         for each in saplings:
             place = self._places[each.request.id]
             self._cache.truncate_to(place.slot, len(place.positions))

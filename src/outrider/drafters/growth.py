@@ -57,6 +57,10 @@ class Growth(Protocol):
         """Take what may follow each wanted node, in their order."""
         ...
 
+    def scores_to(self, node: int) -> list[float]:
+        """The source's guesses at the chance of each token down to ``node``; empty where it gives none."""
+        ...
+
     def draft(self, source: str) -> Draft: ...
 
 
@@ -92,6 +96,9 @@ class StaticTree:
             if choices.q is not None:
                 self._q += [choices.q] * len(places)
         self.wanted = [node for node in range(fresh, len(self.tokens)) if self._at(node)]
+
+    def scores_to(self, node: int) -> list[float]:
+        return [math.exp(self._scores[i]) for i in path_to(self.parents, node)] if self._scores else []
 
     def draft(self, source: str) -> Draft:
         if not self.tokens:
@@ -153,6 +160,9 @@ class DynamicTree:
         self._kept = kept + fresh
         self.wanted = fresh if self._levels > 0 else []
 
+    def scores_to(self, node: int) -> list[float]:
+        return [self._own(i) for i in path_to(self.parents, node)]
+
     def draft(self, source: str) -> Draft:
         if not self._kept:
             return EMPTY
@@ -162,8 +172,11 @@ class DynamicTree:
             tuple(place[self.parents[node]] for node in self._kept),
             None,
             source,
-            tuple(math.exp(self._score(node) - self._score(self.parents[node])) for node in self._kept),
+            tuple(self._own(node) for node in self._kept),
         )
+
+    def _own(self, node: int) -> float:
+        return math.exp(self._scores[node] - self._score(self.parents[node]))
 
     def _score(self, node: int) -> float:
         return 0.0 if node < 0 else self._scores[node]

@@ -10,7 +10,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Drafter, Outcome, RequestView
 from outrider.drafters.catch_up import CATCH_UP_CHUNK, DraftModel, Place
-from outrider.drafters.saplings import Chain
+from outrider.drafters.saplings import Sapling
 from outrider.drafters.views import ahead
 
 
@@ -41,29 +41,29 @@ class HierarchicalDrafter:
         self._inner.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        chains: dict[str, Chain] = {}
+        chains: dict[str, Sapling] = {}
         for request, budget in zip(requests, budgets, strict=True):
             budget = min(budget, self._model.room(len(request.tokens)))
             if budget > 0:
                 place = self._model.places[request.id]
-                chains[request.id] = Chain(request, place.slot, budget, self._model.vocab_size)
+                chains[request.id] = Sapling(request, place.slot, budget, self._model.vocab_size)
                 self._model.cut(place, request.tokens, len(request.tokens) - 1)
         growing = self._read_prompts(list(chains.values()))
         while growing:
             growing = self._round(growing)
         return [chains[r.id].draft("hierarchical") if r.id in chains else EMPTY for r in requests]
 
-    def _read_prompts(self, chains: Sequence[Chain]) -> list[Chain]:
+    def _read_prompts(self, chains: Sequence[Sapling]) -> list[Sapling]:
         """Read all but the last token where that takes more than one run; the chains that can grow."""
         long = [c for c in chains if len(c.request.tokens) - len(self._place(c).cached) > CATCH_UP_CHUNK]
         read = self._model.read([(self._place(c), c.request.tokens[:-1]) for c in long])
         return [c for c in chains if c not in long or long.index(c) in read]
 
-    def _round(self, chains: Sequence[Chain]) -> list[Chain]:
+    def _round(self, chains: Sequence[Sapling]) -> list[Sapling]:
         """One run of the model over inner drafts for all chains, grown as far as these were right; those not done."""
         guesses = self._guess(chains)
         work: list[tuple[Place, list[int], int]] = []
-        growing: list[tuple[Chain, Sequence[int]]] = []
+        growing: list[tuple[Sapling, Sequence[int]]] = []
         for chain, guess in zip(chains, guesses, strict=True):
             place = self._place(chain)
             tokens = [*chain.request.tokens, *chain.tokens, *guess][len(place.cached) :]
@@ -77,11 +77,11 @@ class HierarchicalDrafter:
             # The last token is fed again, for its logits.
             text = [*chain.request.tokens, *chain.tokens]
             self._model.cut(self._place(chain), text, len(text) - 1)
-        return [chain for chain, _ in growing if chain.wants]
+        return [chain for chain, _ in growing if chain.wants and chain.promising("hierarchical")]
 
-    def _guess(self, chains: Sequence[Chain]) -> list[Sequence[int]]:
+    def _guess(self, chains: Sequence[Sapling]) -> list[Sequence[int]]:
         """The inner source's chains, each leaving room for the draw after its last token."""
-        left = [chain.length - len(chain.tokens) - 1 for chain in chains]
+        left = [chain.room - 1 for chain in chains]
         asked = [i for i, budget in enumerate(left) if budget > 0]
         if not asked:
             return [()] * len(chains)
@@ -89,11 +89,11 @@ class HierarchicalDrafter:
         drafts = dict(zip(asked, self._inner.propose(views, [left[i] for i in asked]), strict=True))
         return [drafts[i].tokens if i in drafts else () for i in range(len(chains))]
 
-    def _place(self, chain: Chain) -> Place:
+    def _place(self, chain: Sapling) -> Place:
         return self._model.places[chain.request.id]
 
 
-def _keep(chain: Chain, guess: Sequence[int], logits: Tensor) -> None:
+def _keep(chain: Sapling, guess: Sequence[int], logits: Tensor) -> None:
     """Draw from row after row, [1 + len(guess), vocab], as long as the guess before it was what was drawn."""
     for i in range(len(logits)):
         chain.extend(logits[i : i + 1])

@@ -10,7 +10,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Outcome, RequestView
 from outrider.drafters.runs import Feed, run
-from outrider.drafters.saplings import Sapling, grow, sapling
+from outrider.drafters.saplings import Sapling, grow
 from outrider.models.base import Model
 
 
@@ -44,17 +44,18 @@ class LayerSkipDrafter:
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests whose last token alone is pending: a prompt would be read by these layers twice."""
         saplings = [
-            sapling(request, request.slot, budget, self._vocab_size)
+            Sapling(request, request.slot, budget, self._vocab_size)
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and request.slot is not None and request.cached == len(request.tokens) - 1
         ]
         if saplings:
             last = [Feed(s.slot, s.request.cached, s.request.tokens[-1:], (s.request.cached,)) for s in saplings]
-            grow(
-                saplings, self._feed(last), fits=self._fits, run=lambda growing: self._feed([s.feed() for s in growing])
-            )
+            grow(saplings, self._feed(last), fits=self._fits, run=self._run, source="layer_skip")
         drafts = {s.request.id: s.draft("layer_skip") for s in saplings}
         return [drafts.get(request.id, EMPTY) for request in requests]
+
+    def _run(self, growing: Sequence[Sapling]) -> list[Tensor]:
+        return self._feed([each.feed() for each in growing])
 
     def _feed(self, feeds: Sequence[Feed]) -> list[Tensor]:
         return run(self._model, self._cache, feeds, self._layers)

@@ -11,7 +11,7 @@ from outrider.core.draft import Draft
 from outrider.drafters.base import Outcome, RequestView
 from outrider.drafters.head_parts import Scores, packed
 from outrider.drafters.parallel import drafts_of, grow_parallel
-from outrider.drafters.saplings import Sapling, sapling
+from outrider.drafters.saplings import Sapling
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.base import HeadTarget
@@ -66,4 +66,4 @@ class MedusaDrafter:
 
     def _sapling(self, request: RequestView, budget: int) -> Sapling:
         learned = self._heads.config.acceptance
-        return sapling(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)
+        return Sapling(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)

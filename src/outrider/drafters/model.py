@@ -10,14 +10,15 @@ from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.base import Outcome, RequestView
 from outrider.drafters.catch_up import DraftModel
-from outrider.drafters.saplings import Chain, Sapling, grow, sapling
+from outrider.drafters.saplings import Sapling, grow
 
 
 class ModelDrafter:
     """Runs a draft model once for each token of a chain, or level of a tree, for all requests at once."""
 
-    def __init__(self, model: DraftModel) -> None:
-        self._model = model
+    def __init__(self, model: DraftModel, name: str = "model") -> None:
+        """``name``: of the source that its drafts are for."""
+        self._model, self._name = model, name
 
     @property
     def caches(self) -> Sequence[KVCache]:
@@ -41,13 +42,13 @@ class ModelDrafter:
                 place = model.places[request.id]
                 # The last token is always fed, for its logits.
                 model.cut(place, request.tokens, len(request.tokens) - 1)
-                saplings.append(sapling(request, place.slot, budget, model.vocab_size))
+                saplings.append(Sapling(request, place.slot, budget, model.vocab_size))
         last = model.read([(model.places[s.request.id], s.request.tokens) for s in saplings])
         grown = [saplings[i] for i in last]
-        grow(grown, list(last.values()), fits=self._fits, run=self._run)
-        drafts = {s.request.id: s.draft("model") for s in grown}
+        grow(grown, list(last.values()), fits=self._fits, run=self._run, source=self._name)
+        drafts = {s.request.id: s.draft(self._name) for s in grown}
         for each in grown:
-            if not isinstance(each, Chain):  # a later step finds its rows again only if they are in order
+            if not each.in_order:  # a later step finds its rows again only if they are in order
                 model.cache.truncate_to(each.slot, len(each.request.tokens))
         return [drafts.get(request.id, EMPTY) for request in requests]
 
@@ -57,6 +58,6 @@ class ModelDrafter:
     def _run(self, growing: Sequence[Sapling]) -> list[Tensor]:
         feeds = [each.feed() for each in growing]
         for each, feed in zip(growing, feeds, strict=True):
-            if isinstance(each, Chain):
+            if each.in_order:
                 self._model.places[each.request.id].cached += feed.tokens
         return self._model.run(feeds)

@@ -11,7 +11,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import Draft
 from outrider.drafters.base import Outcome, RequestView
 from outrider.drafters.parallel import drafts_of, grow_parallel
-from outrider.drafters.saplings import Sapling, sapling
+from outrider.drafters.saplings import Sapling
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.models.base import ForwardBatch, HeadTarget, Span
 
@@ -47,7 +47,7 @@ class PassDrafter:
         """Drafts for requests whose last token alone is pending."""
         most = 1 + len(self._ahead)
         saplings = [
-            sapling(
+            Sapling(
                 request, request.slot, budget if request.speculation.tree else min(budget, most), self._vocab_size,
                 self._learned,
             )

@@ -56,7 +56,7 @@ def _model(around: Surroundings) -> Drafter:
 
 
 def _models(around: Surroundings) -> Drafter:
-    return ModelsDrafter([ModelDrafter(model) for model in _draft_models(around, "models")])
+    return ModelsDrafter([ModelDrafter(model, "models") for model in _draft_models(around, "models")])
 
 
 def _hierarchical(around: Surroundings) -> Drafter:

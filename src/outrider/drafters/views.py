@@ -51,6 +51,10 @@ class View:
     def constraint(self) -> Constraint | None:
         return self.request.constraint
 
+    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Nobody has measured a source that drafts for another."""
+        return True
+
     def draws(self) -> Draws:
         return self.drawing
 
@@ -63,6 +67,12 @@ class _Shifted(Draws):
 
     def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
         return super().draw(log_weights, depth=depth + self.shift, node=node + self.shift)
+
+    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> list[int]:
+        return super().siblings(log_weights, count, depth=depth + self.shift, node=node + self.shift)
+
+    def perturbed(self, log_weights: Tensor, *, depth: int) -> Tensor:
+        return super().perturbed(log_weights, depth=depth + self.shift)
 
 
 def ahead(request: RequestView, drafted: Sequence[int], depth: int) -> View:

@@ -50,7 +50,7 @@ class Acceptance:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int, int], _Count] = {}
-        self._by_depth: dict[tuple[str, int], _Count] = {}
+        self._levels: dict[tuple[str, int], _Count] = {}  # of whole levels, by source and depth
         self._records: dict[str, _Record] = {}
 
     def chances(self, request_id: str, draft: Draft, depths: Sequence[int]) -> list[float]:
@@ -62,15 +62,11 @@ class Acceptance:
             out.append(own if parent < 0 else own * out[parent])
         return out
 
-    def observe(
-        self, request_id: str, draft: Draft, depths: Sequence[int], committed: Sequence[int], asked: str | None = None
-    ) -> None:
-        """Compare a proposal with the tokens that were committed instead or because of it.
-
-        ``asked``: the name by which ``typical`` is to know whoever made the proposal; None: the draft's source.
-        """
+    def observe(self, request_id: str, draft: Draft, depths: Sequence[int], committed: Sequence[int]) -> None:
+        """Compare a proposal with the tokens that were committed instead or because of it."""
         record = self._records.setdefault(request_id, _Record())
         right = {-1}  # nodes on the path of the committed tokens
+        levels: dict[tuple[str, int], bool] = {}  # by source: whether it had the right token there, behind a right one
         for node, parent in enumerate(draft.parents):
             depth = depths[node]
             if parent not in right or depth >= len(committed):
@@ -80,26 +76,45 @@ class Acceptance:
                 right.add(node)
             record.kept = record.kept * _RECENT + kept
             record.expected = record.expected * _RECENT + self._estimate(draft, node, depth)
-            key = self._key(draft, node, depth)
+            source = draft.source_of(node)
+            key = _key(source, depth, None if draft.scores is None else draft.scores[node])
             self._counts.setdefault(key, _Count()).add(kept)
-            self._by_depth.setdefault((asked or draft.source, key[1]), _Count()).add(kept)
+            level = source, depth
+            levels[level] = kept or levels.get(level, False)
+        for (source, depth), found in levels.items():
+            self._levels.setdefault((source, min(depth, _DEPTHS - 1)), _Count()).add(found)
 
-    def typical(self, source: str, depth: int) -> float:
-        """The chance of a token at ``depth``, if those before it were right, before the proposal is known."""
-        count = self._by_depth.get((source, min(depth, _DEPTHS - 1)), _Count())
-        return (count.kept + _PRIOR * _UNKNOWN) / (count.trials + _PRIOR)
+    def ahead(self, request_id: str, source: str, paths: Sequence[Sequence[float]]) -> float:
+        """How many tokens a level of ``source`` behind ``paths`` can be expected to bring: at most 1.
+
+        ``paths``: the source's own scores of the tokens down to each of its places, all of one depth.
+        """
+        count = self._levels.get((source, min(len(paths[0]), _DEPTHS - 1)), _Count())
+        level = (count.kept + _PRIOR * _UNKNOWN) / (count.trials + _PRIOR)
+        factor = self._records[request_id].factor if request_id in self._records else 1.0
+        reached = 0.0
+        for path in paths:
+            chance = 1.0
+            for depth, score in enumerate(path):
+                chance *= min(0.98, self._chance(source, depth, score) * factor)
+            reached += chance
+        return min(1.0, reached) * level
 
     def forget(self, request_id: str) -> None:
         """Drop a request's own record."""
         self._records.pop(request_id, None)
 
     def _estimate(self, draft: Draft, node: int, depth: int) -> float:
-        prior = _UNKNOWN if draft.scores is None else min(0.98, max(0.02, draft.scores[node]))
-        count = self._counts.get(self._key(draft, node, depth))
+        return self._chance(draft.source_of(node), depth, None if draft.scores is None else draft.scores[node])
+
+    def _chance(self, source: str, depth: int, score: float | None) -> float:
+        """Of a token with this score, if its parent was right."""
+        prior = _UNKNOWN if score is None else min(0.98, max(0.02, score))
+        count = self._counts.get(_key(source, depth, score))
         if count is None:
             return prior
         return (count.kept + _PRIOR * prior) / (count.trials + _PRIOR)
 
-    def _key(self, draft: Draft, node: int, depth: int) -> tuple[str, int, int]:
-        level = -1 if draft.scores is None else min(_LEVELS - 1, int(draft.scores[node] * _LEVELS))
-        return draft.source_of(node), min(depth, _DEPTHS - 1), level
+
+def _key(source: str, depth: int, score: float | None) -> tuple[str, int, int]:
+    return source, min(depth, _DEPTHS - 1), -1 if score is None else min(_LEVELS - 1, int(score * _LEVELS))

@@ -4,9 +4,10 @@ Each step, for all requests together:
 
 1. before drafting, sources that have lost a request time lately rest, and try again after a while; a source that
    has lost time over all requests waits, before it is tried in another, until 0.5% of the time has paid for that;
-2. of what the sources then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
+2. while drafting, sources that take time for each level ask whether another is likely to pay (``Request.promising``);
+3. of what they then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
 
-Both only choose which rows are scored. Under matching verification no output depends on that.
+All three only choose which rows are scored. Under matching verification no output depends on that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import depths, leaves
@@ -28,9 +30,17 @@ logger = logging.getLogger(__name__)
 
 _WASTE = 0.01  # share of a request's time that a source without success may take, once it has begun
 _RISK = 0.005  # share of all requests' time that beginning with a source in vain may take
-_FREE = 0.05  # share of a run that the longest draft may take for its length not to matter
 _LONGEST_REST = 1024  # steps
-_MEMORY = 0.9  # weight of a request's past profits
+_TRIAL = 2  # levels that a source may give before it is known what they cost
+_MEMORY = 0.9  # weight of the past, of profits and of what a level takes
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a source's proposal for a request took."""
+
+    seconds: float
+    levels: int  # of the proposal; 0: it had nothing to say
 
 
 @dataclass
@@ -95,7 +105,7 @@ class Controller:
         self._states: dict[str, _State] = {}
         self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
         self._token = 0.0  # seconds that a token costs without drafts, in this step
-        self._seconds_per_node: dict[tuple[str, ...], float] = {}  # of sources asked together
+        self._level: dict[str, float] = {}  # seconds that a source takes for a level of a draft
 
     def calibrate(self) -> None:
         """Measure T(n), unless that has been done."""
@@ -107,7 +117,7 @@ class Controller:
         if any(request.adaptive and room for request, room in zip(requests, granted, strict=True)):
             self._token = self._alone(requests) / len(requests)
         return [
-            self._budget(request, room, requests) if request.adaptive else room
+            self._budget(request, room) if request.adaptive else room
             for request, room in zip(requests, granted, strict=True)
         ]
 
@@ -137,7 +147,7 @@ class Controller:
         state = self._states.get(request.id)
         return request.adaptive and state is not None and name not in state.awake
 
-    def drafted(self, request: Request, draft: Draft, seconds: Mapping[str, float]) -> None:
+    def drafted(self, request: Request, efforts: Mapping[str, Effort]) -> None:
         """Learn what each source's proposal cost.
 
         Its first for a request, when a draft model reads the prompt, is no measure of the next, and only in the
@@ -146,16 +156,15 @@ class Controller:
         state = self._states.get(request.id)
         if not request.adaptive or state is None:
             return
-        known = {name: spent for name, spent in seconds.items() if state.sources[name].begun}
-        for name, spent in seconds.items():
-            state.sources[name].begun = True
-            self._accounts[name].book(spent, self._token)
-        for name, spent in known.items():
-            state.sources[name].spent = spent
-        if len(known) == len(seconds):
-            old = self._seconds_per_node.get(state.awake)
-            new = sum(seconds.values()) / max(len(draft), 1)
-            self._seconds_per_node[state.awake] = new if old is None else 0.9 * old + 0.1 * new
+        for name, effort in efforts.items():
+            source = state.sources[name]
+            self._accounts[name].book(effort.seconds, self._token)
+            if source.begun:
+                source.spent = effort.seconds
+                if effort.levels:
+                    each = effort.seconds / effort.levels
+                    self._level[name] = _MEMORY * self._level.get(name, each) + (1 - _MEMORY) * each
+            source.begun = True
 
     def ran(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
         """Learn what a run cost in which every request was decoding."""
@@ -173,7 +182,7 @@ class Controller:
             return
         if state.proposed:
             deep = depths(state.proposed.parents)
-            self._acceptance.observe(request.id, state.proposed, deep, committed, request.draft_name)
+            self._acceptance.observe(request.id, state.proposed, deep, committed)
         kept = state.by_source(draft, path)
         for name, source in state.sources.items():
             self._accounts[name].repay(self._token)
@@ -186,32 +195,25 @@ class Controller:
         self._states.pop(request_id, None)
         self._acceptance.forget(request_id)
 
-    def _budget(self, request: Request, room: int, requests: Sequence[Request]) -> int:
+    def _budget(self, request: Request, room: int) -> int:
         if room == 0:
             return 0
         if request.id not in self._states:
             names = request.speculation.combination.names
             self._states[request.id] = _State({name: _Source() for name in names})
+            request.judge = partial(self._promising, request.id)
         state = self._states[request.id]
         state.awake = tuple(name for name, source in state.sources.items() if self._may_try(name, source))
         for source in state.sources.values():
             source.rest = max(0, source.rest - 1)
-        if not state.awake:
-            return 0
-        assert self._curve is not None
-        per_node = self._seconds_per_node.get(state.awake, 0.0)
-        batch = len(requests)
-        if per_node * room <= _FREE * batch * self._token or request.speculation.tree is not None:
-            return room  # asking costs next to nothing, or a level of a tree costs the same however wide it is
-        alone = self._curve.seconds([1] * batch, [request.cached] * batch) + OVERHEAD
-        best, length, expected, chance = 1.0 / alone, 0, 1.0, 1.0
-        for n in range(1, room + 1):
-            chance *= self._acceptance.typical(request.draft_name, n - 1)
-            expected += chance
-            more = self._curve.seconds([1 + n] * batch, [request.cached] * batch) + OVERHEAD + n * per_node
-            if expected / more > best:
-                best, length = expected / more, n
-        return length or min(2, room)  # it has rested: time to try again
+        return room if state.awake else 0
+
+    def _promising(self, request_id: str, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Whether a level more saves more time than it takes; its scored rows are judged when they are there."""
+        seconds = self._level.get(source)
+        if seconds is None:
+            return len(paths[0]) < _TRIAL
+        return self._acceptance.ahead(request_id, source, paths) * self._token > seconds
 
     def _may_try(self, name: str, source: _Source) -> bool:
         """Whether it does not rest, and if it has yet to be tried in its request, whether all can afford that."""

@@ -14,9 +14,10 @@ from torch import Tensor
 from outrider.cache.protocol import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import nodes_by
+from outrider.core.tree import depths
 from outrider.drafters.base import Drafter, FeatureReader, Outcome
 from outrider.drafters.merge import combine
-from outrider.engine.controller import Controller
+from outrider.engine.controller import Controller, Effort
 from outrider.engine.proposals import certain, check_draft
 from outrider.engine.ranking import Ranking
 from outrider.engine.request import Request
@@ -85,7 +86,7 @@ class Drafting:
         """
         granted, budgets = budgets, self._controller.budgets(requests, budgets)
         drafts: dict[str, Draft] = {}
-        spent: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by request and source
+        spent: defaultdict[str, dict[str, Effort]] = defaultdict(dict)  # by request and source
         queue = [(r, b, self._groups(r)) for r, b in zip(requests, budgets, strict=True) if b > 0]
         while queue:
             turns = [(r, b, group) for r, b, groups in queue if (group := next(groups, None)) is not None]
@@ -97,8 +98,8 @@ class Drafting:
             queue = [entry for entry in queue if entry[0].id in left]
         for request in requests:
             if spent[request.id]:
-                request.stats.draft_s += sum(spent[request.id].values())
-                self._controller.drafted(request, drafts.get(request.id, EMPTY), spent[request.id])
+                request.stats.draft_s += sum(effort.seconds for effort in spent[request.id].values())
+                self._controller.drafted(request, spent[request.id])
         proposed = [drafts.get(request.id, EMPTY) for request in requests]
         selected = self._controller.select(requests, proposed, pending, budgets)
         return [certain(r, draft, room) for r, draft, room in zip(requests, selected, granted, strict=True)]
@@ -152,10 +153,12 @@ class Drafting:
         ranking = self._rankings.get(request.id)
         return iter(request.speculation.combination.groups if ranking is None else ranking.order())
 
-    def _combined(self, request: Request, budget: int, group: Group, said: Said, spent: Mapping[str, float]) -> Draft:
+    def _combined(self, request: Request, budget: int, group: Group, said: Said, spent: Mapping[str, Effort]) -> Draft:
         """One draft of what a group said; where the verifier takes no trees, what the first to speak said."""
         if request.adaptive and request.verifier.takes_trees:  # what several name is to the credit of the cheapest
-            group = tuple(sorted(group, key=lambda name: round(spent.get(name, 0.0), 3)))  # milliseconds
+            group = tuple(
+                sorted(group, key=lambda name: round(spent[name].seconds if name in spent else 0.0, 3))
+            )  # milliseconds
         own = [draft for name in group if (draft := said.get((request.id, name)))]
         if request.adaptive:
             budget *= len(own)  # the controller finds the best of all of them
@@ -164,8 +167,8 @@ class Drafting:
             self._rankings[request.id].asked(group)
         return draft
 
-    def _ask(self, turns: Sequence[tuple[Request, int, Group]], spent: defaultdict[str, dict[str, float]]) -> Said:
-        """What each source says for each request that wants it; puts the seconds of each into ``spent``."""
+    def _ask(self, turns: Sequence[tuple[Request, int, Group]], spent: defaultdict[str, dict[str, Effort]]) -> Said:
+        """What each source says for each request that wants it; puts the effort of each into ``spent``."""
         asked: dict[str, list[tuple[Request, int]]] = {}
         for request, budget, group in turns:
             for name in group:
@@ -178,7 +181,8 @@ class Drafting:
             self._propose(name, wanting, said)
             seconds = (time.perf_counter() - began) / len(wanting)
             for request, _ in wanting:
-                spent[request.id][name] = seconds
+                levels = 1 + max(depths(said.get((request.id, name), EMPTY).parents), default=-1)
+                spent[request.id][name] = Effort(seconds, levels)
         return said
 
     def _propose(self, name: str, wanting: Sequence[tuple[Request, int]], said: dict[tuple[str, str], Draft]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -63,6 +63,7 @@ class Request:
     started_over: bool = False  # read again from the start, after an error that a draft may have caused
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
+    judge: Callable[[str, Sequence[Sequence[float]]], bool] | None = None  # the controller's, behind ``promising``
     switched_off: set[str] = field(default_factory=set)  # draft sources that failed
     prompt_logprobs: list[Mapping[int, float]] = field(default_factory=list)  # of the prompt's tokens but the first
     first_token: float | None = None
@@ -141,6 +142,9 @@ class Request:
             if i >= known:
                 values = torch.log_softmax(logits[i - self.cached].float(), dim=-1)
                 self.prompt_logprobs.append(_most_likely(values, following, self.params.prompt_logprobs or 0))
+
+    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        return self.judge is None or self.judge(source, paths)
 
     def draws(self) -> Draws:
         v = self.verifier

@@ -19,7 +19,8 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
 from outrider.core.verify import VERIFIERS, recursive
 from outrider.drafters import catch_up
-from outrider.drafters.saplings import Chain
+from outrider.drafters.growth import StaticTree
+from outrider.drafters.saplings import Sapling
 from outrider.models.linear import Linear
 from outrider.workloads import Question
 from tests.whole import model_folder
@@ -98,15 +99,16 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
 
     Leaving top-p out of the draft altogether would be no bug: q may be any distribution, if it is the one drawn from.
     """
-    extend = Chain.extend
+    extend = Sapling.extend
 
-    def wrong(chain: Chain, logits: Tensor) -> None:
+    def wrong(chain: Sapling, logits: Tensor) -> None:
         extend(chain, logits)
-        if chain._rows:  # not for coupled verifiers, which need no q
-            row = TargetRows(logits, replace(chain._params, top_p=1.0), Context((), ()), EMPTY)
-            chain._rows[-1] = row.log_weights(0)
+        assert isinstance(chain._growth, StaticTree)
+        if chain._growth._q:  # not for coupled verifiers, which need no q
+            row = TargetRows(logits, replace(chain._choose._params, top_p=1.0), Context((), ()), EMPTY)
+            chain._growth._q[-1] = row.log_weights(0)
 
-    monkeypatch.setattr(Chain, "extend", wrong)
+    monkeypatch.setattr(Sapling, "extend", wrong)
     assert failed(certify(llm, verifiers=["rejection"])) >= {"enumerable sequences"}
 
 
@@ -178,7 +180,7 @@ def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPat
     def broken(*args: object) -> None:
         raise RuntimeError("out of ideas")
 
-    monkeypatch.setattr(Chain, "extend", broken)
+    monkeypatch.setattr(Sapling, "extend", broken)
     found = [c for c in identity.check(llm, [[5, 6]], ["model"], verifiers=["matching"], tokens=6, each=2, noise=0.0)
              if isinstance(c, Check)]  # fmt: skip
     assert {c.status for c in found} == {"note"}
