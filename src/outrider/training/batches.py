@@ -21,7 +21,8 @@ from outrider.training.data import Document
 from outrider.training.features import FeatureStore
 from outrider.training.losses import Labels
 
-_POOL = 16  # batches whose windows are sorted by size together
+_POOL = 512  # windows that are sorted by size together
+_ALIKE = 32  # answer rows by which windows of a batch may differ, more or less, so that few of its rows are padding
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,9 @@ class Batcher:
         """The batches of an epoch, of windows of like size, in random order."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.windows), generator=generator).tolist()
-        pool = max(1, _POOL * self.batch_tokens // 256)
         batches: list[list[Window]] = []
-        for at in range(0, len(order), pool):
-            near = sorted((self.windows[i] for i in order[at : at + pool]), key=lambda w: (w.start - w.context, w.stop))
+        for at in range(0, len(order), _POOL):
+            near = sorted((self.windows[i] for i in order[at : at + _POOL]), key=_size)
             batches += _cut(near, self.batch_tokens)
         shuffled = torch.randperm(len(batches), generator=generator).tolist()
         return [batches[i] for i in shuffled]
@@ -120,7 +120,7 @@ class Batcher:
 
     def in_order(self) -> Iterator[Batch]:
         """Every window once, for evaluation."""
-        for windows in _cut(sorted(self.windows, key=lambda w: (w.start - w.context, w.stop)), self.batch_tokens):
+        for windows in _cut(sorted(self.windows, key=_size), self.batch_tokens):
             yield self.assemble(windows)
 
     def assemble(self, windows: Sequence[Window]) -> Batch:
@@ -166,6 +166,11 @@ class Batcher:
 def _windows(index: int, document: Document, *, queries: int, context: int) -> Iterator[Window]:
     for start in range(document.start - 1, len(document.ids) - 1, queries):
         yield Window(index, max(0, start - context), start, min(start + queries, len(document.ids) - 1))
+
+
+def _size(window: Window) -> tuple[int, int, int]:
+    """The order in which like windows are neighbours; padded answer rows cost more than padded context."""
+    return (window.stop - window.start) // _ALIKE, window.start - window.context, window.stop
 
 
 def _cut(windows: Sequence[Window], tokens: int) -> list[list[Window]]:
