@@ -32,7 +32,9 @@ Regenerate = Annotated[bool, typer.Option("--regenerate", help="The target answe
 AnswerTokens = Annotated[int, typer.Option(help="Longest answer, with --regenerate.")]
 AnswerTemperature = Annotated[float, typer.Option(help="Temperature of every third answer; the others are greedy.")]
 Epochs = Annotated[float, typer.Option(help="Passes over the data.")]
-BatchTokens = Annotated[int, typer.Option(help="Padded tokens of a step.")]
+BatchTokens = Annotated[
+    int | None, typer.Option(help="Padded tokens of a step.", show_default="as suits what is trained")
+]
 Lr = Annotated[float | None, typer.Option(help="Highest learning rate.", show_default="as suits what is trained")]
 MaxLength = Annotated[int, typer.Option(help="Tokens of a document that are read.")]
 HeldOut = Annotated[float, typer.Option(help="Share of documents held out for validation.")]
@@ -94,7 +96,7 @@ def _shared(
     answer_tokens: AnswerTokens = 192,
     answer_temperature: AnswerTemperature = 0.7,
     epochs: Epochs = 4.0,
-    batch_tokens: BatchTokens = 8192,
+    batch_tokens: BatchTokens = None,
     lr: Lr = None,
     max_length: MaxLength = 1024,
     held_out: HeldOut = 0.05,
@@ -107,7 +109,7 @@ def _shared(
     """The options themselves; ``with_shared`` reads them off this signature."""
 
 
-def with_shared(default_lr: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_shared(default_lr: float, default_batch: int = 8192) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of ``_shared``; its first argument is the ``Shared`` they make."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -117,7 +119,7 @@ def with_shared(default_lr: float) -> Callable[[Callable[..., None]], Callable[.
 
         @functools.wraps(command)
         def run_command(**given: Any) -> None:
-            shared = _make(default_lr, **{key: value for key, value in given.items() if key in names})
+            shared = _make(default_lr, default_batch, **{key: value for key, value in given.items() if key in names})
             command(shared, **{key: value for key, value in given.items() if key not in names})
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*common, *own]]
@@ -130,6 +132,7 @@ def with_shared(default_lr: float) -> Callable[[Callable[..., None]], Callable[.
 
 def _make(
     default_lr: float,
+    default_batch: int,
     *,
     target: str,
     data: list[Path],
@@ -137,6 +140,7 @@ def _make(
     regenerate: bool,
     answer_tokens: int,
     answer_temperature: float,
+    batch_tokens: int | None,
     lr: float | None,
     max_length: int,
     held_out: float,
@@ -150,7 +154,12 @@ def _make(
     from outrider.training.job import DataOptions, Material
     from outrider.training.trainer import TrainOptions
 
-    options = TrainOptions(lr=default_lr if lr is None else lr, seed=seed, **train)
+    options = TrainOptions(
+        batch_tokens=default_batch if batch_tokens is None else batch_tokens,
+        lr=default_lr if lr is None else lr,
+        seed=seed,
+        **train,
+    )
     size, paths = parse_size(feature_cache), tuple(data)
     if regenerate:
         answers = out / "answers.jsonl"

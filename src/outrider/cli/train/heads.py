@@ -18,7 +18,7 @@ Decay = Annotated[float, typer.Option(help="Weight of each position over that of
 StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train further, as on more data.")]
 
 
-@c.with_shared(default_lr=5e-4)
+@c.with_shared(default_lr=1e-3, default_batch=1024)
 def eagle(
     shared: c.Shared,
     version: Annotated[int, typer.Option(help="3: fused features, unrolled. 1: the head of EAGLE-1 and 2.")] = 3,
