@@ -9,7 +9,8 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.engine.controller import Controller, Effort
+from outrider.engine.books import Effort
+from outrider.engine.controller import Controller
 from outrider.engine.cost import ROWS, CostCurve
 from outrider.engine.request import Request
 from tests.rig import request
@@ -137,6 +138,21 @@ def test_a_level_of_a_tree_is_worth_what_all_its_places_bring() -> None:
     assert r.promising("source", [[0.4], [0.3], [0.2], [0.1]])
 
 
+def test_a_dear_source_is_not_asked_where_a_free_one_is_sure() -> None:
+    controller, r = Controller(lambda: REAL), asked(draft="dear+free")
+    draft = Draft((7, 8), (-1, -1), None, "dear+free", (0.5, 0.5), ("dear", "free"))
+    for i in range(20):  # what the dear one says is right half the time, and costs a fifth of a token
+        controller.budgets([r], [8])
+        controller.drafted(r, {"dear": Effort(0.002, 1), "free": Effort(1e-5, 1)})
+        (kept,) = controller.select([r], [draft], [1], [2])
+        right = [kept.tokens.index(7)] if i % 2 and 7 in kept.tokens else []
+        controller.observe(r, [7, 9] if i % 2 else [9], kept, right)
+    assert controller.dearness("dear") > controller.dearness("free")
+    assert controller.adds(r, "dear", [])
+    assert controller.adds(r, "dear", [Draft.chain([8], source="free", scores=[0.1])])
+    assert not controller.adds(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
+
+
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     """A dear source that is never right beside a free one that always is."""
     controller, r = Controller(lambda: REAL), asked(draft="dear+free")
@@ -226,5 +242,5 @@ def test_finished_requests_leave_nothing_behind(make: Callable[[], CostCurve]) -
         r = asked(str(i))
         play(controller, r, 0.5, steps=3)
         controller.finish(r.id)
-    assert not controller._states
+    assert not controller._books
     assert not controller._acceptance._records

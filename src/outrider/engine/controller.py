@@ -4,7 +4,8 @@ Each step, for all requests together:
 
 1. before drafting, sources that have lost a request time lately rest, and try again after a while; a source that
    has lost time over all requests waits, before it is tried in another, until 0.5% of the time has paid for that;
-2. while drafting, sources that take time for each level ask whether another is likely to pay (``Request.promising``);
+2. while drafting, cheap sources come first, a dear one is not asked where those are sure, and sources that take time
+   for each level ask whether another is likely to pay (``Request.promising``);
 3. of what they then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
 
 All three only choose which rows are scored. Under matching verification no output depends on that.
@@ -12,86 +13,19 @@ All three only choose which rows are scored. Under matching verification no outp
 
 from __future__ import annotations
 
-import logging
-import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import depths, leaves
 from outrider.engine.acceptance import Acceptance
+from outrider.engine.books import MEMORY, Account, Effort, RequestBooks, SourceBooks
 from outrider.engine.cost import CostCurve
 from outrider.engine.request import Request
 from outrider.engine.worth import OVERHEAD, Proposal, worthwhile
 
-logger = logging.getLogger(__name__)
-
-_WASTE = 0.01  # share of a request's time that a source without success may take, once it has begun
-_RISK = 0.005  # share of all requests' time that beginning with a source in vain may take
-_LONGEST_REST = 1024  # steps
 _TRIAL = 2  # levels that a source may give before it is known what they cost
-_MEMORY = 0.9  # weight of the past, of profits and of what a level takes
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a source's proposal for a request took."""
-
-    seconds: float
-    levels: int  # of the proposal; 0: it had nothing to say
-
-
-@dataclass
-class _Source:
-    """What one of a request's sources has won lately."""
-
-    profit: float = 0.0  # seconds a step, decaying average
-    rest: int = 0  # steps without it from here on
-    begun: bool = False
-    spent: float = 0.0  # seconds it took to propose
-    extra: float = 0.0  # seconds that its scored nodes added to the run
-
-    def settle(self, accepted: int, token: float) -> None:
-        """The books of a step in which ``accepted`` of its nodes were kept; ``token``: seconds each saved."""
-        if self.spent or self.extra:
-            self.profit = _MEMORY * self.profit + (1 - _MEMORY) * (accepted * token - self.extra - self.spent)
-            if self.profit < 0:
-                self.rest = min(_LONGEST_REST, max(0, math.ceil(self.spent / (_WASTE * token)) - 1))
-        self.spent = self.extra = 0.0
-
-
-@dataclass
-class _Account:
-    """What a source has cost all requests beyond what it saved, in seconds; below 0 is credit."""
-
-    debt: float = 0.0
-
-    def book(self, lost: float, token: float) -> None:
-        """``lost``: seconds, below 0 if won. Neither old losses nor old wins count for longer than a long rest."""
-        limit = _LONGEST_REST * _RISK * token
-        self.debt = max(-limit, min(limit, self.debt + lost))
-
-    def repay(self, token: float) -> None:
-        """A token's step has passed: a share of it has been won back."""
-        if self.debt > 0:
-            self.debt = max(0.0, self.debt - _RISK * token)
-
-
-@dataclass
-class _State:
-    """One request's sources by name, and what they are at in this step."""
-
-    sources: dict[str, _Source]
-    awake: tuple[str, ...] = ()
-    proposed: Draft = EMPTY
-
-    def by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
-        """How many of these nodes each source gave; what bears no source's name is the first one's."""
-        first = next(iter(self.sources))
-        given = (draft.source_of(node) for node in nodes)
-        return Counter(name if name in self.sources else first for name in given)
 
 
 class Controller:
@@ -102,8 +36,8 @@ class Controller:
         self._measure = calibrate
         self._curve: CostCurve | None = None
         self._acceptance = Acceptance()
-        self._states: dict[str, _State] = {}
-        self._accounts: defaultdict[str, _Account] = defaultdict(_Account)
+        self._books: dict[str, RequestBooks] = {}
+        self._accounts: defaultdict[str, Account] = defaultdict(Account)
         self._token = 0.0  # seconds that a token costs without drafts, in this step
         self._level: dict[str, float] = {}  # seconds that a source takes for a level of a draft
 
@@ -129,7 +63,7 @@ class Controller:
         proposals: dict[int, Proposal] = {}
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             if request.adaptive and draft:
-                self._states[request.id].proposed = draft
+                self._books[request.id].proposed = draft
                 chances = self._acceptance.chances(request.id, draft, depths(draft.parents))
                 proposals[i] = Proposal(draft.parents, chances, budgets[i])
         if not proposals:
@@ -144,8 +78,26 @@ class Controller:
 
     def rests(self, request: Request, name: str) -> bool:
         """Whether a source of the request is not to be asked in this step."""
-        state = self._states.get(request.id)
+        state = self._books.get(request.id)
         return request.adaptive and state is not None and name not in state.awake
+
+    def dearness(self, name: str) -> float:
+        """Seconds that a source takes for a level, as far as is known."""
+        return self._level.get(name, 0.0)
+
+    def adds(self, request: Request, name: str, said: Sequence[Draft]) -> bool:
+        """Whether a source is likely to pay beside what cheaper ones have ``said`` in this step already."""
+        seconds = self._level.get(name)
+        if not request.adaptive or seconds is None or not any(said):
+            return True
+        chances: dict[int, float] = {}  # of the next token to be this one
+        for draft in said:
+            found = self._acceptance.chances(request.id, draft, depths(draft.parents))
+            for token, parent, chance in zip(draft.tokens, draft.parents, found, strict=True):
+                if parent < 0:
+                    chances[token] = max(chance, chances.get(token, 0.0))
+        left = 1.0 - min(1.0, sum(chances.values()))
+        return left * self._acceptance.ahead(request.id, name, [()]) * self._token > seconds
 
     def drafted(self, request: Request, efforts: Mapping[str, Effort]) -> None:
         """Learn what each source's proposal cost.
@@ -153,7 +105,7 @@ class Controller:
         Its first for a request, when a draft model reads the prompt, is no measure of the next, and only in the
         source's account.
         """
-        state = self._states.get(request.id)
+        state = self._books.get(request.id)
         if not request.adaptive or state is None:
             return
         for name, effort in efforts.items():
@@ -163,7 +115,7 @@ class Controller:
                 source.spent = effort.seconds
                 if effort.levels:
                     each = effort.seconds / effort.levels
-                    self._level[name] = _MEMORY * self._level.get(name, each) + (1 - _MEMORY) * each
+                    self._level[name] = MEMORY * self._level.get(name, each) + (1 - MEMORY) * each
             source.begun = True
 
     def ran(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
@@ -177,7 +129,7 @@ class Controller:
 
         ``path``: the nodes of ``draft`` that were kept.
         """
-        state = self._states.get(request.id)
+        state = self._books.get(request.id)
         if state is None:
             return
         if state.proposed:
@@ -192,17 +144,17 @@ class Controller:
 
     def finish(self, request_id: str) -> None:
         """Forget a request."""
-        self._states.pop(request_id, None)
+        self._books.pop(request_id, None)
         self._acceptance.forget(request_id)
 
     def _budget(self, request: Request, room: int) -> int:
         if room == 0:
             return 0
-        if request.id not in self._states:
+        if request.id not in self._books:
             names = request.speculation.combination.names
-            self._states[request.id] = _State({name: _Source() for name in names})
+            self._books[request.id] = RequestBooks({name: SourceBooks() for name in names})
             request.judge = partial(self._promising, request.id)
-        state = self._states[request.id]
+        state = self._books[request.id]
         state.awake = tuple(name for name, source in state.sources.items() if self._may_try(name, source))
         for source in state.sources.values():
             source.rest = max(0, source.rest - 1)
@@ -215,7 +167,7 @@ class Controller:
             return len(paths[0]) < _TRIAL
         return self._acceptance.ahead(request_id, source, paths) * self._token > seconds
 
-    def _may_try(self, name: str, source: _Source) -> bool:
+    def _may_try(self, name: str, source: SourceBooks) -> bool:
         """Whether it does not rest, and if it has yet to be tried in its request, whether all can afford that."""
         return source.rest == 0 and (source.begun or self._accounts[name].debt <= 0)
 
@@ -234,7 +186,7 @@ class Controller:
         more = [n + len(kept.get(i, EMPTY)) for i, n in enumerate(fixed)]
         extra = self._curve.seconds(more, contexts) - plain
         for i, request in enumerate(requests):
-            state = self._states.get(request.id)
+            state = self._books.get(request.id)
             if state is not None and request.adaptive:
                 own = kept.get(i, EMPTY)
                 for name, nodes in state.by_source(own, range(len(own))).items():

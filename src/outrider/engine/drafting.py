@@ -17,7 +17,8 @@ from outrider.core.shapes import nodes_by
 from outrider.core.tree import depths
 from outrider.drafters.base import Drafter, FeatureReader, Outcome
 from outrider.drafters.merge import combine
-from outrider.engine.controller import Controller, Effort
+from outrider.engine.books import Effort
+from outrider.engine.controller import Controller
 from outrider.engine.proposals import certain, check_draft
 from outrider.engine.ranking import Ranking
 from outrider.engine.request import Request
@@ -30,7 +31,7 @@ PATIENCE_PER_TOKEN = 0.02  # and for each token it sees for the first time: draf
 OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
 STRIKES = 3  # requests that a source may fail before it is switched off for all
 
-Said = Mapping[tuple[str, str], Draft]  # by request and source
+Said = defaultdict[str, dict[str, Draft]]  # by request and source
 
 
 class Drafting:
@@ -159,7 +160,7 @@ class Drafting:
             group = tuple(
                 sorted(group, key=lambda name: round(spent[name].seconds if name in spent else 0.0, 3))
             )  # milliseconds
-        own = [draft for name in group if (draft := said.get((request.id, name)))]
+        own = [draft for name in group if (draft := said[request.id].get(name))]
         if request.adaptive:
             budget *= len(own)  # the controller finds the best of all of them
         draft = combine(own if request.verifier.takes_trees else own[:1], budget)
@@ -168,24 +169,34 @@ class Drafting:
         return draft
 
     def _ask(self, turns: Sequence[tuple[Request, int, Group]], spent: defaultdict[str, dict[str, Effort]]) -> Said:
-        """What each source says for each request that wants it; puts the effort of each into ``spent``."""
+        """What each source says for each request that wants it; puts the effort of each into ``spent``.
+
+        Cheap sources come first, so that dear ones need not be asked where those are sure.
+        """
         asked: dict[str, list[tuple[Request, int]]] = {}
         for request, budget, group in turns:
             for name in group:
                 if name not in request.switched_off and not self._controller.rests(request, name):
                     most = nodes_by(name, request.speculation, request.depth_limit)
                     asked.setdefault(name, []).append((request, min(budget, most)))
-        said: dict[tuple[str, str], Draft] = {}
-        for name, wanting in asked.items():
+        said: Said = defaultdict(dict)
+        for name in sorted(asked, key=self._controller.dearness):
+            wanting = [
+                (request, budget)
+                for request, budget in asked[name]
+                if self._controller.adds(request, name, list(said[request.id].values()))
+            ]
+            if not wanting:
+                continue
             began = time.perf_counter()
             self._propose(name, wanting, said)
             seconds = (time.perf_counter() - began) / len(wanting)
             for request, _ in wanting:
-                levels = 1 + max(depths(said.get((request.id, name), EMPTY).parents), default=-1)
+                levels = 1 + max(depths(said[request.id].get(name, EMPTY).parents), default=-1)
                 spent[request.id][name] = Effort(seconds, levels)
         return said
 
-    def _propose(self, name: str, wanting: Sequence[tuple[Request, int]], said: dict[tuple[str, str], Draft]) -> None:
+    def _propose(self, name: str, wanting: Sequence[tuple[Request, int]], said: Said) -> None:
         requests = [request for request, _ in wanting]
         budgets = [budget for _, budget in wanting]
 
@@ -193,7 +204,7 @@ class Drafting:
             proposed = drafter.propose(requests, budgets)
             for request, budget, draft in zip(requests, budgets, proposed, strict=True):
                 check_draft(draft, budget, request, self._vocab_size)
-                said[request.id, name] = draft
+                said[request.id][name] = draft
 
         self._guarded(name, requests, call)
         for request in requests:
