@@ -12,6 +12,7 @@ from outrider.core.draft import EMPTY, Draft
 _WASTE = 0.01  # share of a request's time that a source without success may take, once it has begun
 _RISK = 0.005  # share of all requests' time that beginning with a source in vain may take
 _LONGEST_REST = 1024  # steps
+_KNOWN = 200  # steps whose average tells what a source is worth
 MEMORY = 0.9  # weight of the past, of profits and of what a level takes
 
 
@@ -44,14 +45,33 @@ class SourceBooks:
 
 @dataclass
 class Account:
-    """What a source has cost all requests beyond what it saved, in seconds; below 0 is credit."""
+    """What a source has done for all requests, the reading of prompts for it included."""
 
-    debt: float = 0.0
+    debt: float = 0.0  # seconds it has cost lately beyond what it saved; below 0 is credit
+    won: float = 0.0  # seconds, in so many
+    steps: float = 0.0  # with the source
+
+    @property
+    def promise(self) -> float:
+        """Seconds that a request may expect to win a step, until it knows better: one failure is no reason to rest."""
+        return max(0.0, self.won / self.steps) if self.steps else 0.0
+
+    @property
+    def affordable(self) -> bool:
+        """Whether another request may begin with the source."""
+        return self.debt <= 0 or self.promise > 0
 
     def book(self, lost: float, token: float) -> None:
         """``lost``: seconds, below 0 if won. Neither old losses nor old wins count for longer than a long rest."""
         limit = _LONGEST_REST * _RISK * token
         self.debt = max(-limit, min(limit, self.debt + lost))
+        self.won -= lost
+
+    def count(self) -> None:
+        """A step with the source is over; old ones are forgotten by and by."""
+        self.steps += 1
+        if self.steps >= _KNOWN:
+            self.steps, self.won = self.steps / 2, self.won / 2
 
     def repay(self, token: float) -> None:
         """A token's step has passed: a share of it has been won back."""

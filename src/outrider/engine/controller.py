@@ -137,8 +137,11 @@ class Controller:
             self._acceptance.observe(request.id, state.proposed, deep, committed)
         kept = state.by_source(draft, path)
         for name, source in state.sources.items():
-            self._accounts[name].repay(self._token)
-            self._accounts[name].book(source.extra - kept[name] * self._token, self._token)
+            account = self._accounts[name]
+            account.repay(self._token)
+            account.book(source.extra - kept[name] * self._token, self._token)
+            if source.spent or source.extra:
+                account.count()
             source.settle(kept[name], self._token)
         state.proposed = EMPTY
 
@@ -152,7 +155,7 @@ class Controller:
             return 0
         if request.id not in self._books:
             names = request.speculation.combination.names
-            self._books[request.id] = RequestBooks({name: SourceBooks() for name in names})
+            self._books[request.id] = RequestBooks({name: SourceBooks(self._accounts[name].promise) for name in names})
             request.judge = partial(self._promising, request.id)
         state = self._books[request.id]
         state.awake = tuple(name for name, source in state.sources.items() if self._may_try(name, source))
@@ -169,7 +172,7 @@ class Controller:
 
     def _may_try(self, name: str, source: SourceBooks) -> bool:
         """Whether it does not rest, and if it has yet to be tried in its request, whether all can afford that."""
-        return source.rest == 0 and (source.begun or self._accounts[name].debt <= 0)
+        return source.rest == 0 and (source.begun or self._accounts[name].affordable)
 
     def _alone(self, requests: Sequence[Request]) -> float:
         """Seconds of a step of these requests without drafts."""
