@@ -84,13 +84,13 @@ def test_short_requests_pay_together_for_attempts(chance: float, least: int, mos
 
 
 def test_reading_prompts_in_vain_is_paid_for_too() -> None:
-    """A source's first proposal in a request is as dear as five runs, and so tried in few of 40 requests."""
+    """A source's first proposal in a request is as dear as five runs, and so tried in few of 40 requests once it is known."""
     controller, attempts = Controller(lambda: REAL), 0
     for i in range(40):
         r = asked(str(i))
         for step in play(controller, r, 0.0, steps=1, seconds=0.05) + play(controller, r, 0.0, steps=19, seconds=0.004):
             attempts += step > 0
-    assert 2 <= attempts <= 14
+    assert 16 <= attempts <= 30  # of 800; the first 16 are to learn what it does
 
 
 def test_rows_scored_in_vain_are_paid_for_too() -> None:
@@ -143,7 +143,7 @@ def test_a_source_known_to_pay_is_not_put_to_rest_by_a_few_failures() -> None:
 def test_a_level_of_a_tree_is_worth_what_all_its_places_bring() -> None:
     controller, r = Controller(lambda: REAL), asked()
     for _ in range(5):
-        chain(controller, r, 0.4, right=False)
+        chain(controller, r, 0.4, seconds=0.002, right=False)
     assert not r.promising("source", [[0.4]])
     assert r.promising("source", [[0.4], [0.3], [0.2], [0.1]])
 

@@ -12,6 +12,7 @@ from outrider.core.draft import EMPTY, Draft
 _WASTE = 0.01  # share of a request's time that a source without success may take, once it has begun
 _RISK = 0.005  # share of all requests' time that beginning with a source in vain may take
 _LONGEST_REST = 1024  # steps
+_NEW = 16  # steps in which a source is tried, once in an engine's life
 _KNOWN = 200  # steps whose average tells what a source is worth
 MEMORY = 0.9  # weight of the past, of profits and of what a level takes
 
@@ -34,11 +35,12 @@ class SourceBooks:
     spent: float = 0.0  # seconds it took to propose
     extra: float = 0.0  # seconds that its scored nodes added to the run
 
-    def settle(self, accepted: int, token: float) -> None:
+    def settle(self, accepted: int, token: float, account: Account) -> None:
         """The books of a step in which ``accepted`` of its nodes were kept; ``token``: seconds each saved."""
         if self.spent or self.extra:
             self.profit = MEMORY * self.profit + (1 - MEMORY) * (accepted * token - self.extra - self.spent)
-            if self.profit < 0:
+            account.count()
+            if self.profit < 0 and not account.new:
                 self.rest = min(_LONGEST_REST, max(0, math.ceil(self.spent / (_WASTE * token)) - 1))
         self.spent = self.extra = 0.0
 
@@ -52,6 +54,11 @@ class Account:
     steps: float = 0.0  # with the source
 
     @property
+    def new(self) -> bool:
+        """Whether so little is known that it neither rests nor is held to what it cost: first calls are slow."""
+        return self.steps < _NEW
+
+    @property
     def promise(self) -> float:
         """Seconds that a request may expect to win a step, until it knows better: one failure is no reason to rest."""
         return max(0.0, self.won / self.steps) if self.steps else 0.0
@@ -59,7 +66,7 @@ class Account:
     @property
     def affordable(self) -> bool:
         """Whether another request may begin with the source."""
-        return self.debt <= 0 or self.promise > 0
+        return self.new or self.debt <= 0 or self.promise > 0
 
     def book(self, lost: float, token: float) -> None:
         """``lost``: seconds, below 0 if won. Neither old losses nor old wins count for longer than a long rest."""

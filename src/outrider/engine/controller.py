@@ -3,7 +3,7 @@
 Each step, for all requests together:
 
 1. before drafting, sources that have lost a request time lately rest, and try again after a while; a source that
-   has lost time over all requests waits, before it is tried in another, until 0.5% of the time has paid for that;
+   has lost time over all requests waits, but for its first steps, until 0.5% of the time has paid for that;
 2. while drafting, cheap sources come first, a dear one is not asked where those are sure, and sources that take time
    for each level ask whether another is likely to pay (``Request.promising``);
 3. of what they then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
@@ -109,13 +109,15 @@ class Controller:
         if not request.adaptive or state is None:
             return
         for name, effort in efforts.items():
-            source = state.sources[name]
-            self._accounts[name].book(effort.seconds, self._token)
-            if source.begun:
-                source.spent = effort.seconds
-                if effort.levels:
-                    each = effort.seconds / effort.levels
-                    self._level[name] = MEMORY * self._level.get(name, each) + (1 - MEMORY) * each
+            source, account, seconds = state.sources[name], self._accounts[name], effort.seconds
+            if source.begun and effort.levels:
+                each = seconds / effort.levels
+                old = self._level.get(name, each)
+                self._level[name] = min(old, each) if account.new else MEMORY * old + (1 - MEMORY) * each
+            if account.new:  # what it would have taken, had it been warm
+                seconds = min(seconds, effort.levels * self._level.get(name, 0.0))
+            account.book(seconds, self._token)
+            source.spent = seconds if source.begun else 0.0
             source.begun = True
 
     def ran(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
@@ -140,9 +142,7 @@ class Controller:
             account = self._accounts[name]
             account.repay(self._token)
             account.book(source.extra - kept[name] * self._token, self._token)
-            if source.spent or source.extra:
-                account.count()
-            source.settle(kept[name], self._token)
+            source.settle(kept[name], self._token, account)
         state.proposed = EMPTY
 
     def finish(self, request_id: str) -> None:
