@@ -17,7 +17,7 @@ from outrider.drafters.trained import fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.heads import HeadConfig, Target, find, make_head, save_head
 from outrider.models.load import load_model
-from outrider.sources import WITHOUT_HEADS
+from outrider.sources import WITH_EAGLE, WITHOUT_HEADS
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)
@@ -89,9 +89,10 @@ def test_shipped_heads_are_found_by_their_target(
     save(tmp_path / "this" / "pass", "pass", target)
     save(tmp_path / "this" / "blockwise", "blockwise", target)
     assert LLM(str(folder), draft="blockwise", threads=1, spec_length=3).speculation.draft == "blockwise"
+    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
     save(tmp_path / "this" / "eagle", "eagle", target)
     save(tmp_path / "this" / "eagle3", "eagle3", target)
-    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
+    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITH_EAGLE
     llm = LLM(str(folder), draft="eagle", threads=1, spec_length=3)
     assert llm.drafters["eagle"].feature_layers == (1, 2)  # type: ignore[attr-defined]  # eagle3 goes first
     assert LLM(str(folder), draft="pass,suffix", threads=1, spec_length=3).drafters["pass"]

@@ -28,9 +28,9 @@ HEAD_SOURCES: tuple[str, ...] = ("eagle", "medusa", "blockwise", "pass")
 """Those that need a trained head."""
 
 AUTO = "auto"
-"""An engine's choice: the first of ``HEAD_SOURCES`` it was given a head for, else ``WITHOUT_HEADS``.
-
-Shipped heads wait to be named: those for SmolLM2 lose time to ``WITHOUT_HEADS`` (benchmarks/README.md)."""
+"""An engine's choice: the first of ``HEAD_SOURCES`` it was given a head for, else ``WITH_EAGLE`` where an EAGLE head is
+shipped for its model, else ``WITHOUT_HEADS``; the fastest as measured in benchmarks/README.md."""
+WITH_EAGLE = "suffix,eagle"
 WITHOUT_HEADS = "suffix+recycling"
 
 CASCADE = "prediction,suffix"

@@ -84,7 +84,7 @@ def test_short_requests_pay_together_for_attempts(chance: float, least: int, mos
 
 
 def test_reading_prompts_in_vain_is_paid_for_too() -> None:
-    """A source's first proposal in a request is as dear as five runs, and so tried in few of 40 requests once it is known."""
+    """A first proposal in a request is as dear as five runs, and so there are few in 40 requests once that is known."""
     controller, attempts = Controller(lambda: REAL), 0
     for i in range(40):
         r = asked(str(i))

@@ -28,7 +28,8 @@ _DRAFTS = (
     "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead; grammar (what a form of output "
     "leaves no choice about). With one: model, models, hierarchical (with --draft-model), layer_skip. With a trained "
     "head (--heads, or shipped for the model): eagle, medusa, blockwise, pass; auto is the first that --heads names, "
-    "else suffix+recycling. cascade is prediction, then suffix; package.module:Class is your own. Combine them: "
+    "else suffix,eagle where an EAGLE head is shipped, else suffix+recycling. cascade is prediction, then suffix; "
+    "package.module:Class is your own. Combine them: "
     "'a,b' (the first that has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
 )
 

@@ -22,7 +22,7 @@ from outrider.heads.find import shipped_heads, shipped_kinds
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.models.base import HeadTarget
-from outrider.sources import AUTO, HEAD_SOURCES, WITHOUT_HEADS, check_known
+from outrider.sources import AUTO, HEAD_SOURCES, WITH_EAGLE, WITHOUT_HEADS, check_known
 
 _SOURCE_OF = {"medusa": "medusa", "blockwise": "blockwise", "pass": "pass", "eagle3": "eagle", "eagle": "eagle"}
 """The source that drafts with a kind of head; of two shipped ones the first here is taken."""
@@ -65,7 +65,8 @@ def choose_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[st
     at_hand = {_SOURCE_OF[kind]: path for kind, path in _in_order(shipped_heads(found)).items()}
     draft = config.draft_source
     if draft == AUTO:
-        draft = next((name for name in HEAD_SOURCES if name in heads), WITHOUT_HEADS)
+        shipped = WITH_EAGLE if "eagle" in at_hand else WITHOUT_HEADS
+        draft = next((name for name in HEAD_SOURCES if name in heads), shipped)
     for name in check_known(draft).names:
         if name in HEAD_SOURCES and name not in heads:
             if name not in at_hand:
