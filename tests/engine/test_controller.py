@@ -163,6 +163,13 @@ def test_a_dear_source_is_not_asked_where_a_free_one_is_sure() -> None:
     assert not controller.adds(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
 
 
+def test_a_free_source_that_is_never_right_rests_too() -> None:
+    """Its drafts take no time, and scored rows so little that their chances never seem too small."""
+    controller, r = Controller(lambda: CostCurve([0.01 + 0.00005 * n for n in ROWS], [0.0] * len(ROWS))), asked()
+    drafted = play(controller, r, 0.0, steps=600, seconds=1e-9, scores=[0.95] * 8)
+    assert sum(n > 0 for n in drafted[300:]) < 150
+
+
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     """A dear source that is never right beside a free one that always is."""
     controller, r = Controller(lambda: REAL), asked(draft="dear+free")

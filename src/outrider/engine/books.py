@@ -41,7 +41,9 @@ class SourceBooks:
             self.profit = MEMORY * self.profit + (1 - MEMORY) * (accepted * token - self.extra - self.spent)
             account.count()
             if self.profit < 0 and not account.new:
-                self.rest = min(_LONGEST_REST, max(0, math.ceil(self.spent / (_WASTE * token)) - 1))
+                # Rows of a source that pays on the whole are judged one by one; those of others are waste too.
+                cost = self.spent if account.promise > 0 else self.spent + self.extra
+                self.rest = min(_LONGEST_REST, max(0, math.ceil(cost / (_WASTE * token)) - 1))
         self.spent = self.extra = 0.0
 
 
