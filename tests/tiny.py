@@ -62,7 +62,7 @@ def feed(
 ) -> list[Tensor]:
     """Append tokens to each slot, all in one run: the logits [tokens, vocab] of each.
 
-    With ``parents`` the tokens of every slot are a tree below its last row.
+    With ``parents`` the last tokens of every slot are a tree below those before.
     """
     spans: list[Span] = []
     packed: list[int] = []
@@ -72,7 +72,9 @@ def feed(
         cache.extend(slot, len(tokens))
         spans.append(Span(slot, start, len(tokens), None if parents is None else ancestor_mask(parents)))
         packed += tokens
-        positions += (start + d for d in (range(len(tokens)) if parents is None else depths(parents)))
+        causal = len(tokens) - len(parents or ())
+        positions += range(start, start + causal)
+        positions += (start + causal + d for d in depths(parents or ()))
     batch = ForwardBatch(torch.tensor(packed), torch.tensor(positions), tuple(spans), None)
     return list(torch.split(model.forward(batch, cache).logits, [len(tokens) for _, tokens in work]))
 

@@ -130,8 +130,11 @@ def test_mixed_batches_agree(kind: str, dims: str) -> None:
                 depth = [start + d for d in depths(parents)][fed:]
                 spans.append((Span(slot, start + fed, count - fed, ancestor_mask(parents)[fed:]), depth))
             else:
-                depth = [start + d for d in depths(parents)]
-                spans.append((Span(slot, start, count, ancestor_mask(parents)), depth))
+                ahead = rng.choice([0, 0, 1, 2, 7])  # tokens before the tree that are read with it
+                depth = [*range(start, start + ahead), *(start + ahead + d for d in depths(parents))]
+                spans.append((Span(slot, start, ahead + count, ancestor_mask(parents)), depth))
+                parents = [*range(-1, ahead - 1), *(ahead + parent for parent in parents)]
+                count += ahead
             twin.extend(slot, spans[-1][0].count)
             undo.append((slot, start, path_to(parents, rng.randrange(count))))
         twin.run(batch(*spans, seed=1000 + step, **some_options(rng, sum(s.count for s, _ in spans))))

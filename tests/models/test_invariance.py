@@ -149,6 +149,11 @@ def test_as_a_path_of_a_tree(dims: str, kind: str, threads: int, start: int) -> 
         assert tiny.identical(tree[path], chain)
         kv.keep_path(slot, start, path)
         assert tiny.identical(tiny.feed(target, kv, (slot, TOKENS[:3]))[0], after)
+
+        for ahead in (1, 2, 25):  # tokens before the tree that are read with it
+            kv.truncate_to(slot, start - ahead)
+            both = tiny.feed(target, kv, (slot, [*TOKENS[start - ahead : start], *tokens]), parents=parents)[0]
+            assert tiny.identical(both[ahead:][path], chain)
         kv.truncate_to(slot, start)
 
 

@@ -20,7 +20,7 @@ class Rows:
     slot: int
     start: int  # cache rows before them
     count: int
-    mask: Tensor | None = None  # as in ``Span``: bool [count, t + count]; None: causal
+    mask: Tensor | None = None  # as in ``Span``
 
 
 def attention(cache: KVCache, rows: Sequence[Rows]) -> Attend:
@@ -45,7 +45,7 @@ def _visible(rows: Rows, device: torch.device) -> Tensor | None:
         return None
     visible = torch.ones(rows.count, rows.start + rows.count, dtype=torch.bool, device=device).tril(rows.start)
     if rows.mask is not None:
-        visible[:, -rows.mask.shape[1] :] = rows.mask
+        visible[-len(rows.mask) :, -rows.mask.shape[1] :] = rows.mask
     return visible
 
 

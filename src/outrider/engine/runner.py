@@ -90,13 +90,7 @@ def run_target(model: Model, cache: KVCache, works: Sequence[Work], features: tu
 
 
 def _span_mask(work: Work) -> Tensor | None:
-    """bool [count + n, count + n]: pending tokens are causal, nodes see them and their own ancestors.
-
-    None, which means causal, for a chain.
-    """
+    """bool [n, n]: nodes see their own ancestors, and all pending tokens; None for a chain, which is causal."""
     if work.draft.is_chain:
         return None
-    size = work.count + len(work.draft)
-    mask = torch.ones(size, size, dtype=torch.bool).tril()
-    mask[work.count :, work.count :] = ancestor_mask(work.draft.parents)[work.order][:, work.order]
-    return mask
+    return ancestor_mask(work.draft.parents)[work.order][:, work.order]

@@ -123,10 +123,14 @@ def _chain_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], le
 
 def _tree_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], least: int, device: torch.device) -> _Cut:
     paths = list(chains(span))
+    assert span.mask is not None
+    causal = span.count - len(span.mask)
     fresh, path = paths[0]
     if list(path) == list(range(len(path))):  # its rows lie in the cache in order, and need not be gathered
-        yield from _chain_pieces(replace(span, count=len(fresh), mask=None), short, sizes, least, device)
+        causal += len(fresh)
         paths = paths[1:]
+    if causal:
+        yield from _chain_pieces(replace(span, count=causal, mask=None), short, sizes, least, device)
     for keys, size, tiles in tree_tiles(span, paths, sizes, short):
         tiles += tiles[-1:] * (least - len(tiles))
         rows = [row for tile in tiles for row in (*tile.rows, *[-1] * (size - len(tile.rows)))]

@@ -49,8 +49,9 @@ class Span:
     start: int  # cache rows kept before this run
     count: int  # new rows, packed next to each other in the batch
     mask: Tensor | None = None
-    """bool [count, t + count]: which of the last t kept rows, and of the new rows, each new row sees. All see the rows
-    before these. None: causal."""
+    """bool [n, t]: which of the sequence's last t rows each of its last n rows sees, ``n <= count``, ``n <= t``.
+
+    These see all rows before the t, and new rows before the n are causal, as all are without a mask."""
 
 
 @dataclass(frozen=True)

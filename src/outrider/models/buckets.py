@@ -131,10 +131,13 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
     grid["tree"][:] = np.tri(bucket.rows, bucket.width)  # padding too: a row that sees nothing would be NaN
     for i, span in enumerate(spans):
         if span.mask is not None:
-            width = span.mask.shape[1]
+            count, columns = span.mask.shape
+            width = max(span.count, columns)
             grid["bases"][i] = span.start + span.count - width
-            grid["tree"][i, : span.count] = 0
-            grid["tree"][i, : span.count, :width] = span.mask.cpu().numpy()
+            tree = grid["tree"][i, : span.count]
+            tree[:] = np.tri(span.count, bucket.width, width - span.count)
+            tree[span.count - count :, width - columns : width] = span.mask.cpu().numpy()
+            tree[span.count - count :, width:] = 0
     return buffer
 
 

@@ -102,7 +102,7 @@ class TableModel:
         k, v = cache.read(0, span.slot, end)
         visible = torch.ones(span.count, end, dtype=torch.bool).tril(span.start)
         if span.mask is not None:
-            visible[:, end - span.mask.shape[1] :] = span.mask
+            visible[-len(span.mask) :, end - span.mask.shape[1] :] = span.mask
         back = torch.arange(self.order - 1, -1, -1)
         wanted = positions[:, None, None] - back[:, None]  # [count, order, 1]
         found = (v.view(-1) == wanted) & visible[:, None]  # [count, order, end]

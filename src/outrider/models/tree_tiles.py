@@ -51,7 +51,7 @@ def tree_tiles(
 
 
 def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:
-    """The tree's paths: the new rows each is answerable for, and all of its rows, counted from the tree's first.
+    """The tree's paths: the span's rows each is answerable for, and all of its rows, counted from the tree's first.
 
     ::
 
@@ -59,19 +59,20 @@ def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:
              └── 2                (2,)      of path (0, 2)
     """
     assert span.mask is not None
-    before = span.mask.shape[1] - span.count
+    count, width = span.mask.shape
+    before, causal = width - count, span.count - count
     sees = [[j for j, seen in enumerate(row) if seen] for row in span.mask.tolist()]
     inner = {j for i, row in enumerate(sees) for j in row if j != before + i}  # seen by others than itself
     taken: set[int] = set()
-    for leaf in range(span.count):
+    for leaf in range(count):
         if before + leaf not in inner:
             path = sees[leaf]
-            yield [row - before for row in path if row >= before and row not in taken], path
+            yield [causal + row - before for row in path if row >= before and row not in taken], path
             taken.update(path)
 
 
 def tree_base(span: Span) -> int:
-    """The cache row where the span's tree begins, which may be before its first new row."""
+    """The cache row where the span's tree begins, which may be before or after its first new row."""
     assert span.mask is not None
     return span.start + span.count - span.mask.shape[1]
 
