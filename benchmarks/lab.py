@@ -142,7 +142,7 @@ def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tup
         ("medusa", HeadOptions("medusa", heads=AHEAD, draft_vocab=0), 2e-3),
         ("eagle", HeadOptions("eagle3", depth=AHEAD, draft_vocab=0), 1e-3),
     ):
-        train = TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=lr)
+        train = TrainOptions(epochs=2 * scale, batch_tokens=1024, lr=lr)
         made, _ = head_trainer(material, head, train, out / name, say=say)
         measured(made, name)
         yield name, {"draft": name, "heads": [str(out / name)]}
