@@ -25,7 +25,7 @@ def trust(match: int) -> float:
     return (0.28, 0.46, 0.55, 0.67, 0.67, 0.67, 0.67, 0.81)[min(match, MAX_MATCH) - 1]
 
 
-class SuffixIndex:
+class LatestMatches:
     """Where each token, and each pair of tokens, ended before, so that a longest match is found without a scan."""
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class LookupDrafter:
     """
 
     def __init__(self) -> None:
-        self._indexes: dict[str, SuffixIndex] = {}
+        self._indexes: dict[str, LatestMatches] = {}
 
     def start(self, request: RequestView) -> None:
-        self._indexes[request.id] = SuffixIndex()
+        self._indexes[request.id] = LatestMatches()
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
