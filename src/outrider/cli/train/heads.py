@@ -59,7 +59,7 @@ def eagle(
     _train(shared, options, f"EAGLE-{version} head")
 
 
-@c.with_shared(default_lr=1e-3)
+@c.with_shared(default_lr=1e-3, default_batch=1024)
 def medusa(
     shared: c.Shared,
     heads: Heads = 4,
@@ -100,7 +100,7 @@ def medusa(
     c.run(trainer, "Medusa-2 heads and target", shared.material)
 
 
-@c.with_shared(default_lr=1e-3)
+@c.with_shared(default_lr=1e-3, default_batch=1024)
 def blockwise(
     shared: c.Shared,
     heads: Heads = 4,
