@@ -137,7 +137,6 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
             tree = grid["tree"][i, : span.count]
             tree[:] = np.tri(span.count, bucket.width, width - span.count)
             tree[span.count - count :, width - columns : width] = span.mask.cpu().numpy()
-            tree[span.count - count :, width:] = 0
     return buffer
 
 
