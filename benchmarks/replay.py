@@ -27,12 +27,12 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import children
-from outrider.drafters.base import Outcome
+from outrider.drafters.api import Outcome
 from outrider.drafters.registry import Sources, Surroundings
-from outrider.drafters.table import DraftTable
-from outrider.engine.controller import Controller
-from outrider.engine.cost import CostCurve
-from outrider.engine.drafting import Drafting
+from outrider.drafters.text.table import DraftTable
+from outrider.engine.adaptive.controller import Controller
+from outrider.engine.adaptive.cost import CostCurve
+from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 
 from . import questions

@@ -11,9 +11,9 @@ import json
 import torch
 
 from outrider.analysis.measure import cost_curve
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.models.catalog import resolve
-from outrider.models.load import load_model
 
 
 def main() -> None:

@@ -27,6 +27,8 @@ from torch import Tensor
 from benchmarks.pair import STORIES
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cache import CacheSpec
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
@@ -35,8 +37,6 @@ from outrider.core.verify import Draws, Verifier, make_verifier
 from outrider.engine.request import Request
 from outrider.engine.runner import Work, run_target
 from outrider.models.base import Model
-from outrider.models.catalog import resolve
-from outrider.models.load import load_model
 
 SHAPES: dict[str, tuple[int, ...]] = {"chain of 4": (1, 1, 1, 1), "tree 3-2-1": (3, 2, 1)}
 SETTINGS = [

@@ -6,7 +6,7 @@ It may be wrong, slow or broken: that costs speed, never a token of the output.
 from collections.abc import Sequence
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.base import Outcome, RequestView
+from outrider.drafters.api import Outcome, RequestView
 
 
 class Echo:

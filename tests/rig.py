@@ -8,16 +8,16 @@ from typing import Any
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
-from outrider.drafters.base import Drafter, Outcome, RequestView
-from outrider.drafters.catch_up import DraftModel
-from outrider.drafters.grammar import GrammarDrafter
-from outrider.drafters.hierarchical import HierarchicalDrafter
-from outrider.drafters.layer_skip import LayerSkipDrafter
-from outrider.drafters.lookahead import LookaheadDrafter
-from outrider.drafters.lookup import LookupDrafter
-from outrider.drafters.model import ModelDrafter
-from outrider.drafters.models import ModelsDrafter
-from outrider.drafters.ngram import NgramDrafter
+from outrider.drafters.api import Drafter, Outcome, RequestView
+from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.model.hierarchical import HierarchicalDrafter
+from outrider.drafters.model.layer_skip import LayerSkipDrafter
+from outrider.drafters.model.model import ModelDrafter
+from outrider.drafters.model.models import ModelsDrafter
+from outrider.drafters.text.grammar import GrammarDrafter
+from outrider.drafters.text.lookahead import LookaheadDrafter
+from outrider.drafters.text.lookup import LookupDrafter
+from outrider.drafters.text.ngram import NgramDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
 from outrider.models.base import Model

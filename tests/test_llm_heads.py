@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.drafters.trained import fingerprint
+from outrider.config.sources import WITH_EAGLE, WITHOUT_HEADS
+from outrider.drafters.trained.heads import fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.heads import HeadConfig, Target, find, make_head, save_head
-from outrider.models.load import load_model
-from outrider.sources import WITH_EAGLE, WITHOUT_HEADS
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)
@@ -82,7 +82,7 @@ def test_memory_counts_heads(folder: Path, heads: dict[str, Path]) -> None:
 def test_shipped_heads_are_found_by_their_target(
     folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outrider.drafters.trained.shipped_heads", lambda t: find.shipped_heads(t, tmp_path))
+    monkeypatch.setattr("outrider.drafters.trained.heads.shipped_heads", lambda t: find.shipped_heads(t, tmp_path))
     assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
     save(tmp_path / "another" / "medusa", "medusa", replace(target, digest="0" * 16))
     assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
+from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.core.tree import ancestor_mask, depths
 from outrider.models.base import ForwardBatch, Model, ModelConfig, Span
 from outrider.models.llama import LlamaModel
-from outrider.models.weights.layout import expected_shapes
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.bfloat16}
 

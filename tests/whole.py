@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from outrider.models.tokenizer import Tokenizer
-from tests.models.files import write_folder
-from tests.models.vocabularies import byte_level, sentencepiece
+from outrider.tokenizer.tokenizer import Tokenizer
+from tests.checkpoints.files import write_folder
+from tests.tokenizer.vocabularies import byte_level, sentencepiece
 
 
 def model_folder(folder: Path, **changes: Any) -> Path:

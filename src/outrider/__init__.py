@@ -20,9 +20,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if TYPE_CHECKING:
     from outrider.async_llm import AsyncLLM
     from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+    from outrider.config.structured import StructuredOutput
     from outrider.errors import OutriderError
     from outrider.llm import LLM, Output
-    from outrider.structured import StructuredOutput
 
 _HOMES = {
     "LLM": "outrider.llm",
@@ -32,7 +32,7 @@ _HOMES = {
     "OutriderError": "outrider.errors",
     "SamplingParams": "outrider.config",
     "SpeculationParams": "outrider.config",
-    "StructuredOutput": "outrider.structured",
+    "StructuredOutput": "outrider.config.structured",
 }
 
 __version__ = "0.1.0"

@@ -12,7 +12,7 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
 from outrider.errors import CapacityError
-from outrider.intake import Message, Prompt, Speculation
+from outrider.input_processor import Message, Prompt, Speculation
 from outrider.llm import LLM, Output
 
 

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
 from outrider.drafters.registry import Sources, Surroundings
-from outrider.drafters.table import DraftTable
-from outrider.drafters.trained import choose_heads, head_bytes
+from outrider.drafters.text.table import DraftTable
+from outrider.drafters.trained.heads import choose_heads, head_bytes
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import FinishReason
 from outrider.errors import InvalidRequestError
-from outrider.intake import Intake, Message, Prompt, Speculation, for_each, for_one
-from outrider.models.catalog import resolve
+from outrider.input_processor import Intake, Message, Prompt, Speculation, for_each, for_one
 from outrider.models.llama import LlamaModel
-from outrider.models.load import load_model
-from outrider.models.tokenizer import Tokenizer, check_same_vocabulary
+from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
 
 if TYPE_CHECKING:
     from outrider.grammar import Grammars

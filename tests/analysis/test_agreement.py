@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis import agreement, graded, trace
+from outrider.analysis import agreement, draft_quality, trace
 from outrider.analysis.agreement import Agreement, Counts, Text
 from outrider.analysis.comparison import compare
 from outrider.analysis.measure import Observed
@@ -62,7 +62,7 @@ def test_rows_are_those_the_engine_decodes_with(llm: LLM) -> None:
 
 
 def test_graded_drafts_are_accepted_as_theory_says_and_ever_less() -> None:
-    found = graded.grades({n: v for n, v in VERIFIERS.items() if v.exact}, levels=4, steps=600)
+    found = draft_quality.grades({n: v for n, v in VERIFIERS.items() if v.exact}, levels=4, steps=600)
     for grade in found:
         assert grade.accepted["rejection"] == pytest.approx(1 - grade.total_variation, abs=0.06)
         assert grade.accepted["matching"] == pytest.approx(grade.coupled, abs=0.06)
@@ -134,8 +134,8 @@ def test_a_seed_is_given_where_sampling_needs_one() -> None:
 def test_missing_matplotlib_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import sys
 
-    from outrider.analysis.figures import of_theory
+    from outrider.analysis.figures import theory_plots
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"outrider\[plots\]"):
-        of_theory.expected_tokens(tmp_path)
+        theory_plots.expected_tokens(tmp_path)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM
-from outrider.analysis.figures import of_theory, session
+from outrider.analysis.figures import session, theory_plots
 from tests.whole import model_folder
 
 
 def test_theory_s_figures(tmp_path: Path) -> None:
-    made = of_theory.all_of_them(tmp_path)
+    made = theory_plots.all_of_them(tmp_path)
     assert {f.suffix for m in made for f in m.files} == {".png", ".svg", ".csv"}
     assert all(f.stat().st_size > 50 for m in made for f in m.files)
     table = list(csv.DictReader((tmp_path / "table_1.csv").open()))
@@ -27,7 +27,7 @@ def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
     files = []
     for name in "ab":
         (tmp_path / name).mkdir()
-        files.append((of_theory.best_k(tmp_path / name).files[2]).read_bytes())
+        files.append((theory_plots.best_k(tmp_path / name).files[2]).read_bytes())
     assert files[0] == files[1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider.analysis import theory
-from outrider.analysis.choice import Candidate, Choice, choose, tree_or_chain
+from outrider.analysis.candidates import Candidate, Choice, choose, tree_or_chain
 from outrider.analysis.cost import CostCurve, DraftCost, flat
 from outrider.analysis.picker import recommend
 from outrider.analysis.priors import Workload, candidates, draft_alpha, machine

@@ -12,8 +12,8 @@ from outrider.bench import contest, show
 from outrider.bench.process import Worker
 from outrider.bench.serve import closed_loop, poisson
 from outrider.bench.summary import paired_ratio
+from outrider.data.workloads import Question
 from outrider.errors import ConfigError
-from outrider.workloads import Question
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=10, ignore_eos=True)

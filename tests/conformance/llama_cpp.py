@@ -104,7 +104,7 @@ class Zygote:
 
 def model_with_template(folder: Path) -> str:
     """stories15m and a chat template."""
-    from outrider.models.catalog import resolve
+    from outrider.checkpoints.catalog import resolve
 
     target = folder / "stories15m"
     target.mkdir()

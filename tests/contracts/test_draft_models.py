@@ -15,10 +15,10 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Verdict
 from outrider.core.tree import depths, path_to
-from outrider.drafters.base import Drafter, Outcome
-from outrider.drafters.layer_skip import LayerSkipDrafter
+from outrider.drafters.api import Drafter, Outcome
+from outrider.drafters.model.draft_batch import Feed, run
+from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.registry import Sources, Surroundings
-from outrider.drafters.runs import Feed, run
 from outrider.engine.request import Request
 from outrider.errors import ConfigError
 from outrider.models.toy import TableModel

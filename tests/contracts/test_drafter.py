@@ -9,13 +9,13 @@ import pytest
 
 from outrider.cache import CacheSpec
 from outrider.config import BRANCHING_SOURCES, DRAFT_MODELS
+from outrider.config.sources import HEAD_SOURCES
 from outrider.core.draft import Draft
 from outrider.core.verify import VERIFIERS
-from outrider.drafters.base import Drafter
+from outrider.drafters.api import Drafter
 from outrider.drafters.registry import BUILDERS, Sources, Surroundings
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
-from outrider.sources import HEAD_SOURCES
 from tests.drafters.views import grow, request
 
 VOCAB = 6

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outrider.config import VERIFIERS
-from outrider.sources import SOURCES
+from outrider.config.sources import SOURCES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

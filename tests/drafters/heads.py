@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.drafters.base import Drafter
-from outrider.drafters.trained import make_head_drafter, source_of
+from outrider.drafters.api import Drafter
+from outrider.drafters.trained.heads import make_head_drafter, source_of
 from outrider.engine.engine import Engine
 from outrider.heads import HeadConfig, Target, make_head
 from outrider.models.base import HeadTarget

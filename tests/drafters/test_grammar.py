@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.core.draft import EMPTY
-from outrider.drafters.grammar import GrammarDrafter, forced_tokens
+from outrider.drafters.text.grammar import GrammarDrafter, forced_tokens
 from outrider.errors import GrammarError
 from tests.drafters.views import propose, request
 

@@ -12,8 +12,8 @@ from torch import nn
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.core.shapes import breadth_first, likeliest
-from outrider.drafters.medusa import MedusaDrafter
-from outrider.drafters.trained import source_of
+from outrider.drafters.trained.heads import source_of
+from outrider.drafters.trained.medusa import MedusaDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.heads import load_head, save_head

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.core.tree import path_to
-from outrider.drafters.base import RequestView
-from outrider.drafters.trained import source_of
+from outrider.drafters.api import RequestView
+from outrider.drafters.trained.heads import source_of
 from outrider.heads.eagle import EagleLayer
 from outrider.models.base import ForwardBatch, Span
 from tests import tiny

@@ -10,11 +10,11 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
-from outrider.drafters.base import Drafter
-from outrider.drafters.catch_up import CATCH_UP_CHUNK, DraftModel
-from outrider.drafters.hierarchical import HierarchicalDrafter
-from outrider.drafters.model import ModelDrafter
-from outrider.drafters.ngram import NgramDrafter
+from outrider.drafters.api import Drafter
+from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.model.hierarchical import HierarchicalDrafter
+from outrider.drafters.model.model import ModelDrafter
+from outrider.drafters.text.ngram import NgramDrafter
 from outrider.models.toy import TableModel
 from tests.drafters.test_model import TABLE, VOCAB, Counting
 from tests.drafters.views import grow, propose, request

@@ -11,8 +11,8 @@ from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import depths, path_to
-from outrider.drafters.base import Outcome
-from outrider.drafters.lookahead import LookaheadDrafter, Pool
+from outrider.drafters.api import Outcome
+from outrider.drafters.text.lookahead import LookaheadDrafter, Pool
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from tests.drafters.views import grow, request

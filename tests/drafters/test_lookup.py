@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY
-from outrider.drafters.lookup import MAX_MATCH, LookupDrafter, reach
+from outrider.drafters.text.lookup import MAX_MATCH, LookupDrafter, reach
 from tests.drafters.views import grow, propose, request
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Purpose
-from outrider.drafters.catch_up import CATCH_UP_CHUNK, DraftModel
-from outrider.drafters.model import ModelDrafter
+from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.models.base import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel

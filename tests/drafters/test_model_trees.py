@@ -13,8 +13,8 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.core.tree import depths, path_to
-from outrider.drafters.catch_up import DraftModel
-from outrider.drafters.model import ModelDrafter
+from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.models.base import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel

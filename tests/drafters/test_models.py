@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from outrider.cache import CacheSpec
 from outrider.core.tree import path_to
-from outrider.drafters.catch_up import DraftModel
-from outrider.drafters.model import ModelDrafter
-from outrider.drafters.models import ModelsDrafter
+from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.model.model import ModelDrafter
+from outrider.drafters.model.models import ModelsDrafter
 from outrider.models.toy import TableModel
 from tests.drafters.test_model import VOCAB
 from tests.drafters.views import request

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY
-from outrider.drafters.ngram import NgramDrafter, NgramTable, context_hash, most_frequent
+from outrider.drafters.text.ngram import NgramDrafter, NgramTable, context_hash, most_frequent
 from tests.drafters.views import grow, propose, request
 
 

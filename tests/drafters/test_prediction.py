@@ -8,7 +8,7 @@ import pytest
 
 from outrider.core.draft import EMPTY
 from outrider.core.tree import children
-from outrider.drafters.prediction import LOST, UNSURE, PredictionDrafter
+from outrider.drafters.text.prediction import LOST, UNSURE, PredictionDrafter
 from outrider.engine.request import Request
 from tests.drafters.views import grow, request
 

@@ -7,8 +7,8 @@ import torch
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import depths
-from outrider.drafters.base import Outcome
-from outrider.drafters.recycling import WIDTH, RecyclingDrafter
+from outrider.drafters.api import Outcome
+from outrider.drafters.text.recycling import WIDTH, RecyclingDrafter
 from outrider.engine.request import Request
 from tests.drafters.views import request
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import children, depths
-from outrider.drafters.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, places, predict
-from outrider.drafters.suffix_index import MAX_MATCH, SuffixIndex
+from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, places, predict
+from outrider.drafters.text.suffix_index import MAX_MATCH, SuffixIndex
 from outrider.engine.request import Request
 from tests.drafters.views import grow, request
 

@@ -10,7 +10,7 @@ import torch
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
-from outrider.drafters.base import Drafter, Outcome
+from outrider.drafters.api import Drafter, Outcome
 from outrider.engine.request import Request
 
 NOTHING = TargetRows(torch.zeros(1, 8), SamplingParams(), Context((), ()), EMPTY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from outrider.core.draft import Draft
-from outrider.drafters.base import RequestView
+from outrider.drafters.api import RequestView
 from outrider.models.toy import TableModel
 from tests.rig import Scripted
 

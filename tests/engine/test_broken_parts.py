@@ -13,7 +13,7 @@ from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.draft import Draft
-from outrider.drafters.base import Outcome, RequestView
+from outrider.drafters.api import Outcome, RequestView
 from outrider.errors import NumericalError
 from outrider.models.llama import LlamaModel
 from outrider.models.toy import TableModel

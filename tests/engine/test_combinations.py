@@ -9,10 +9,10 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.base import Drafter, RequestView
-from outrider.engine.controller import Controller
-from outrider.engine.cost import CostCurve
-from outrider.engine.drafting import OVERRUN, PATIENCE, STRIKES, Drafting
+from outrider.drafters.api import Drafter, RequestView
+from outrider.engine.adaptive.controller import Controller
+from outrider.engine.adaptive.cost import CostCurve
+from outrider.engine.drafting.rounds import OVERRUN, PATIENCE, STRIKES, Drafting
 from outrider.errors import ConfigError
 from outrider.models.toy import TableModel
 from tests.rig import Scripted, engine, generate, request, run

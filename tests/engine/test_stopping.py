@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.base import RequestView
+from outrider.drafters.api import RequestView
 from outrider.engine.stopping import StopStrings
 from outrider.models.toy import TableModel
 from tests.engine.counting import CYCLE, counting, oracle

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
+from outrider.config.structured import StructuredOutput
 from outrider.core.draft import EMPTY, Draft
 from outrider.engine.request import Request
 from outrider.errors import GrammarError, InvalidRequestError, NumericalError
 from outrider.models.toy import TableModel
-from outrider.structured import StructuredOutput
 from tests.rig import Scripted, engine, request, run
 
 VOCAB, EOS = 8, 7

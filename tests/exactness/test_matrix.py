@@ -25,22 +25,22 @@ from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
 from outrider.core.tree import path_to
 from outrider.core.verify import Recursive
-from outrider.drafters.base import Drafter, RequestView
-from outrider.drafters.catch_up import DraftModel
-from outrider.drafters.grammar import GrammarDrafter
-from outrider.drafters.hierarchical import HierarchicalDrafter
-from outrider.drafters.layer_skip import LayerSkipDrafter
-from outrider.drafters.lookahead import LookaheadDrafter
-from outrider.drafters.lookup import LookupDrafter
-from outrider.drafters.model import ModelDrafter
-from outrider.drafters.models import ModelsDrafter
-from outrider.drafters.negligible import RandomDrafter, bigram, unigram
-from outrider.drafters.ngram import NgramDrafter
-from outrider.drafters.prediction import PredictionDrafter
-from outrider.drafters.recycling import RecyclingDrafter
-from outrider.drafters.suffix import SuffixDrafter
-from outrider.drafters.table import count
-from outrider.drafters.trained import make_head_drafter
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.model.hierarchical import HierarchicalDrafter
+from outrider.drafters.model.layer_skip import LayerSkipDrafter
+from outrider.drafters.model.model import ModelDrafter
+from outrider.drafters.model.models import ModelsDrafter
+from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
+from outrider.drafters.text.grammar import GrammarDrafter
+from outrider.drafters.text.lookahead import LookaheadDrafter
+from outrider.drafters.text.lookup import LookupDrafter
+from outrider.drafters.text.ngram import NgramDrafter
+from outrider.drafters.text.prediction import PredictionDrafter
+from outrider.drafters.text.recycling import RecyclingDrafter
+from outrider.drafters.text.suffix import SuffixDrafter
+from outrider.drafters.text.table import count
+from outrider.drafters.trained.heads import make_head_drafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.heads import HeadConfig, make_head

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
 from outrider.grammar import Grammars, compiler, source, trial
-from outrider.models.tokenizer import Tokenizer
-from outrider.structured import StructuredOutput
-from tests.models.vocabularies import byte_level
+from outrider.tokenizer.tokenizer import Tokenizer
+from tests.tokenizer.vocabularies import byte_level
 
 DEADLINE = 3.0  # seconds, to keep these tests short
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
+from outrider.config.structured import StructuredOutput
 from outrider.errors import GrammarError
 from outrider.grammar import GrammarConstraint, Grammars, source
-from outrider.models.tokenizer import Tokenizer
-from outrider.structured import StructuredOutput
-from tests.models.vocabularies import byte_level, sentencepiece
+from outrider.tokenizer.tokenizer import Tokenizer
+from tests.tokenizer.vocabularies import byte_level, sentencepiece
 
 FORMS = {
     "schema": StructuredOutput(

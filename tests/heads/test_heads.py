@@ -16,7 +16,7 @@ from outrider.heads.checkpoint import write_tensors
 from outrider.heads.eagle import EagleLayer, rotary, turn
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import Scored
-from outrider.models.rope import rotations
+from outrider.kernels.rope import rotations
 from tests import tiny
 from tests.heads import heads
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from outrider.cache import CacheSpec, KVCache
 from outrider.core.tree import ancestor_mask, depths, path_to
 from outrider.models.base import ForwardBatch, ForwardOutput, Span
-from outrider.models.buckets import Bucket, bucket_for
-from outrider.models.graphs import FixedRuns
+from outrider.models.cuda_graphs.buckets import Bucket, bucket_for
+from outrider.models.cuda_graphs.graphs import FixedRuns
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture

@@ -9,8 +9,8 @@ import torch
 
 from outrider import LLM, SamplingParams
 from outrider.cache import CacheSpec
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.models.load import load_model
 from tests import tiny
 from tests.whole import model_folder
 

@@ -11,12 +11,12 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.cache.protocol import CacheKind, KVCache, Pool
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions, SamplingParams
 from outrider.models.base import ForwardOutput
-from outrider.models.buckets import Bucket, Grid
-from outrider.models.graphs import CudaCapture, FixedRuns
+from outrider.models.cuda_graphs.buckets import Bucket, Grid
+from outrider.models.cuda_graphs.graphs import CudaCapture, FixedRuns
 from outrider.models.llama import LlamaModel
-from outrider.models.load import load_model
 from tests import tiny
 from tests.rig import engine, request, run
 from tests.whole import model_folder

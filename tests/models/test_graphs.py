@@ -13,13 +13,13 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.cache.protocol import KVCache
+from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
 from outrider.engine.request import Request
 from outrider.models.base import ForwardOutput
-from outrider.models.graphs import FixedRuns
+from outrider.models.cuda_graphs.graphs import FixedRuns
+from outrider.models.hooks import tapped
 from outrider.models.llama import LlamaModel
-from outrider.models.load import load_model
-from outrider.models.taps import tapped
 from tests import tiny
 from tests.models.tape import TapeCapture
 from tests.rig import engine, request, run

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from outrider.cache import CacheSpec
 from outrider.core.tree import path_to
-from outrider.models.linear import PlainLinear, make_linear
+from outrider.kernels.linear.linear import PlainLinear, make_linear
 from outrider.models.llama import LlamaModel
 from tests import tiny
 

@@ -21,9 +21,9 @@ from transformers import (
 )
 
 from outrider.cache import CacheSpec
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.models.base import ForwardBatch, Span
-from outrider.models.load import load_model
 from tests import tiny
 
 VOCAB = 96

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from outrider.models.builtin import BUILTINS
-from outrider.models.catalog import resolve
-from outrider.models.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
-from outrider.models.weights import open_checkpoint
+from outrider.checkpoints.builtin import BUILTINS
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider.server.llama_cpp.options import DETAILS, OFF
-from outrider.server.schema.llama_cpp import NativeRequest
+from outrider.server.llama_cpp.schema import NativeRequest
 from tests.server.live import Live
 from tests.server.test_hostile import flaws, told
 

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outrider import LLM, SpeculationParams
-from outrider.server.schema.speculation import NAMED_HERE, SpeculationOptions
+from outrider.server.openai.schema.speculation import NAMED_HERE, SpeculationOptions
 from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 

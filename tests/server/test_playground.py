@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outrider.server.playground import FILES
+from outrider.server.playground.playground import FILES
 from tests.server.live import Live
 
 

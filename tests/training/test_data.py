@@ -16,7 +16,7 @@ from outrider.cli.train import app
 from outrider.cli.train.common import parse_size
 from outrider.errors import CapacityError, ConfigError
 from outrider.heads import load_head
-from outrider.models.tokenizer import Tokenizer
+from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.answers import answer
 from outrider.training.data import Document, read_data, split, trainable
 from outrider.training.features import Wanted

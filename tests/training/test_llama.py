@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from outrider.cache import CacheSpec
+from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.models.llama import LlamaModel
-from outrider.models.load import load_model
 from outrider.training.draft import draft_model, save_model
 from outrider.training.llama import Llama, load_llama
 from tests import tiny

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outrider.analysis.choice import WORTHWHILE, Choice, choose, tree_or_chain
+from outrider.analysis.candidates import WORTHWHILE, Choice, choose, tree_or_chain
 from outrider.analysis.priors import Workload, candidates
 from outrider.analysis.roofline import Run, devices_needed
 from outrider.config import SOURCES

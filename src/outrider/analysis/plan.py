@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.analysis.choice import WORTHWHILE
+from outrider.analysis.candidates import WORTHWHILE
 from outrider.analysis.comparison import decoding, predicted_seconds
 from outrider.analysis.cost import CostCurve
 from outrider.analysis.measure import Observed, Round, Tick, alpha, cost_curve, observe, shortened

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Literal
 
-from outrider.analysis.choice import DEPTH, Candidate
+from outrider.analysis.candidates import DEPTH, Candidate
 from outrider.analysis.cost import DraftCost
 from outrider.analysis.roofline import HARDWARE, Hardware, Run, Size
 from outrider.config import SOURCES

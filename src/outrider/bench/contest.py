@@ -18,11 +18,11 @@ from outrider.bench.process import Worker
 from outrider.bench.serve import Served, closed_loop, poisson
 from outrider.bench.summary import Record, details, summary
 from outrider.config import VERIFIERS, SamplingParams, SpeculationParams
+from outrider.config.sources import check_known
+from outrider.data.workloads import Question
 from outrider.errors import ConfigError
+from outrider.kernels.processor import processor_name
 from outrider.llm import LLM
-from outrider.models.processor import processor_name
-from outrider.sources import check_known
-from outrider.workloads import Question
 
 
 class Contender(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 
 from outrider.bench.serve import Served
 from outrider.errors import ConfigError
-from outrider.models.tokenizer import Tokenizer
+from outrider.tokenizer.tokenizer import Tokenizer
 
 
 class Endpoint:

@@ -75,9 +75,9 @@ def bench(
     if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InvalidRequestError(f"concurrency={min(sweep)}, rounds={rounds}, rate={rate}: use positive numbers")
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=1 if temperature > 0 else None)
-    from outrider import workloads
     from outrider.bench import contest, show
     from outrider.cli.working import working
+    from outrider.data import workloads
 
     kinds = set(category) if category else None
     questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
@@ -124,7 +124,7 @@ def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParam
     from outrider.bench.contest import Peer
     from outrider.bench.endpoint import Endpoint
     from outrider.bench.process import Worker
-    from outrider.models.catalog import resolve
+    from outrider.checkpoints.catalog import resolve
 
     found: list[Contender] = []
     for name in names:

@@ -76,10 +76,10 @@ def _model(
     quick: bool,
     full: bool,
 ) -> Report:
-    from outrider import workloads
     from outrider.analysis.certify import session
     from outrider.cli.working import working
     from outrider.config import SOURCES, VERIFIERS
+    from outrider.data import workloads
 
     for what, given, known in (("draft", draft, SOURCES), ("verifier", verifier, VERIFIERS)):
         for name in given or ():
@@ -96,9 +96,9 @@ def _model(
 
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:
-    from outrider import workloads
     from outrider.analysis.certify import endpoints
     from outrider.cli.working import working
+    from outrider.data import workloads
 
     count = 4 if quick else 48 if full else 12
     questions = workloads.load(prompts, count=count)

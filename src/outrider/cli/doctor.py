@@ -49,11 +49,11 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     import torch
 
     from outrider import __version__
-    from outrider.models.compiled import kernels
-    from outrider.models.load import choose_device, choose_dtype
+    from outrider.checkpoints.loader import choose_device, choose_dtype
+    from outrider.kernels.native import kernels
+    from outrider.kernels.processor import has_bf16_instructions, has_bf16_tiles, processor_name
     from outrider.models.probe import probe
-    from outrider.models.processor import has_bf16_instructions, has_bf16_tiles, processor_name
-    from outrider.models.store import cache_root
+    from outrider.utils.user_cache import cache_root
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -85,8 +85,8 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
 
 def _linear_layers(device: str) -> str:
-    from outrider.models.compiled import products
-    from outrider.models.linear import has_packed_kernels
+    from outrider.kernels.linear.linear import has_packed_kernels
+    from outrider.kernels.native import products
 
     if device != "cpu" or not has_packed_kernels():
         return "plain (torch)"

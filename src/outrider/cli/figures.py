@@ -39,14 +39,14 @@ def figures(
     """
     if tokens < 1 or steps < 1:
         raise InvalidRequestError(f"tokens={tokens}, steps={steps}: use at least 1 of each")
-    from outrider.analysis.figures import of_theory, page
+    from outrider.analysis.figures import page, theory_plots
 
     page.pyplot()  # missing: say so before anything is loaded
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequestError(f"out={str(out)!r} cannot be written: {error.strerror}", param="out") from None
-    made = of_theory.all_of_them(out)
+    made = theory_plots.all_of_them(out)
     if not theory_only:
         made += _measured(out, model, draft_model, prompts, tokens, steps, dtype, draft_dtype, device, threads)
     if as_json:
@@ -69,9 +69,9 @@ def _measured(
     device: str,
     threads: int | None,
 ) -> list[Made]:
-    from outrider import workloads
     from outrider.analysis.figures import session
     from outrider.cli.working import working
+    from outrider.data import workloads
 
     questions = workloads.load(prompts)
     with working("figures") as tick:

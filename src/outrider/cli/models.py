@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from outrider.models.inventory import Entry
+    from outrider.checkpoints.inventory import Entry
 
 app = typer.Typer(help="List, pull and inspect models.", no_args_is_help=True)
 
@@ -19,7 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """Show the built-in models, and those converted or downloaded before."""
-    from outrider.models.inventory import list_models
+    from outrider.checkpoints.inventory import list_models
 
     entries = list_models()
     if as_json:
@@ -40,8 +40,8 @@ def pull_command(
     as_json: AsJson = False,
 ) -> None:
     """Download and convert models; check every byte of those already there."""
-    from outrider.models.builtin import BUILTINS
-    from outrider.models.catalog import resolve
+    from outrider.checkpoints.builtin import BUILTINS
+    from outrider.checkpoints.catalog import resolve
 
     pulled = []
     for name in names:
@@ -63,7 +63,7 @@ def info_command(
     as_json: AsJson = False,
 ) -> None:
     """Show a model's family, dimensions, licence, digest and folder."""
-    from outrider.models.inventory import describe
+    from outrider.checkpoints.inventory import describe
 
     facts = describe(ref, verify=verify)
     if as_json:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
+from outrider.config.sources import AUTO, HEAD_SOURCES
+from outrider.config.structured import MAX_SOURCE_BYTES, StructuredOutput
 from outrider.errors import InvalidRequestError
-from outrider.sources import AUTO, HEAD_SOURCES
-from outrider.structured import MAX_SOURCE_BYTES, StructuredOutput
 
 if TYPE_CHECKING:
     from outrider.llm import LLM, Output
@@ -196,7 +196,7 @@ def load(model: str, **options: Any) -> LLM:
 def draft_with_heads(model: str, draft_models: Sequence[str], sources: Iterable[str] | None) -> str | None:
     """What to load so that ``sources`` (None: all) have the heads they need; None: they need none."""
     if sources is None:
-        from outrider.drafters.trained import shipped_sources
+        from outrider.drafters.trained.heads import shipped_sources
 
         sources = shipped_sources(model)
     names = dict.fromkeys(name for name in sources if name in HEAD_SOURCES)

@@ -50,9 +50,9 @@ def plan(
         typer.echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _answer(found))
         return
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
-    from outrider import workloads
     from outrider.analysis.plan import make, with_seed
     from outrider.cli.working import working
+    from outrider.data import workloads
 
     questions = workloads.load(prompts, count=count)
     with working("plan") as tick:

@@ -6,6 +6,7 @@ anything is loaded, allocated or queued.
 
 from outrider.config.engine import CACHES, DTYPES, EngineConfig, ModelOptions
 from outrider.config.sampling import SamplingParams
+from outrider.config.sources import SOURCES
 from outrider.config.speculation import (
     AUTO_LENGTH,
     BRANCHING_SOURCES,
@@ -22,7 +23,6 @@ from outrider.config.speculation import (
     SpeculationParams,
     VerifierName,
 )  # fmt: skip
-from outrider.sources import SOURCES
 
 __all__ = [
     "AUTO_LENGTH",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outrider.config.checks import is_int
+from outrider.config.sources import AUTO, HEAD_SOURCES, check_known, is_custom, parse
 from outrider.config.speculation import DRAFT_MODELS, SpeculationParams, VerifierName
 from outrider.errors import ConfigError
-from outrider.sources import AUTO, HEAD_SOURCES, check_known, is_custom, parse
 
 CacheName = Literal["contiguous", "paged"]
 DTypeName = Literal["auto", "bfloat16", "float32", "int8"]

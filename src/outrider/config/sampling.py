@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from outrider.config.checks import as_ids, is_finite, is_int, require
-from outrider.structured import StructuredOutput
+from outrider.config.structured import StructuredOutput
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from outrider.config.checks import as_ids, is_finite, is_int
+from outrider.config.sources import Combination, parse
 from outrider.errors import ConfigError
-from outrider.sources import Combination, parse
 
 VerifierName = Literal["matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"]
 
@@ -47,7 +47,7 @@ class SpeculationParams:
 
     draft: str = "none"
     """A draft source, one of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one
-    that has won most, ``a+b`` both in one tree (``outrider.sources``)."""
+    that has won most, ``a+b`` both in one tree (``outrider.config.sources``)."""
     spec_length: int | Literal["auto"] = "auto"
     """K: draft tokens on the longest path proposed per step. ``auto``: as many as pay, by measured costs and
     acceptance, for verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens

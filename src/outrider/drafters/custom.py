@@ -6,7 +6,7 @@ import inspect
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from outrider.drafters.base import Drafter
+from outrider.drafters.api import Drafter
 from outrider.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,25 +10,26 @@ from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import DRAFT_MODELS
-from outrider.drafters import custom, negligible
-from outrider.drafters.base import Drafter
-from outrider.drafters.catch_up import DraftModel
-from outrider.drafters.grammar import GrammarDrafter
-from outrider.drafters.hierarchical import HierarchicalDrafter
-from outrider.drafters.layer_skip import LayerSkipDrafter
-from outrider.drafters.lookahead import LookaheadDrafter
-from outrider.drafters.lookup import LookupDrafter
-from outrider.drafters.model import ModelDrafter
-from outrider.drafters.models import ModelsDrafter
-from outrider.drafters.ngram import NgramDrafter
-from outrider.drafters.prediction import PredictionDrafter
-from outrider.drafters.recycling import RecyclingDrafter
-from outrider.drafters.suffix import SuffixDrafter
-from outrider.drafters.table import DraftTable
-from outrider.drafters.trained import make_head_drafter
+from outrider.config.sources import HEAD_SOURCES, SOURCES
+from outrider.drafters import custom
+from outrider.drafters.api import Drafter
+from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.model.hierarchical import HierarchicalDrafter
+from outrider.drafters.model.layer_skip import LayerSkipDrafter
+from outrider.drafters.model.model import ModelDrafter
+from outrider.drafters.model.models import ModelsDrafter
+from outrider.drafters.text import baselines
+from outrider.drafters.text.grammar import GrammarDrafter
+from outrider.drafters.text.lookahead import LookaheadDrafter
+from outrider.drafters.text.lookup import LookupDrafter
+from outrider.drafters.text.ngram import NgramDrafter
+from outrider.drafters.text.prediction import PredictionDrafter
+from outrider.drafters.text.recycling import RecyclingDrafter
+from outrider.drafters.text.suffix import SuffixDrafter
+from outrider.drafters.text.table import DraftTable
+from outrider.drafters.trained.heads import make_head_drafter
 from outrider.errors import ConfigError
 from outrider.models.base import HeadTarget, Model
-from outrider.sources import HEAD_SOURCES, SOURCES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +98,9 @@ BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
     "suffix": lambda around: SuffixDrafter(around.vocab_size),
     "recycling": lambda around: RecyclingDrafter(around.vocab_size),
     "prediction": lambda around: PredictionDrafter(),
-    "bigram": lambda around: negligible.bigram(around.vocab_size, around.draft_table),
-    "unigram": lambda around: negligible.unigram(around.vocab_size, around.draft_table),
-    "random": lambda around: negligible.RandomDrafter(around.vocab_size),
+    "bigram": lambda around: baselines.bigram(around.vocab_size, around.draft_table),
+    "unigram": lambda around: baselines.unigram(around.vocab_size, around.draft_table),
+    "random": lambda around: baselines.RandomDrafter(around.vocab_size),
     "model": _model,
     "models": _models,
     "layer_skip": _layer_skip,

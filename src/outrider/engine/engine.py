@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.config.sources import is_custom
 from outrider.core.distribution import TargetRows, check_token_ids
 from outrider.core.draft import Verdict
-from outrider.drafters.base import Drafter, Outcome
-from outrider.engine.controller import Controller
-from outrider.engine.cost import calibrate
-from outrider.engine.drafting import Drafting
+from outrider.drafters.api import Drafter, Outcome
+from outrider.engine.adaptive.controller import Controller
+from outrider.engine.adaptive.cost import calibrate
+from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import Work, run_target
@@ -23,7 +24,6 @@ from outrider.engine.scheduler import Scheduler, Slice
 from outrider.engine.stats import EngineStats
 from outrider.errors import ConfigError, GrammarError, InvalidRequestError, NumericalError
 from outrider.models.base import Model
-from outrider.sources import is_custom
 
 
 @dataclass(frozen=True)

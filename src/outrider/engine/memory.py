@@ -13,7 +13,7 @@ import torch
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.core.shapes import levels_wanted, nodes_wanted
-from outrider.engine.drafting import Drafting
+from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.models.base import ModelConfig

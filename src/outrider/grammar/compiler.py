@@ -9,12 +9,12 @@ from functools import cached_property
 
 from llguidance import LLMatcher, LLTokenizer
 
+from outrider.config.structured import Kind, StructuredOutput
 from outrider.errors import InvalidRequestError
 from outrider.grammar.constraint import GrammarConstraint, one_line
 from outrider.grammar.source import compile_source, source_of, tokenizer_of
 from outrider.grammar.trial import Trial
-from outrider.models.tokenizer import Tokenizer
-from outrider.structured import Kind, StructuredOutput
+from outrider.tokenizer.tokenizer import Tokenizer
 
 KEPT = 16  # grammars, and refusals, that need not be looked at again
 

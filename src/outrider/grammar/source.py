@@ -6,7 +6,7 @@ import json
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
 
-from outrider.structured import Kind, StructuredOutput
+from outrider.config.structured import Kind, StructuredOutput
 
 SEPARATORS = {"item_separator": ", ", "key_separator": ": "}  # as most JSON in training texts is written
 

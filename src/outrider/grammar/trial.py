@@ -23,9 +23,9 @@ from typing import Any
 
 from llguidance import LLMatcher
 
+from outrider.config.structured import Kind
 from outrider.errors import CapacityError
 from outrider.grammar.source import compile_source, tokenizer_of
-from outrider.structured import Kind
 
 DEADLINE = 10.0  # seconds for one grammar; ordinary ones take milliseconds
 STARTUP = 120.0  # seconds for a process to start and read the vocabulary, which takes about one

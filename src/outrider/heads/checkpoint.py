@@ -12,6 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from outrider.checkpoints.convert_tokenizer import write_json
+from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import CapacityError, ConfigError, ModelFormatError
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import HeadConfig
@@ -19,9 +21,7 @@ from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.heads.vocabulary import Scored
-from outrider.models.convert_tokenizer import write_json
-from outrider.models.hf_json import read_json_object, shown
-from outrider.models.weights.safetensors import read_header
+from outrider.utils.json_files import read_json_object, shown
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)

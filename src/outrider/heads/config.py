@@ -13,7 +13,7 @@ from torch import Tensor
 
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.models.base import ModelConfig
-from outrider.models.hf_json import shown
+from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3")
 _LARGEST = 2**31 - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from outrider.heads.config import HeadConfig, Target
-from outrider.models.hf_json import read_json_object
+from outrider.utils.json_files import read_json_object
 
 FOLDER = Path(__file__).parent / "shipped"
 """``shipped/<model>/<kind>/``: folders as ``save_head`` writes them."""

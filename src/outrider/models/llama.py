@@ -10,16 +10,16 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.protocol import Pool
-from outrider.models.arithmetic import Composed, Dimensions, Layer, Through, in_parts, make_arithmetic
-from outrider.models.attention import plan
+from outrider.kernels.attention.attention import plan
+from outrider.kernels.attention.key_blocks import short_blocks
+from outrider.kernels.attention.tile_sizes import TILE, tile_sizes
+from outrider.kernels.backends import Composed, Dimensions, Layer, Through, in_parts, make_arithmetic
+from outrider.kernels.linear.linear import Linear, make_linear
+from outrider.kernels.norm import RMSNorm
+from outrider.kernels.rope import pair_rows, rotations
 from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
-from outrider.models.buckets import Bucket, Grid, GridAttention
-from outrider.models.graphs import CudaCapture, FixedRuns
-from outrider.models.key_blocks import short_blocks
-from outrider.models.linear import Linear, make_linear
-from outrider.models.norm import RMSNorm
-from outrider.models.rope import pair_rows, rotations
-from outrider.models.tile_sizes import TILE, tile_sizes
+from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention
+from outrider.models.cuda_graphs.graphs import CudaCapture, FixedRuns
 
 
 class LlamaModel:

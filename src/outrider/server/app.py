@@ -10,11 +10,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from outrider.errors import OutriderError
-from outrider.server import chat, completions, info, openapi, playground, tokens
-from outrider.server.errors import ApiError, handle
-from outrider.server.guards import Keys, KnownHosts, Outermost, Sizes
+from outrider.server.http import info, openapi
+from outrider.server.http.errors import ApiError, handle
+from outrider.server.http.guards import Keys, KnownHosts, Outermost, Sizes
 from outrider.server.llama_cpp import completion as native
 from outrider.server.llama_cpp import info as native_info
+from outrider.server.openai import chat, completions, tokens
+from outrider.server.playground import playground
 from outrider.server.service import Service
 
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."

@@ -21,8 +21,8 @@ import uvicorn
 from outrider.errors import ConfigError, OutriderError
 from outrider.llm import LLM
 from outrider.server.app import create_app
-from outrider.server.logs import configure
-from outrider.server.protocol import guarded_protocol
+from outrider.server.http.logs import configure
+from outrider.server.http.protocol import guarded_protocol
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
 

@@ -14,12 +14,12 @@ from outrider.async_llm import AsyncLLM
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
 from outrider.llm import LLM
-from outrider.models.tokenizer import Tokenizer
-from outrider.server.errors import ApiError, invalid, unavailable
-from outrider.server.identity import fingerprint
-from outrider.server.logs import note_sequences
-from outrider.server.metrics import Metrics
+from outrider.server.http.errors import ApiError, invalid, unavailable
+from outrider.server.http.logs import note_sequences
+from outrider.server.http.metrics import Metrics
+from outrider.server.openai.identity import fingerprint
 from outrider.server.settings import ServerSettings
+from outrider.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
 State = Literal["loading", "ready", "draining", "dead"]

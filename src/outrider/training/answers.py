@@ -36,9 +36,9 @@ def answer(
     An answer depends on its prompt, place and ``seed`` alone, so that a resumed file is what an uninterrupted one is.
     Raises ``ConfigError`` for data without prompts, ``CapacityError`` if the disk is full.
     """
+    from outrider.checkpoints.catalog import resolve
     from outrider.llm import LLM
-    from outrider.models.catalog import resolve
-    from outrider.models.tokenizer import Tokenizer
+    from outrider.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_folder(resolve(model, progress=True)) if llm is None else llm.tokenizer
     lines = [line for path in paths for line in read_data(path, tokenizer)]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider.models.hf_json import shown
-from outrider.models.tokenizer import Tokenizer
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.utils.json_files import shown
 
 Message = Mapping[str, Any]
 

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from outrider.checkpoints.convert_tokenizer import write_json
+from outrider.checkpoints.hf_config import to_hf_config
+from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, Target, load_head, save_head
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.base import ModelConfig
-from outrider.models.convert_tokenizer import write_json
-from outrider.models.hf_config import to_hf_config
-from outrider.models.weights.layout import expected_shapes
 from outrider.training.batches import Batch, Batcher
 from outrider.training.llama import Llama, load_llama, truncated
 from outrider.training.losses import judge

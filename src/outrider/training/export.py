@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outrider.checkpoints.convert_tokenizer import write_json
+from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, Target, load_head
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
 from outrider.models.base import ModelConfig
-from outrider.models.convert_tokenizer import write_json
-from outrider.models.weights import open_checkpoint
 
 _STEPS = 5  # tokens that the exported head proposes unless told otherwise
 

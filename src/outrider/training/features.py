@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.errors import CapacityError, ConfigError
 from outrider.heads.checkpoint import write_whole
-from outrider.models.convert_tokenizer import write_json
 from outrider.training.data import Document, digest
 from outrider.training.llama import Llama
 

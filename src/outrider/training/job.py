@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outrider.checkpoints.catalog import resolve
 from outrider.errors import ConfigError
 from outrider.heads import Target
 from outrider.heads.config import fingerprint_rows
+from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.base import ModelConfig
-from outrider.models.catalog import resolve
-from outrider.models.processor import has_bf16_instructions
-from outrider.models.tokenizer import Tokenizer
+from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable
 from outrider.training.features import FeatureStore, Wanted

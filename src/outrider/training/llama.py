@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.checkpoints.weights.layout import expected_shapes
+from outrider.kernels.rope import inverse_frequencies
 from outrider.models.base import ModelConfig
-from outrider.models.rope import inverse_frequencies
-from outrider.models.weights import open_checkpoint
-from outrider.models.weights.layout import expected_shapes
 
 Past = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, [B, kv_heads, rows, head_dim], keys rotated."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.heads.checkpoint import write_whole
-from outrider.models.convert_tokenizer import write_json
 from outrider.training.metrics import Evaluation, evaluate
 from outrider.training.state import Progress
 from outrider.training.trainer import Trainer, low_precision

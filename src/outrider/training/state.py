@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.heads.checkpoint import write_tensors, write_whole
-from outrider.models.convert_tokenizer import write_json
 
 
 @dataclass

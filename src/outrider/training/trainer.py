@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from outrider.errors import ConfigError, NumericalError
-from outrider.models.processor import has_bf16_instructions
+from outrider.kernels.processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
 from outrider.training.metrics import Evaluation, batch_loss, evaluate
 from outrider.training.state import Progress, State

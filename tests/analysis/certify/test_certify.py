@@ -18,11 +18,11 @@ from outrider.analysis.certify.report import Check, Report
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
 from outrider.core.verify import VERIFIERS, recursive
-from outrider.drafters import catch_up
-from outrider.drafters.growth import StaticTree
-from outrider.drafters.saplings import Sapling
-from outrider.models.linear import Linear
-from outrider.workloads import Question
+from outrider.data.workloads import Question
+from outrider.drafters.model import draft_cache
+from outrider.drafters.trees.growth import StaticTree
+from outrider.drafters.trees.tree_builder import Sapling
+from outrider.kernels.linear.linear import Linear
 from tests.whole import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
@@ -78,9 +78,9 @@ def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused token's row takes the place of the last kept one: no output changes, but drafts do."""
-    cut = catch_up.DraftModel.cut
+    cut = draft_cache.DraftModel.cut
 
-    def wrong(model: catch_up.DraftModel, place: catch_up.Place, tokens: Sequence[int], most: int) -> None:
+    def wrong(model: draft_cache.DraftModel, place: draft_cache.Place, tokens: Sequence[int], most: int) -> None:
         held = len(place.cached)
         cache, layers = model.cache, range(llm.draft_models[0].config.num_layers)
         rows = [[x.clone() for x in cache.read(layer, place.slot, held)] for layer in layers] if held else []
@@ -90,7 +90,7 @@ def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: 
             for layer, (k, v) in zip(layers, rows, strict=True):
                 cache.write(layer, place.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
 
-    monkeypatch.setattr(catch_up.DraftModel, "cut", wrong)
+    monkeypatch.setattr(draft_cache.DraftModel, "cut", wrong)
     assert failed(certify(llm, effort=BRIEF)) == {"drafts do not depend on what was refused before"}
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from outrider.analysis.certify.endpoints import compare
+from outrider.data.workloads import Question
 from outrider.errors import ConfigError
-from outrider.workloads import Question
 
 QUESTIONS = [Question("one", "test", "first prompt"), Question("two", "test", "second prompt")]
 Answer = Callable[[dict[str, Any]], str]

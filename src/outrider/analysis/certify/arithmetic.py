@@ -12,8 +12,8 @@ from outrider.analysis.certify.report import Check
 from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
 from outrider.models.base import ForwardBatch, Span
+from outrider.models.hooks import tapped
 from outrider.models.llama import LlamaModel
-from outrider.models.taps import tapped
 
 ROWS = 24
 CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows a run, beside all at once

@@ -18,8 +18,8 @@ from scipy import stats
 from outrider.analysis.certify.report import Check, Report, Status
 from outrider.analysis.certify.statistics import SIGNIFICANCE
 from outrider.analysis.measure import Tick
+from outrider.data.workloads import Question
 from outrider.errors import ConfigError
-from outrider.workloads import Question
 
 NEAR_TIE = 0.25
 """Log-probabilities closer than this may change places by rounding: bfloat16 logits of 16 to 32 are 0.125 apart."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from outrider import __version__, workloads
+from outrider import __version__
 from outrider.analysis.certify import arithmetic, drafts, frequencies, identity, mathematics
 from outrider.analysis.certify.report import Check, Report
 from outrider.analysis.measure import Tick
 from outrider.core.verify import VERIFIERS
+from outrider.data import workloads
 from outrider.llm import LLM
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from outrider.analysis import agreement, graded
+from outrider.analysis import agreement, draft_quality
 from outrider.analysis.agreement import Agreement, Text
 from outrider.analysis.comparison import compare
-from outrider.analysis.figures import of_runs
+from outrider.analysis.figures import run_plots
 from outrider.analysis.figures.page import Made
 from outrider.analysis.measure import Tick
 from outrider.analysis.trace import record
@@ -31,9 +31,9 @@ def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, t
 def graded_drafts(out: Path, *, steps: int, tick: Tick) -> Made:
     """Toy distributions, real verifiers; needs no model."""
     verifiers = {name: verifier for name, verifier in VERIFIERS.items() if verifier.exact}
-    found = graded.grades(verifiers, steps=steps)
+    found = draft_quality.grades(verifiers, steps=steps)
     tick("graded drafts")
-    return of_runs.graded_drafts(out, found, steps)
+    return run_plots.graded_drafts(out, found, steps)
 
 
 def sources_of(llm: LLM) -> list[str]:
@@ -53,7 +53,7 @@ def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> 
         record(llm, prompt, SamplingParams(max_tokens=4), speculation, llm.draft_models[0])  # warm up
         traces[name] = record(llm, prompt, params, speculation, llm.draft_models[0])
         tick(f"trace of {name}")
-    return [of_runs.trace_diagram(out, traces, about)]
+    return [run_plots.trace_diagram(out, traces, about)]
 
 
 def agreement_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tokens: int, tick: Tick) -> list[Made]:
@@ -70,7 +70,7 @@ def agreement_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, 
         for totals in agreement.agreements(texts, params, agreement.model_rows(llm.model, vocab), drafts):
             found[temperature] = totals
             tick(f"agreement at temperature {temperature:g}")
-    return [of_runs.agreement_table(out, found, about), of_runs.lenience_table(out, found[1.0], about)]
+    return [run_plots.agreement_table(out, found, about), run_plots.lenience_table(out, found[1.0], about)]
 
 
 def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick) -> list[Text]:
@@ -109,4 +109,4 @@ def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path,
     rows = []
     for params in (SamplingParams(max_tokens=64), SamplingParams(max_tokens=64, temperature=1.0, seed=3)):
         rows += compare(llm, prompts, params, settings, tick=tick)
-    return of_runs.theory_and_measurement(out, rows, about)
+    return run_plots.theory_and_measurement(out, rows, about)

@@ -22,7 +22,7 @@ def export(
 
     Example: outrider train export my-eagle --out my-eagle-vllm --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
-    from outrider.models.catalog import resolve
+    from outrider.checkpoints.catalog import resolve
     from outrider.training.export import to_speculators
 
     size = to_speculators(head, resolve(target, progress=True), out, verifier or target)

@@ -22,9 +22,9 @@ def table(
     notes.safetensors -p "..."
     """
     contents = [_read(path) for path in texts]
-    from outrider.drafters.table import count
-    from outrider.models.catalog import resolve
-    from outrider.models.tokenizer import Tokenizer
+    from outrider.checkpoints.catalog import resolve
+    from outrider.drafters.text.table import count
+    from outrider.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_folder(resolve(model, progress=True))
     tokens = [token for text in contents for token in tokenizer.encode(text, add_special_tokens=False)]

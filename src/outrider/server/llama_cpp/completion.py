@@ -14,18 +14,18 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
-from outrider.models.tokenizer import Tokenizer
-from outrider.server import statistics
-from outrider.server.answering import answer
-from outrider.server.errors import invalid
+from outrider.server.http.errors import invalid
+from outrider.server.http.openapi import documented
+from outrider.server.http.request_body import body_of
+from outrider.server.http.stream import Chunk
 from outrider.server.llama_cpp import options
-from outrider.server.logprobs import native_content
-from outrider.server.openapi import documented
-from outrider.server.options import scheduling
-from outrider.server.reading import body_of
-from outrider.server.schema.llama_cpp import NativeRequest, NativeResponse, PromptObject
+from outrider.server.llama_cpp.schema import NativeRequest, NativeResponse, PromptObject
+from outrider.server.openai import statistics
+from outrider.server.openai.logprobs import native_content
+from outrider.server.openai.options import scheduling
+from outrider.server.openai.responses import answer
 from outrider.server.service import Generation, Service, generation, new_id
-from outrider.server.stream import Chunk
+from outrider.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter()
 

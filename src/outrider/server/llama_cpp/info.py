@@ -8,13 +8,13 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider import __version__
-from outrider.server.conversation import encode_messages, render_messages
-from outrider.server.errors import json_response
+from outrider.server.http.errors import json_response
+from outrider.server.http.openapi import answers, documented
+from outrider.server.http.request_body import body_of
 from outrider.server.llama_cpp import options
-from outrider.server.openapi import answers, documented
-from outrider.server.reading import body_of
-from outrider.server.schema.chat import ChatRequest
-from outrider.server.schema.llama_cpp import NativeRequest, TemplateRequest, TemplateResponse
+from outrider.server.llama_cpp.schema import NativeRequest, TemplateRequest, TemplateResponse
+from outrider.server.openai.conversation import encode_messages, render_messages
+from outrider.server.openai.schema.chat import ChatRequest
 from outrider.server.service import Service
 
 router = APIRouter()

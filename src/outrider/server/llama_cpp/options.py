@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.structured import KINDS, StructuredOutput
 from outrider.errors import InvalidRequestError
-from outrider.models.tokenizer import Tokenizer
-from outrider.server import options
-from outrider.server.errors import ApiError, invalid
-from outrider.server.schema.llama_cpp import NativeRequest
-from outrider.structured import KINDS, StructuredOutput
+from outrider.server.http.errors import ApiError, invalid
+from outrider.server.llama_cpp.schema import NativeRequest
+from outrider.server.openai import options
+from outrider.tokenizer.tokenizer import Tokenizer
 
 ANY_SEED = (-1, 2**32 - 1)
 SAMPLERS = ("penalties", "temperature", "top_k", "top_p", "min_p")

@@ -1,0 +1,129 @@
+"""What models there are on this machine, and what is known of one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from outrider.checkpoints.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.manifest import MANIFEST, check_files, read_source
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.checkpoints.weights.safetensors import read_header
+from outrider.errors import OutriderError
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.utils.user_cache import cache_root
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of ``outrider models list``. ``name`` is what to give wherever a model is asked for."""
+
+    name: str
+    kind: Literal["built-in", "gguf", "hub"]
+    parameters: int | None
+    bytes: int | None  # on disk; for a model not pulled yet, to download
+    licence: str | None
+    pulled: bool
+    folder: Path | None
+
+
+def list_models() -> list[Entry]:
+    """The built-in models, the GGUF files converted so far, and the hub's models in its own cache."""
+    return [*map(_built_in, BUILTINS.values()), *_converted(), *_from_hub()]
+
+
+def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
+    """Everything ``outrider models info`` shows. A built-in model is not pulled for it.
+
+    ``verify`` compares every byte of a converted model with its manifest; ``verified`` then says what could be
+    compared. Raises as ``resolve``, and ``ModelFormatError`` naming the file that differs.
+    """
+    known = BUILTINS.get(ref)
+    facts = _catalogued(known) if known is not None else {"name": ref, "about": None, "licence": None, "sha256": None}
+    if known is not None and not Path(ref).is_dir() and not is_pulled(known):
+        return facts | {"pulled": False}
+    folder = resolve(ref)
+    source = read_source(folder) or {}
+    facts |= {key: source[key] for key in ("licence", "sha256") if key in source}
+    checkpoint, tokenizer = open_checkpoint(folder), Tokenizer.from_folder(folder)
+    config = checkpoint.config
+    infos = [info for path in sorted(folder.glob("*.safetensors")) for info in read_header(path).values()]
+    facts |= {
+        "pulled": True,
+        "family": config.family,
+        "parameters": sum(math.prod(info.shape) for info in infos),
+        "dtype": ", ".join(sorted({info.dtype for info in infos})),
+        "layers": config.num_layers,
+        "hidden_size": config.hidden_size,
+        "heads": config.num_heads,
+        "kv_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "context": config.max_seq_len,
+        "vocabulary": tokenizer.vocab_size,
+        "eos_token_ids": list(tokenizer.eos_token_ids),
+        "chat_template": tokenizer.chat_template is not None,
+        "folder": str(folder),
+    }
+    if verify:
+        has_manifest = (folder / MANIFEST).exists()
+        count = check_files(folder, full=True) if has_manifest else 0
+        facts["verified"] = f"every byte of {count} files" if has_manifest else "headers and shapes (no manifest)"
+    return facts
+
+
+def _catalogued(model: BuiltIn) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "about": model.about,
+        "licence": model.licence,
+        "sha256": model.sha256,
+        "parameters": model.parameters,
+        "download_bytes": model.download_bytes,
+    }
+
+
+def _built_in(model: BuiltIn) -> Entry:
+    folder, pulled = folder_of(model), is_pulled(model)
+    size = _size_of(folder) if pulled else model.download_bytes
+    return Entry(model.name, "built-in", model.parameters, size, model.licence, pulled, folder if pulled else None)
+
+
+def _converted() -> list[Entry]:
+    entries = []
+    for folder in sorted((cache_root() / "gguf").glob("[!.]*")):
+        source = read_source(folder)
+        if source is not None:
+            name = str(source.get("path"))
+            entries.append(Entry(name, "gguf", _parameters_of(folder), _size_of(folder), None, True, folder))
+    return entries
+
+
+def _from_hub() -> list[Entry]:
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        repos = scan_cache_dir().repos
+    except CacheNotFound:
+        return []
+    entries = []
+    for repo in sorted(repos, key=lambda repo: repo.repo_id):
+        newest = max(repo.revisions, key=lambda revision: revision.last_modified, default=None)
+        if repo.repo_type != "model" or newest is None or not any(newest.snapshot_path.glob("*.safetensors")):
+            continue
+        parameters = _parameters_of(newest.snapshot_path)
+        entries.append(Entry(repo.repo_id, "hub", parameters, repo.size_on_disk, None, True, newest.snapshot_path))
+    return entries
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _parameters_of(folder: Path) -> int | None:
+    try:
+        return sum(math.prod(i.shape) for path in folder.glob("*.safetensors") for i in read_header(path).values())
+    except OutriderError:
+        return None  # a damaged file is `info`'s to report; the list goes on

@@ -1,0 +1,175 @@
+"""GGUF files as checkpoints: metadata to ``ModelConfig``, tensors dequantised under their Hugging Face names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import dequantize
+from torch import Tensor
+
+from outrider.checkpoints.hf_config import parse_config
+from outrider.checkpoints.weights import Checkpoint
+from outrider.checkpoints.weights.gguf_header import GGUFHeader, GGUFTensor, read_gguf_header
+from outrider.checkpoints.weights.gguf_rope import read_rope
+from outrider.checkpoints.weights.layout import check_shapes
+from outrider.errors import ModelFormatError
+from outrider.models.base import ModelConfig
+from outrider.utils.json_files import shown
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")  # Mistral models call themselves llama
+
+_ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
+_ROPE_TENSOR = "rope_freqs.weight"  # stands for a scaling in the configuration, not a weight
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    """Open a GGUF file; its tensors are dequantised to bfloat16 when asked for.
+
+    Raises ``ModelFormatError`` for damaged files, unsupported architectures, rotary scalings and quantisations.
+    """
+    header = read_gguf_header(path)
+    names = {_canonical(name): name for name in header.tensors if name != _ROPE_TENSOR}
+    if len(names) != len(header.tensors) - (_ROPE_TENSOR in header.tensors):
+        raise ModelFormatError(f"{path} names a tensor twice: download it again")
+    config = _read_config(path, header)
+    check_shapes(config, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
+    permuted = header.metadata["general.architecture"] == "llama"
+    return Checkpoint(config, _DequantisedTensors(path, header.tensors, names, config if permuted else None))
+
+
+def unpermute(weight: Tensor, heads: int) -> Tensor:
+    """Rows of q or k from interleaved rotary pairs to halves, head by head.
+
+    A head of 4 rows, by rotary pair and part:  (0,re) (0,im) (1,re) (1,im)  ->  (0,re) (1,re) (0,im) (1,im)
+    """
+    rows = weight.shape[0]
+    return weight.view(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
+
+
+class _DequantisedTensors(Mapping[str, Tensor]):
+    def __init__(
+        self,
+        path: Path,
+        tensors: Mapping[str, GGUFTensor],
+        names: Mapping[str, str],
+        permuted: ModelConfig | None,
+    ) -> None:
+        self._data = np.memmap(path, mode="r", dtype=np.uint8)
+        self._path, self._tensors, self._names, self._permuted = path, tensors, names, permuted
+
+    def __getitem__(self, name: str) -> Tensor:
+        info = self._tensors[self._names[name]]
+        try:
+            weight = _dequantise(self._data[info.start : info.stop], info)
+        except NotImplementedError:
+            raise ModelFormatError(
+                f"{self._path}: tensor {name} has type {info.type.name}, which gguf cannot dequantise: "
+                "use another quantisation"
+            ) from None
+        if not torch.isfinite(weight).all():
+            raise ModelFormatError(f"{self._path} is damaged: tensor {name} holds NaN or infinity; download it again")
+        if self._permuted and name.endswith("q_proj.weight"):
+            return unpermute(weight, self._permuted.num_heads)
+        if self._permuted and name.endswith("k_proj.weight"):
+            return unpermute(weight, self._permuted.num_kv_heads)
+        return weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _dequantise(data: np.ndarray[Any, Any], info: GGUFTensor) -> Tensor:
+    columns = info.shape[-1]
+    rows = data.reshape(-1, len(data) * columns // int(np.prod(info.shape)))  # uint8 [rows, bytes per row]
+    out = torch.empty(len(rows), columns, dtype=torch.bfloat16)
+    step = max(1, _ROWS_AT_A_TIME // columns)
+    for at in range(0, len(rows), step):
+        piece = rows[at : at + step].copy()
+        with np.errstate(all="ignore"):  # damaged numbers are found once, by whoever asked for the tensor
+            values = dequantize(piece.view(_STORED.get(info.type.name, np.uint8)), info.type)
+        out[at : at + step] = torch.from_numpy(values)
+    return out.view(info.shape)
+
+
+_STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
+
+
+def _canonical(name: str) -> str:
+    """``blk.3.attn_q.weight`` to ``model.layers.3.self_attn.q_proj.weight``; names we do not know stay as they are."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return name
+    layer, stem, kind = match.groups()
+    known = _TOP.get(stem) if layer is None else _LAYER.get(stem)
+    if known is None:
+        return name
+    return f"{known}.{kind}" if layer is None else f"model.layers.{int(layer)}.{known}.{kind}"
+
+
+def _read_config(path: Path, header: GGUFHeader) -> ModelConfig:
+    get = header.scalar
+    arch = get("general.architecture")
+    if arch not in ARCHITECTURES:
+        raise ModelFormatError(
+            f"{path}: architecture {shown(arch)} is not supported: use one of {', '.join(ARCHITECTURES)}"
+        )
+    if get(f"{arch}.expert_count"):
+        raise ModelFormatError(f"{path} is a mixture of experts, which is not supported: use a dense model")
+    embedding = header.tensors.get("token_embd.weight")
+    heads = get(f"{arch}.attention.head_count")
+    raw = {
+        "model_type": arch,
+        "vocab_size": embedding.shape[0] if embedding else None,
+        "hidden_size": get(f"{arch}.embedding_length"),
+        "intermediate_size": get(f"{arch}.feed_forward_length"),
+        "num_hidden_layers": get(f"{arch}.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": get(f"{arch}.attention.head_count_kv", heads),
+        "head_dim": get(f"{arch}.attention.key_length", get(f"{arch}.rope.dimension_count")),
+        "max_position_embeddings": get(f"{arch}.context_length"),
+        "rms_norm_eps": _shortest(get(f"{arch}.attention.layer_norm_rms_epsilon")),
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "bos_token_id": get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": [get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")],
+    }
+    window = get(f"{arch}.attention.sliding_window")
+    if window is not None and arch == "llama":
+        raw |= {"model_type": "mistral", "sliding_window": window}
+    try:
+        config = parse_config(raw | read_rope(arch, header, path))
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{path}: {error}") from None
+    rotated = get(f"{arch}.rope.dimension_count", config.head_dim)
+    if rotated != config.head_dim:
+        raise ModelFormatError(
+            f"{path} rotates {shown(rotated)} of {config.head_dim} dimensions per head: not supported"
+        )
+    return config
+
+
+def _shortest(value: object) -> object:
+    """GGUF keeps 1e-5 as float32, 9.99999974e-06; take the decimal that was meant."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value

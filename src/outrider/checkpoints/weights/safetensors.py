@@ -1,0 +1,161 @@
+"""Safetensors files: headers checked before anything is mapped, tensors read lazily, files written as a stream.
+
+| 8 bytes: header length n, little-endian | n bytes: JSON {name: {dtype, shape, data_offsets}} | data |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeGuard
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from outrider.errors import ModelFormatError
+from outrider.utils.json_files import shown
+
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_WEIGHT_DTYPES = ("BF16", "F16", "F32")
+_ALIGNMENT = 64  # of the data section: mapped weights then lie on cache lines
+_MAX_HEADER = 100_000_000  # the limit of the safetensors library itself
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One line of the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # bytes from the start of the data section
+    stop: int
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """The tensors a file declares, checked against its size.
+
+    Raises ``ModelFormatError`` for a header that is not JSON, repeats a name, or describes data that is not in the
+    file, overlaps, or does not fit its dtype and shape. Reads at most the header, and no more than the file holds.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+        if not 2 <= length <= min(size - 8, _MAX_HEADER):
+            raise _damaged(path, f"its header claims {length:,} bytes of a file of {size:,}")
+        raw = _parse_json(path, file.read(length))
+    tensors = {name: _parse_info(path, name, value) for name, value in raw.items() if name != "__metadata__"}
+    _check_spans(path, tensors, data_bytes=size - 8 - length)
+    return tensors
+
+
+def _parse_json(path: Path, data: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = dict(pairs)
+        if len(keys) != len(pairs):
+            raise ValueError("a name appears twice")
+        return keys
+
+    try:
+        raw = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"its header is not valid JSON ({error})") from None
+    if not isinstance(raw, dict):
+        raise _damaged(path, "its header is not a JSON object")
+    return raw
+
+
+def _parse_info(path: Path, name: str, value: object) -> TensorInfo:
+    fields = value if isinstance(value, dict) else {}
+    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    if not (_are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2 and isinstance(dtype, str)):
+        raise _damaged(path, f"tensor {shown(name)} has no valid dtype, shape and data_offsets")
+    if dtype not in _BYTES:
+        raise _unsupported(path, name, dtype)
+    start, stop = offsets
+    if math.prod(shape) * _BYTES[dtype] != stop - start:
+        raise _damaged(path, f"tensor {shown(name)} is {dtype} {shown(shape)} but spans {stop - start} bytes")
+    return TensorInfo(dtype, tuple(shape), start, stop)
+
+
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
+
+
+def _check_spans(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
+    at = 0
+    for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if info.start != at:
+            raise _damaged(path, f"tensor {shown(name)} starts at byte {info.start}, the one before it ends at {at}")
+        at = info.stop
+    if at != data_bytes:
+        raise _damaged(path, f"its header describes {at:,} bytes of data, the file holds {data_bytes:,}")
+
+
+def _unsupported(path: Path, name: str, dtype: str) -> ModelFormatError:
+    known = ", ".join(_WEIGHT_DTYPES)
+    return ModelFormatError(f"{path}: tensor {shown(name)} has dtype {shown(dtype)}: only {known} are supported")
+
+
+def _damaged(path: Path, why: str) -> ModelFormatError:
+    return ModelFormatError(f"{path} is damaged: {why}; download it again")
+
+
+class LazyTensors(Mapping[str, Tensor]):
+    """Tensors by name, mapped from their files when asked for."""
+
+    def __init__(self, files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> None:
+        for name, info in infos.items():
+            if info.dtype not in _WEIGHT_DTYPES:
+                raise _unsupported(files[name], name, info.dtype)
+        self.infos = dict(infos)
+        self._files = dict(files)
+        self._handles: dict[Path, Any] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        path = self._files[name]
+        try:
+            if path not in self._handles:
+                self._handles[path] = safe_open(path, framework="pt", device="cpu")
+            tensor: Tensor = self._handles[path].get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
+            raise _damaged(path, f"tensor {shown(name)} cannot be read ({error})") from None
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def write_bfloat16(
+    file: BinaryIO,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Iterable[tuple[str, Tensor]],
+    on_bytes: Callable[[int], None],
+) -> None:
+    """Write ``tensors`` one at a time, in the order of ``shapes``, so that memory holds a single one of them.
+
+    ``on_bytes`` is told the size of each piece written.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in shapes.items():
+        stop = at + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, stop]}
+        at = stop
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    file.write(struct.pack("<Q", len(text)) + text)
+    for (name, tensor), (expected, shape) in zip(tensors, shapes.items(), strict=True):
+        if name != expected or tuple(tensor.shape) != shape:
+            raise ValueError(f"tensor {name} {list(tensor.shape)} in the place of {expected} {list(shape)}")
+        data = tensor.to(torch.bfloat16).contiguous().view(torch.uint8).numpy()
+        file.write(data.data)
+        on_bytes(data.nbytes)

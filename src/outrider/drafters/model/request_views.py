@@ -1,0 +1,96 @@
+"""A request as a source shows it to another source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.constraint import Constraint
+from outrider.core.verify import Draws
+from outrider.drafters.api import RequestView
+
+
+@dataclass(frozen=True)
+class View:
+    """A ``RequestView`` with some of its fields changed."""
+
+    request: RequestView
+    tokens: Sequence[int]
+    depth_limit: int
+    speculation: SpeculationParams
+    drawing: Draws
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def prompt_length(self) -> int:
+        return self.request.prompt_length
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.params
+
+    @property
+    def slot(self) -> int | None:
+        return self.request.slot
+
+    @property
+    def cached(self) -> int:
+        return self.request.cached
+
+    @property
+    def cache_salt(self) -> str:
+        return self.request.cache_salt
+
+    @property
+    def constraint(self) -> Constraint | None:
+        return self.request.constraint
+
+    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Nobody has measured a source that drafts for another."""
+        return True
+
+    def draws(self) -> Draws:
+        return self.drawing
+
+
+@dataclass(frozen=True)
+class _Shifted(Draws):
+    """Draws of a step that began some tokens earlier, so that they are the very draws made there."""
+
+    shift: int = 0
+
+    def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
+        return super().draw(log_weights, depth=depth + self.shift, node=node + self.shift)
+
+    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> list[int]:
+        return super().siblings(log_weights, count, depth=depth + self.shift, node=node + self.shift)
+
+    def perturbed(self, log_weights: Tensor, *, depth: int) -> Tensor:
+        return super().perturbed(log_weights, depth=depth + self.shift)
+
+
+def ahead(request: RequestView, drafted: Sequence[int], depth: int) -> View:
+    """The request as if ``drafted`` were committed, to have a chain of at most ``depth`` tokens drafted behind them.
+
+    Who drafts for it draws with the noise with which the tokens of a chain are drawn at those places.
+    """
+    draws = request.draws()
+    return View(
+        request,
+        [*request.tokens, *drafted],
+        depth,
+        request.speculation,
+        _Shifted(draws.noise, draws.base, draws.coupled, draws.distinct, draws.takes_trees, len(drafted)),
+    )
+
+
+def unsampled(request: RequestView) -> View:
+    """The request as one whose drafts are to be the most likely tokens."""
+    speculation = replace(request.speculation, draft_temperature=0.0)
+    return View(request, request.tokens, request.depth_limit, speculation, request.draws())

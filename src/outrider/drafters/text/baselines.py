@@ -1,0 +1,79 @@
+"""Draft sources that cost nothing: random tokens, unigrams and bigrams (Leviathan et al. 2023, section 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from outrider.core.draft import EMPTY, Draft
+from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.text.counts import Counts, CountsDrafter
+from outrider.drafters.text.ngram import NgramTable
+from outrider.drafters.text.table import DraftTable
+
+
+class Unigrams:
+    """How often each token occurred in one request."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._best: int | None = None
+        self._total = 0
+
+    def update(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            count = self._counts[token] = self._counts.get(token, 0) + 1
+            if self._best is None or count >= self._counts[self._best]:  # the most recent of equals
+                self._best = token
+        self._total += len(tokens)
+
+    def followers(self, context: Sequence[int]) -> dict[int, int] | None:
+        return self._counts or None
+
+    def best(self, context: Sequence[int]) -> tuple[int, float] | None:
+        return None if self._best is None else (self._best, self._counts[self._best] / self._total)
+
+
+def unigram(vocab_size: int, table: DraftTable | None = None) -> CountsDrafter:
+    """The most frequent token, again and again; from a trained table, or live from the request."""
+    make: Callable[[], Counts] = Unigrams if table is None else _always(table.unigrams)
+    return CountsDrafter("unigram", vocab_size, make, context=1)
+
+
+def bigram(vocab_size: int, table: DraftTable | None = None) -> CountsDrafter:
+    """What follows the last token most often; from a trained table, or live from the request."""
+    make: Callable[[], Counts] = (lambda: NgramTable(2, 2)) if table is None else _always(table.bigrams)
+    return CountsDrafter("bigram", vocab_size, make, context=1)
+
+
+def _always(counts: Counts) -> Callable[[], Counts]:
+    """The same counts for every request: they do not learn."""
+    return lambda: counts
+
+
+class RandomDrafter:
+    """Uniformly random tokens: the control that every source has to beat, and that no verifier may be misled by."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._uniform = torch.zeros(vocab_size)
+
+    def start(self, request: RequestView) -> None:
+        """Nothing to remember."""
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to learn."""
+
+    def finish(self, request_id: str) -> None:
+        """Nothing to forget."""
+
+    def _propose(self, request: RequestView, budget: int) -> Draft:
+        if budget < 1:
+            return EMPTY
+        draws = request.draws()
+        tokens = [draws.draw(self._uniform, depth=i, node=i) for i in range(budget)]
+        q = None if draws.coupled else self._uniform.expand(budget, -1)
+        return Draft.chain(tokens, q=q, source="random", scores=[1 / len(self._uniform)] * budget)

@@ -1,0 +1,123 @@
+"""Chains and trees by how often tokens were seen: what unigram, bigram and n-gram sources have in common."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from outrider.core.draft import EMPTY, Draft
+from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.trees.growth import Choices, new_tree, tokens_to
+
+
+class Counts(Protocol):
+    """Which tokens followed a context, and how often."""
+
+    def update(self, tokens: Sequence[int]) -> None:
+        """Learn the next tokens of the request; a fixed table does not."""
+        ...
+
+    def followers(self, context: Sequence[int]) -> dict[int, int] | None:
+        """Counts of the tokens seen after this context, the most recent last, or None if it was never seen."""
+        ...
+
+    def best(self, context: Sequence[int]) -> tuple[int, float] | None:
+        """The token seen most often after this context and its share, or None."""
+        ...
+
+
+class CountsDrafter:
+    """Drafts what is most frequent, token after token, and takes each as context of the next.
+
+    With ``counts_as_q`` tokens are drawn from the counts, as a distribution ``q``: for verifiers that compare ``p``
+    with ``q``.
+    """
+
+    def __init__(self, name: str, vocab_size: int, make: Callable[[], Counts], *, context: int) -> None:
+        """``make``: counts for one request, which may be shared with others if they do not learn; ``context``:
+        tokens they look back."""
+        self._name = name
+        self._vocab_size = vocab_size
+        self._make = make
+        self._context = context
+        self._counts: dict[str, Counts] = {}
+
+    def start(self, request: RequestView) -> None:
+        counts = self._make()
+        counts.update(request.tokens)
+        self._counts[request.id] = counts
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        return [
+            self._chain(r, budget) if r.speculation.tree is None else self._tree(r, budget)
+            for r, budget in zip(requests, budgets, strict=True)
+        ]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self._counts[outcome.request.id].update(outcome.committed)
+
+    def finish(self, request_id: str) -> None:
+        self._counts.pop(request_id, None)
+
+    def _tree(self, request: RequestView, budget: int) -> Draft:
+        counts, draws = self._counts[request.id], request.draws()
+        tree = new_tree(request.speculation, budget, request.depth_limit)
+        recent = request.tokens[-self._context :]
+        while tree.wanted:
+            found: list[Choices] = []
+            for node in tree.wanted:
+                path = tokens_to(tree, node)
+                followers = counts.followers([*recent, *path][-self._context :])
+                if followers is None:
+                    found.append(Choices(()))
+                elif request.speculation.counts_as_q and not tree.ranks:
+                    row = log_counts(followers, self._vocab_size)
+                    drawn = draws.siblings(row, tree.width(node), depth=len(path), node=tree.key(node))
+                    found.append(Choices(drawn, q=row))
+                else:
+                    found.append(ranked(followers, tree.width(node)))
+            tree.extend(found)
+        return tree.draft(self._name)
+
+    def _chain(self, request: RequestView, budget: int) -> Draft:
+        counts, sample, draws = self._counts[request.id], request.speculation.counts_as_q, request.draws()
+        context = list(request.tokens[-self._context :])
+        drafted: list[int] = []
+        rows: list[Tensor] = []
+        scores: list[float] = []
+        while len(drafted) < budget:
+            best: tuple[int, float] | None = None
+            if not sample:
+                best = counts.best(context)
+            elif (followers := counts.followers(context)) is not None:
+                rows.append(log_counts(followers, self._vocab_size))
+                token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
+                best = token, followers[token] / sum(followers.values())
+            if best is None:
+                break
+            drafted.append(best[0])
+            scores.append(best[1])
+            context = [*context, best[0]][-self._context :]
+        if not drafted:
+            return EMPTY
+        return Draft.chain(drafted, q=torch.stack(rows) if sample else None, source=self._name, scores=scores)
+
+
+def ranked(followers: dict[int, int], count: int) -> Choices:
+    """The tokens with the highest counts, the most recent of equals first, with their shares as probabilities."""
+    tokens = heapq.nlargest(count, reversed(followers), key=followers.__getitem__)
+    total = math.log(sum(followers.values()))
+    return Choices(tokens, [math.log(followers[token]) - total for token in tokens])
+
+
+def log_counts(counts: Mapping[int, float], vocab_size: int) -> Tensor:
+    """float32 [vocab_size]: log of each token's count, -inf elsewhere."""
+    row = torch.full((vocab_size,), float("-inf"))
+    row[torch.tensor(list(counts))] = torch.tensor(list(counts.values()), dtype=torch.float32).log()
+    return row

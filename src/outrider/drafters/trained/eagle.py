@@ -1,0 +1,190 @@
+"""One decoder layer continues the target's features (docs/algorithms/eagle.md)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.core.draft import EMPTY, Draft
+from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK
+from outrider.drafters.trained.eagle_attention import Rows, attention
+from outrider.drafters.trained.head_parts import Scores, packed
+from outrider.drafters.trained.parallel import drafts_of
+from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.heads.eagle import EagleLayer
+from outrider.models.base import HeadTarget
+
+
+@dataclass(eq=False)
+class _Place:
+    """What the head knows of one request.
+
+    ::
+
+        cache slot   [ rows of the target's features, at ``positions`` | rows of the draft ... ]
+        waiting      features that have not been through the layer yet
+    """
+
+    slot: int
+    positions: list[int] = field(default_factory=list)  # ascending; tokens from a prefix cache have no features
+    waiting: list[tuple[range, Tensor]] = field(default_factory=list)  # positions, float [n, width]
+    end: int = 0  # the position behind the last feature
+    outputs: Tensor = field(default_factory=lambda: torch.empty(0))  # [1 + fed, d]: the last row's, the draft rows'
+
+    def next(self, count: int) -> tuple[list[int], Tensor]:
+        """Up to ``count`` of the waiting features and their positions."""
+        positions = [p for some, _ in self.waiting for p in some][:count]
+        return positions, torch.cat([features for _, features in self.waiting])[:count]
+
+    def take(self, positions: list[int]) -> None:
+        """Move these, the first waiting ones, to the rows of the cache."""
+        self.positions += positions
+        done = positions[-1] + 1
+        self.waiting = [(some[max(0, done - some[0]) :], f[max(0, done - some[0]) :]) for some, f in self.waiting]
+        self.waiting = [(some, f) for some, f in self.waiting if some]
+
+    def forget(self, start: int) -> int:
+        """Drop everything from position ``start`` on; the rows that stay."""
+        del self.positions[bisect_left(self.positions, start) :]
+        self.waiting = [(some[: start - some[0]], f[: start - some[0]]) for some, f in self.waiting if some[0] < start]
+        return len(self.positions)
+
+
+class EagleDrafter:
+    """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025): which, is a matter of the head's kind and the tree asked for.
+
+    The row at position t pairs the target's feature at t with the token at t + 1 and guesses the token at t + 2. So all
+    features there are, with the tokens behind them, end in the guess that follows the last token. A draft's rows go on
+    with the layer's own outputs for features; when their tokens are accepted the target's features take their place.
+    """
+
+    def __init__(self, target: HeadTarget, head: EagleLayer, *, vocab_size: int, cache: CacheSpec) -> None:
+        """``head`` becomes the drafter's own: its layers are packed. ``cache`` is the target's, for its places."""
+        c = head.config
+        self._target, self._head = target, packed(head, target)
+        self._scores, self._vocab_size, self._learned = Scores(self._head, target), vocab_size, c.acceptance
+        self.feature_layers = c.feature_layers or (target.config.num_layers,)
+        self._cache = make_cache(
+            replace(cache, prefix_reuse=False),
+            layers=1,
+            kv_heads=c.num_kv_heads,
+            head_dim=c.head_dim,
+            dtype=target.dtype,
+            device=target.device,
+        )
+        self._places: dict[str, _Place] = {}
+
+    @property
+    def caches(self) -> Sequence[KVCache]:
+        return (self._cache,)
+
+    def start(self, request: RequestView) -> None:
+        self.finish(request.id)
+        self._places[request.id] = _Place(self._cache.allocate())
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to do: accepted tokens come with their features."""
+
+    def finish(self, request_id: str) -> None:
+        place = self._places.pop(request_id, None)
+        if place is not None:
+            self._cache.free(place.slot)
+
+    def read(self, request: RequestView, start: int, features: Tensor) -> None:
+        place = self._places[request.id]
+        if start < place.end:  # the request is read again
+            self._cache.truncate_to(place.slot, place.forget(start))
+        place.end = start + len(features)
+        place.waiting.append((range(start, place.end), features))
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """Drafts for requests all of whose tokens but the last have been read."""
+        asked = {
+            request.id: (request, budget)
+            for request, budget in zip(requests, budgets, strict=True)
+            if budget > 0 and 0 < self._places[request.id].end == len(request.tokens) - 1
+        }
+        ready = self._catch_up([request for request, _ in asked.values()])
+        if not ready:
+            return [EMPTY] * len(requests)
+        saplings = [
+            Sapling(request, self._places[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary)
+            for id, (request, budget) in asked.items()
+            if id in ready
+        ]
+        last = self._logits(torch.cat([self._places[each.request.id].outputs for each in saplings]))
+        grow(saplings, [row[None] for row in last], fits=self._fits, run=self._grow, source="eagle")
+        for each in saplings:
+            place = self._places[each.request.id]
+            self._cache.truncate_to(place.slot, len(place.positions))
+            place.outputs = place.outputs[:1]
+        return drafts_of(saplings, requests, "eagle")
+
+    def _catch_up(self, requests: Sequence[RequestView]) -> set[str]:
+        """Run the layer over waiting features, in shared runs of limited size; the ids of those there was room for."""
+        left = [request for request in requests if self._places[request.id].waiting]
+        while left:
+            fed: list[_Place] = []
+            rows: list[Rows] = []
+            tokens: list[int] = []
+            positions: list[int] = []
+            features: list[Tensor] = []
+            for request in left:
+                place = self._places[request.id]
+                at, some = place.next(CATCH_UP_CHUNK - len(tokens))
+                if at and self._cache.can_extend(place.slot, len(at)):
+                    fed.append(place)
+                    rows.append(Rows(place.slot, len(place.positions), len(at)))
+                    tokens += [request.tokens[position + 1] for position in at]
+                    positions += at
+                    features.append(some)
+                    place.take(at)
+            if not fed:
+                break
+            out = self._run(self._fused(torch.cat(features)), tokens, positions, rows)
+            for place, part in zip(fed, torch.split(out, [each.count for each in rows]), strict=True):
+                place.outputs = part[-1:]
+            left = [request for request in left if self._places[request.id].waiting]
+        return {request.id for request in requests if not self._places[request.id].waiting}
+
+    def _fused(self, features: Tensor) -> Tensor:
+        if not self._head.config.feature_layers:
+            features = self._target.final_norm(features)
+        return self._head.fuse(features)
+
+    def _fits(self, each: Sapling, rows: int) -> bool:
+        return self._cache.can_extend(each.slot, rows)
+
+    def _grow(self, growing: Sequence[Sapling]) -> list[Tensor]:
+        """Run the layer over a level of all drafts, each node going on from its parent's output."""
+        feeds = [each.feed() for each in growing]
+        places = [self._places[each.request.id] for each in growing]
+        before = [place.outputs[[1 + row for row in feed.above]] for place, feed in zip(places, feeds, strict=True)]
+        rows = [
+            Rows(place.slot, len(place.positions) + len(place.outputs) - 1, len(feed.tokens), feed.mask)
+            for place, feed in zip(places, feeds, strict=True)
+        ]
+        tokens = [token for feed in feeds for token in feed.tokens]
+        positions = [position - 1 for feed in feeds for position in feed.positions]
+        out = self._run(torch.cat(before), tokens, positions, rows)
+        counts = [each.count for each in rows]
+        for place, part in zip(places, torch.split(out, counts), strict=True):
+            place.outputs = torch.cat([place.outputs, part])
+        return list(torch.split(self._logits(out), counts))
+
+    def _run(self, features: Tensor, tokens: list[int], positions: list[int], rows: Sequence[Rows]) -> Tensor:
+        """One run of the layer, with room made for its rows: its outputs [T, d]."""
+        for each in rows:
+            self._cache.extend(each.slot, each.count)
+        embeddings = self._target.embed(torch.tensor(tokens))
+        at = torch.tensor(positions, device=self._target.device)
+        return self._head(embeddings, features, at, attention(self._cache, rows))  # type: ignore[no-any-return]
+
+    def _logits(self, out: Tensor) -> Tensor:
+        return self._scores(self._head.scorable(out))

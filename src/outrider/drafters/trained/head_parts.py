@@ -1,0 +1,55 @@
+"""What drafters with trained heads share: layers packed for the processor at hand, and scores over all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
+from outrider.heads.vocabulary import Scored
+from outrider.kernels.linear.linear import make_linear
+from outrider.models.base import HeadTarget
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+class _Packed(nn.Module):
+    """``nn.Linear`` on the kernels that the target runs on: half the time of ``F.linear`` at a row."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self._linear = make_linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: float [..., in] -> [..., out]."""
+        return self._linear(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+
+
+def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
+    """``head`` in the target's dtype and on its device, its linear layers packed in place: it can only draft now."""
+    head.to(device=target.device, dtype=target.dtype)
+    for module in list(head.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(module, name, _Packed(child))
+    return head
+
+
+class Scores:
+    """A head's logits, of all the target's tokens or of its draft ``vocabulary``."""
+
+    def __init__(self, head: Scored, target: HeadTarget) -> None:
+        """``head``: packed. Without an LM head of its own, the target's rows of its draft vocabulary are used."""
+        ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
+        self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
+        self._linear: Callable[[Tensor], Tensor]
+        if head.lm_head is not None:
+            self._linear = head.lm_head
+        else:
+            self._linear = target.head if ids is None else make_linear(target.head_rows(ids), None)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""
+        return self._linear(hidden)

@@ -1,0 +1,74 @@
+"""The target itself guesses ahead, at look-ahead embeddings behind the last token (docs/algorithms/pass.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.cache import KVCache
+from outrider.core.draft import Draft
+from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.trained.parallel import drafts_of, grow_parallel
+from outrider.drafters.trees.tree_builder import Sapling
+from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.models.base import ForwardBatch, HeadTarget, Span
+
+
+class PassDrafter:
+    """PaSS (Monea et al. 2023): one more run of the target, over the last token and look-ahead embeddings.
+
+    ::
+
+        rows     0 .. cached-1 | last token | [LA]_1     | [LA]_2 ...
+        guesses                | next token | the second | the third ...
+
+    The first guess is the target's own next token, which verification then draws again. The rows written lie behind
+    those that count, in the room that the scheduler has set aside for the draft, and the target's run overwrites them.
+    """
+
+    def __init__(self, target: HeadTarget, cache: KVCache, ahead: LookaheadEmbeddings, *, vocab_size: int) -> None:
+        """``cache`` is the target's. ``vocab_size``: columns of the target's head from there are padding."""
+        self._target, self._cache, self._vocab_size = target, cache, vocab_size
+        self._ahead = ahead().detach().to(device=target.device, dtype=target.dtype)  # [T, d]
+        self._learned = ahead.config.acceptance
+
+    def start(self, request: RequestView) -> None:
+        """Nothing to prepare."""
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to learn."""
+
+    def finish(self, request_id: str) -> None:
+        """Nothing to release."""
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """Drafts for requests whose last token alone is pending."""
+        most = 1 + len(self._ahead)
+        saplings = [
+            Sapling(
+                request, request.slot, budget if request.speculation.tree else min(budget, most), self._vocab_size,
+                self._learned,
+            )
+            for request, budget in zip(requests, budgets, strict=True)
+            if budget > 0 and request.slot is not None and request.cached == len(request.tokens) - 1
+        ]  # fmt: skip
+        if saplings:
+            room = min(self._cache.length(s.slot) - s.request.cached for s in saplings)
+            deepest = min(most, room, max(each.request.depth_limit for each in saplings))
+            grow_parallel(saplings, self._run(saplings, deepest))
+        return drafts_of(saplings, requests, "pass")
+
+    def _run(self, saplings: Sequence[Sapling], depths: int) -> Tensor:
+        """Logits [depths, requests, vocab]."""
+        requests = [each.request for each in saplings]
+        last = self._target.embed(torch.tensor([r.tokens[-1] for r in requests]))  # [requests, d]
+        ahead = self._ahead[: depths - 1].expand(len(requests), -1, -1)
+        inputs = torch.cat([last[:, None], ahead], dim=1)  # [requests, depths, d]
+        ids = torch.tensor([[r.tokens[-1]] * depths for r in requests]).flatten()
+        positions = torch.tensor([[*range(r.cached, r.cached + depths)] for r in requests]).flatten()
+        spans = tuple(Span(s.slot, s.request.cached, depths) for s in saplings)
+        batch = ForwardBatch(ids, positions, spans, None, inputs=inputs.flatten(0, 1))
+        logits = self._target.forward(batch, self._cache).logits
+        return logits.view(len(requests), depths, -1).transpose(0, 1)

@@ -1,0 +1,81 @@
+"""From what a caller asks for to requests an engine can run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.request import Request
+from outrider.errors import InvalidRequestError
+from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
+
+if TYPE_CHECKING:
+    from outrider.grammar import Grammars
+
+Message = Mapping[str, Any]
+Prompt = str | Sequence[int]
+Speculation = SpeculationParams | None
+
+
+class Intake:
+    """Turns prompts into token ids, grammars into constraints, and numbers requests."""
+
+    def __init__(self, tokenizer: Tokenizer, eos: tuple[int, ...], speculation: SpeculationParams) -> None:
+        """``speculation`` is for requests that say nothing else."""
+        self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
+        self._ids = itertools.count()
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Compiles structured outputs; made when first asked for, as its library takes a while to import."""
+        from outrider.grammar import Grammars
+
+        return Grammars(self._tokenizer, self._eos)
+
+    def token_ids(self, prompt: Prompt | Sequence[Message]) -> list[int]:
+        """Of a text, of token ids themselves, or of chat messages written with the model's template."""
+        if isinstance(prompt, str):
+            return self._tokenizer.encode(prompt)
+        if prompt and isinstance(prompt[0], Mapping):
+            return self._tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
+        return list(prompt)  # type: ignore[arg-type]
+
+    def request(
+        self, ids: list[int], params: SamplingParams, speculation: Speculation, after: Request | None = None
+    ) -> Request:
+        """One request, not yet checked against an engine; ``after``: another output of the same prompt."""
+        if speculation is not None and isinstance(speculation.prediction, str):
+            expected = self._tokenizer.encode(speculation.prediction, add_special_tokens=False)
+            speculation = replace(speculation, prediction=expected)
+        form = params.structured
+        stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
+        return Request(
+            id=str(next(self._ids)),
+            prompt=tuple(ids),
+            params=params,
+            speculation=speculation or self._speculation,
+            stop_ids=stop,
+            detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
+            constraint=None if form is None else self.grammars.constraint(form),
+            after=after,
+        )
+
+
+def for_one(value: Any, name: str) -> Any:
+    """``value`` for a single prompt, which takes no list."""
+    if isinstance(value, Sequence):
+        raise InvalidRequestError(f"one text came with a list of {name}: give one, or a list of prompts", param=name)
+    return value
+
+
+def for_each(value: Any, count: int, name: str) -> list[Any]:
+    """``value`` for each of ``count`` prompts, unless it is one for each already."""
+    if not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidRequestError(f"{count} prompts came with {len(value)} {name}: give one, or one each", param=name)
+    return list(value)

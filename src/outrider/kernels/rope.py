@@ -1,0 +1,66 @@
+"""Rotary position embedding on adjacent pairs, as one complex multiplication."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.errors import ModelFormatError
+from outrider.kernels.serial import serial_rows
+from outrider.models.base import ModelConfig
+
+
+def rotations(config: ModelConfig, positions: int) -> Tensor:
+    """complex64 [positions, 1, head_dim / 2]: the rotation of each pair at each position (Su et al. 2021)."""
+    inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse
+    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
+
+
+def inverse_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any]) -> Tensor:
+    """float64 [head_dim / 2], after the scaling that ``config.json`` asks for (none, linear or llama3)."""
+    inverse = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    kind = scaling.get("rope_type", "default")
+    if kind == "default":
+        return inverse
+    if kind == "linear":
+        return inverse / float(scaling["factor"])
+    if kind == "llama3":
+        return _llama3(inverse, scaling)
+    raise ModelFormatError(f"rope_type {kind!r} is not supported: use a model with default, linear or llama3 scaling")
+
+
+def _llama3(inverse: Tensor, scaling: Mapping[str, Any]) -> Tensor:
+    """Llama 3.1: long wavelengths are slowed by ``factor``, short ones kept, those between blended."""
+    context = float(scaling["original_max_position_embeddings"])
+    low, high, factor = (float(scaling[k]) for k in ("low_freq_factor", "high_freq_factor", "factor"))
+    turns = context * inverse / (2 * math.pi)  # how often each pair turns within the original context
+    keep = ((turns - low) / (high - low)).clamp(0, 1)
+    return inverse * (keep + (1 - keep) / factor)
+
+
+def pair_rows(weight: Tensor, heads: int) -> Tensor:
+    """Reorder projection rows [heads * head_dim, ...] from half-split pairs (i, i + d/2) to adjacent (2i, 2i + 1).
+
+    Query and key rows are permuted alike, so every product of a query with a key is what it was.
+    """
+    pairs: Tensor = weight.unflatten(0, (heads, 2, -1))
+    return pairs.transpose(1, 2).flatten(0, 2).contiguous()
+
+
+def rotate(x: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate x: [n, heads, head_dim] by ``rotation``: complex64 [n, 1, head_dim / 2]; computed in float32."""
+    rows = serial_rows(x.shape[1] * rotation.shape[-1])
+    if x.shape[0] <= rows or x.is_cuda:
+        return _rotate(x, rotation)
+    parts = zip(torch.split(x, rows), torch.split(rotation, rows), strict=True)
+    return torch.cat([_rotate(part, by) for part, by in parts])
+
+
+def _rotate(x: Tensor, rotation: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotation).flatten(-2).to(x.dtype)

@@ -1,0 +1,185 @@
+"""What every request passes before it reaches an endpoint: plain ASGI, outermost first in ``app.py``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import re
+import time
+import uuid
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from outrider.server.http.errors import ApiError, as_api_error
+from outrider.server.http.metrics import Metrics
+
+logger = logging.getLogger("outrider.server.access")
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Outermost:
+    """Names each request, times and logs it, and turns whatever escapes from within into an answer.
+
+    The name comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        name = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        began, status = time.perf_counter(), 0
+
+        async def named_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = name
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, named_send)
+        except Exception as error:
+            if status == 0:
+                await as_api_error(error).response()(scope, receive, named_send)
+            else:
+                logger.exception("an answer was broken off", exc_info=error)
+        finally:
+            self._note(scope, name, status, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, name: str, status: int, seconds: float) -> None:
+        path = getattr(scope.get("route"), "path", "other")  # not what the client wrote, which could be anything
+        self._metrics.http.labels(_method(scope), path, str(status or 499)).inc()
+        logger.log(
+            logging.DEBUG if path in ("/health", "/metrics") else logging.INFO,
+            "%s %s %d",
+            _method(scope),
+            path,
+            status or 499,
+            extra={"request_id": name, "seconds": round(seconds, 4), "client": (scope.get("client") or ("",))[0]},
+        )
+
+
+def _method(scope: Scope) -> str:
+    known = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+    return scope["method"] if scope["method"] in known else "other"
+
+
+class KnownHosts:
+    """Refuses Host headers of other names (see ``ServerSettings.hosts``)."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app, self._hosts = app, {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+            if len(given) != 1 or _without_port(given[0]).lower() not in self._hosts:
+                message = "this server does not answer to that Host: name it with --allowed-host"
+                await ApiError(421, message, code="unknown_host").response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+class Keys:
+    """Lets pass who has a key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
+
+    Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
+    time, so that the time taken tells neither which key was close nor how close.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app, self._digests = app, [_digest(key.encode()) for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/health":
+            headers = dict(scope["headers"])
+            if not self._is_known(_given_key(headers)):
+                wants_page = b"text/html" in headers.get(b"accept", b"")
+                scheme = 'Basic realm="outrider", charset="UTF-8"' if wants_page else "Bearer"
+                error = ApiError(
+                    401,
+                    "the API key is missing or wrong: send it as Authorization: Bearer KEY",
+                    code="invalid_api_key",
+                    headers={"WWW-Authenticate": scheme},
+                )
+                await error.response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _is_known(self, given: bytes) -> bool:
+        digest, known = _digest(given), False
+        for own in self._digests:
+            known |= hmac.compare_digest(digest, own)
+        return known
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _given_key(headers: dict[bytes, bytes]) -> bytes:
+    scheme, _, value = headers.get(b"authorization", b"").strip().partition(b" ")
+    value = value.strip()
+    if scheme.lower() == b"bearer":
+        return value
+    if scheme.lower() == b"basic":
+        try:
+            return base64.b64decode(value, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return headers.get(b"x-api-key", b"")
+
+
+class Sizes:
+    """Refuses heads that are too large, bodies that say they are, and stops reading those that turn out to be."""
+
+    def __init__(self, app: ASGIApp, *, head: int, body: int) -> None:
+        self._app, self._head, self._limit = app, head, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > self._head:  # 4: ": " and a line's end
+            message = f"the headers are larger than {self._head} bytes: send less"
+            error = ApiError(431, message, code="headers_too_large", headers={"Connection": "close"})
+            await error.response()(scope, receive, send)
+            return
+        declared = dict(scope["headers"]).get(b"content-length", b"")
+        if declared.isdigit() and int(declared[:20]) > self._limit:
+            await self._too_large().response()(scope, receive, send)
+            return
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._limit:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _too_large(self) -> ApiError:
+        message = f"the body is larger than {self._limit} bytes: send less"
+        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})

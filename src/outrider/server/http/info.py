@@ -1,0 +1,78 @@
+"""What the server tells about itself: models, health, version, metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from outrider import __version__
+from outrider.config import VERIFIERS
+from outrider.server.http.errors import ApiError, json_response
+from outrider.server.http.openapi import answers
+from outrider.server.service import Service
+
+router = APIRouter()
+_JSON = answers("The answer.", {"application/json": {"schema": {"type": "object"}}})
+
+
+@router.get("/health", responses=_JSON)
+async def health(request: Request) -> Response:
+    """200 if requests can be served; 503 with the reason while loading, while shutting down, and once dead."""
+    service: Service = request.app.state.service
+    ready = service.state == "ready"
+    return json_response({"status": "ok" if ready else service.state}, 200 if ready else 503)
+
+
+@router.get("/v1/models", responses=_JSON)
+@router.get("/models", include_in_schema=False)
+async def models(request: Request) -> Response:
+    """The names this server answers to, and what the model can do."""
+    service: Service = request.app.state.service
+    return json_response({"object": "list", "data": [_model(service, name) for name in _names(service)]})
+
+
+@router.get("/v1/models/{name:path}", responses=_JSON)
+async def model(request: Request, name: str) -> Response:
+    """One of the models."""
+    service: Service = request.app.state.service
+    if name not in _names(service):
+        raise ApiError(404, f"the model {name[:80]!r} is not served here", param="model", code="model_not_found")
+    return json_response(_model(service, name))
+
+
+def _names(service: Service) -> list[str]:
+    return [name for name in service.model_names if name != "*"] or [service.check_model(None)]
+
+
+def _model(service: Service, name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": name, "object": "model", "created": service.started, "owned_by": "outrider"}
+    if service.state != "ready":
+        return entry
+    llm = service.engine.llm
+    speculation = llm.speculation
+    return entry | {
+        "root": name,
+        "max_model_len": service.max_seq_len,
+        "has_chat_template": llm.tokenizer.chat_template is not None,
+        "speculation": {
+            "sources": ["none", *llm.drafters],
+            "method": speculation.draft,
+            "spec_length": speculation.spec_length,
+            "verifier": speculation.verifier,
+            "verifiers": list(VERIFIERS),
+        },
+    }
+
+
+@router.get("/version", responses=_JSON)
+async def version() -> Response:
+    return json_response({"version": __version__})
+
+
+@router.get("/metrics", responses=answers("Prometheus' text format.", {"text/plain": {"schema": {"type": "string"}}}))
+async def metrics(request: Request) -> Response:
+    """Counters, for Prometheus."""
+    service: Service = request.app.state.service
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

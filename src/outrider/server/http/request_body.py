@@ -1,0 +1,95 @@
+"""JSON bodies to checked objects, with errors that name the field."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect, Request
+
+from outrider.server.http.errors import ApiError, invalid
+
+T = TypeVar("T", bound=BaseModel)
+
+_SHOWN = 60  # characters of a bad value that an error repeats
+
+
+def body_of(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
+    """A dependency that reads a request's body as ``model``.
+
+    FastAPI's own reading is not used: it takes NaN, lone surrogates and numbers as text, reports deep nesting as a
+    server error, and waits for a body as long as the client likes.
+    """
+
+    async def read(request: Request) -> T:
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
+            given = f"not {content_type[:_SHOWN]!r}" if content_type else "and the header Content-Type says so"
+            raise ApiError(415, f"send application/json, {given}")
+        return parse(model, await _body(request))
+
+    return read
+
+
+async def _body(request: Request) -> bytes:
+    try:
+        async with asyncio.timeout(request.app.state.service.settings.body_timeout):
+            return await request.body()
+    except TimeoutError:
+        raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise ApiError(499, "the client has gone") from None
+
+
+def parse(model: type[T], body: bytes) -> T:
+    """Raises ApiError 400, with ``param`` where a field is at fault."""
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise invalid(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise invalid("the body is not a JSON object: send one, as in {...}")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        raise _refusal(details) from None
+
+
+def _refusal(details: Sequence[Any]) -> ApiError:
+    """One error for all that is wrong: that of the first field at fault."""
+    field = details[0]["loc"][:1]
+    own = [d for d in details if d["loc"][:1] == field]
+    deepest = max(own, key=lambda d: len(_path(d["loc"])))
+    param = _path(deepest["loc"])
+    if deepest["type"] == "extra_forbidden":
+        return invalid(f"{param} is not a field this server knows: leave it out", param, "unknown_parameter")
+    if deepest["type"] == "missing":
+        return invalid(f"{param} is missing: it is required", param, "missing_required_parameter")
+    reasons = dict.fromkeys(d["msg"].removeprefix("Value error, ") for d in own if _path(d["loc"]) == param)
+    message = "; or ".join(reason[:1].lower() + reason[1:] for reason in reasons)
+    return invalid(f"{param}={_short(deepest.get('input'))} is not valid: {message}", param, "invalid_value")
+
+
+def _path(loc: Sequence[str | int]) -> str:
+    """``("messages", 0, "content", "str")`` to ``messages[0].content``: pydantic adds types and class names."""
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part not in _BRANCHES and not part[0].isupper():
+            path += f".{part}" if path else part
+        elif not path:
+            path = part[:_SHOWN]
+    return path
+
+
+_BRANCHES = {"str", "int", "float", "bool", "list", "dict", "none"}
+
+
+def _short(value: object) -> str:
+    text = ascii(value) if not isinstance(value, dict | list) else type(value).__name__
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

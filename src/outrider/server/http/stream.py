@@ -1,0 +1,162 @@
+"""Server-sent events to a reader that may be slow, gone, or watching the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from outrider.server.http.errors import ApiError, as_api_error, to_json
+from outrider.server.http.metrics import Metrics
+from outrider.server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Chunk = dict[str, Any]
+
+DONE = b"data: [DONE]\n\n"
+PATIENCE = 5.0  # seconds to wait for a first token: until then, a failure can still be a proper status
+PING = 15.0  # seconds of silence after which a comment is sent, so that proxies and we notice who has gone
+OBFUSCATION = 64  # bytes that a client's include_obfuscation pads to
+
+
+class EventStream(Response):
+    """Sends chunks as they come: those of one engine step in one event, in order, then ``[DONE]``.
+
+    * A failure before the first token is an ordinary error response; later ones are an event with ``error``.
+    * When the client goes, ``chunks`` is closed at once.
+    * A reader that takes nothing for ``write_timeout`` seconds has its connection cut.
+    * ``stream_interval``: what has gathered is sent at fixed times and at no others. ``stream_padding``: every send
+      is a multiple of so many bytes, filled up with a comment, which readers of event streams skip. Together they
+      hide from who watches the line how many tokens each step gave (their number per second, and the total, remain).
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[Chunk],
+        settings: ServerSettings,
+        metrics: Metrics,
+        *,
+        obfuscate: bool = False,
+        done: bool = True,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``done``: end with ``[DONE]``. ``on_end`` is called when the stream is over, also if it never began."""
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._chunks = chunks
+        self._interval = settings.stream_interval
+        self._padding = settings.stream_padding or (OBFUSCATION if obfuscate else 0)
+        self._write_timeout = settings.write_timeout
+        self._metrics = metrics
+        self._end = DONE if done else b""
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send_all(scope, receive, send))
+        leaving = asyncio.ensure_future(gone(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait({sending, leaving})
+            self._on_end()
+        if not sending.cancelled():
+            sending.result()
+
+    async def _send_all(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.aclosing(self._chunks):
+            first = self._upcoming = asyncio.ensure_future(anext(self._chunks))
+            try:
+                await asyncio.wait({first}, timeout=PATIENCE)
+                if first.done() and (error := first.exception()) is not None:
+                    await as_api_error(error).response()(scope, receive, send)
+                    return
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                async for data in self._timed():
+                    async with asyncio.timeout(self._write_timeout):
+                        await send({"type": "http.response.body", "body": data, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            except TimeoutError:
+                self._cut(scope)
+            finally:  # what still runs must have stopped before the chunks can be closed
+                self._upcoming.cancel()
+                await asyncio.wait({self._upcoming})
+
+    def _cut(self, scope: Scope) -> None:
+        """End the connection without waiting for what the reader has not taken."""
+        logger.warning("a reader took nothing for %g s: its connection is cut", self._write_timeout)
+        self._metrics.dropped.inc()
+        transport = scope.get("state", {}).get("transport")
+        if transport is not None:
+            transport.abort()
+
+    async def _timed(self) -> AsyncIterator[bytes]:
+        """The bytes of each send, when it is due."""
+        loop = asyncio.get_running_loop()
+        rhythm = self._interval or PING
+        due, gathered, more = loop.time() + rhythm, b"", True
+        while more:
+            await asyncio.wait({self._upcoming}, timeout=max(0.0, due - loop.time()))
+            if self._upcoming.done():
+                frame, more = self._frame(self._upcoming)
+                gathered += frame
+                if more:
+                    self._upcoming = asyncio.ensure_future(anext(self._chunks))
+                if self._interval and more and loop.time() < due:
+                    continue
+            if self._interval:
+                await asyncio.sleep(max(0.0, due - loop.time()))
+            yield self._padded(gathered or b": \n\n")
+            gathered, due = b"", (due if self._interval else loop.time()) + rhythm
+
+    def _frame(self, upcoming: asyncio.Future[Chunk]) -> tuple[bytes, bool]:
+        """A finished chunk as an event, and whether more can follow."""
+        try:
+            return _event(upcoming.result()), True
+        except StopAsyncIteration:
+            return self._end, False
+        except Exception as error:  # noqa: BLE001  every failure is told in the stream, and ends it
+            return _event(as_api_error(error).body()) + self._end, False
+
+    def _padded(self, data: bytes) -> bytes:
+        if self._padding == 0:
+            return data
+        short = -(len(data) + 4) % self._padding  # a comment is at least ": \n\n"
+        return data + b": " + b"-" * short + b"\n\n"
+
+
+def _event(chunk: Chunk) -> bytes:
+    return b"data: " + to_json(chunk) + b"\n\n"
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which is cancelled if the client disconnects first."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(gone(request.receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not working.done():
+            working.cancel()
+        leaving.cancel()
+        await asyncio.wait({working, leaving})
+    if working.cancelled():
+        raise ApiError(499, "the client has gone")
+    return working.result()

@@ -1,0 +1,171 @@
+"""``/v1/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from outrider.engine.request import Request as EngineRequest
+from outrider.engine.request import StepOutput
+from outrider.server.http.errors import invalid
+from outrider.server.http.openapi import documented
+from outrider.server.http.request_body import body_of
+from outrider.server.http.stream import Chunk
+from outrider.server.openai import options, statistics
+from outrider.server.openai.logprobs import CompletionLogprobs
+from outrider.server.openai.responses import answer, head, obfuscated, started, usage_so_far, wants_usage
+from outrider.server.openai.schema.completions import CompletionRequest, CompletionResponse
+from outrider.server.openai.structured_output import structured
+from outrider.server.openai.tokens import details
+from outrider.server.service import Generation, Service
+
+router = APIRouter()
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+@router.post("/v1/completions", **documented(CompletionRequest, CompletionResponse))
+async def completions(
+    request: Request, body: Annotated[CompletionRequest, Depends(body_of(CompletionRequest))]
+) -> Response:
+    """Continue texts. With ``stream``, as server-sent events that end with ``[DONE]``."""
+    service: Service = request.app.state.service
+    return await answer(request, _job(service, body), stream=bool(body.stream), obfuscate=obfuscated(body))
+
+
+async def _job(service: Service, body: CompletionRequest) -> Job:
+    model = service.check_model(body.model)
+    prompts = _prompts(body.prompt)
+    n, made = body.n or 1, max(body.n or 1, body.best_of or 1)
+    _check(service, body, len(prompts), n, made)
+    limit = service.settings.max_tokens
+    wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+    top = body.logprobs
+    params = options.sampling(
+        body,
+        max_tokens=max(1, wanted if limit is None else min(wanted, limit)),
+        n=made,
+        logprobs=0 if top is None and made > n else top,
+        prompt_logprobs=top if body.echo else None,
+        structured=structured(body, body.response_format),
+    )
+    tokenizer, special = service.tokenizer, body.add_special_tokens is not False
+
+    def tokenized() -> list[list[int]]:
+        return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
+
+    running = await started(service, body, tokenized, params, count=len(prompts), prefix="cmpl", model=model)
+    return Job(service, running, body, prompts, n, made, only_echo=wanted == 0)
+
+
+def _prompts(given: str | list[int] | list[str | list[int]]) -> list[str | list[int]]:
+    if isinstance(given, str):
+        return [given]
+    ids = [item for item in given if isinstance(item, int)]
+    return [ids] if ids else [item for item in given if not isinstance(item, int)]
+
+
+def _check(service: Service, body: CompletionRequest, prompts: int, n: int, made: int) -> None:
+    settings = service.settings
+    if prompts > settings.max_prompts:
+        raise invalid(f"{prompts} prompts in one request: send at most {settings.max_prompts}", "prompt")
+    if made > settings.max_n:
+        param = "n" if n == made else "best_of"
+        raise invalid(f"{param}={made} outputs of one prompt: ask for at most {settings.max_n}", param)
+    if body.best_of is not None and body.best_of < n:
+        raise invalid(f"best_of={body.best_of} is less than n={n}: make at least as many as you want", "best_of")
+    if made > n and body.stream:
+        raise invalid("best_of cannot be streamed, as the best is known only at the end: use n", "best_of")
+    if body.suffix is not None:
+        raise invalid("suffix is not supported, as models here write from left to right: leave it out", "suffix")
+    if body.max_tokens == 0 and not body.echo:
+        raise invalid("max_tokens=0 gives nothing: use at least 1, or echo the prompt", "max_tokens")
+    options.check_stream_options(body)
+
+
+@dataclass
+class Job:
+    """A checked request and how its answer is written."""
+
+    service: Service
+    generation: Generation
+    body: CompletionRequest
+    prompts: Sequence[str | list[int]]
+    n: int
+    made: int  # sequences of each prompt; the best n are given
+    only_echo: bool  # no new tokens wanted: the one that the engine makes at least is left out
+
+    def whole(self) -> dict[str, Any]:
+        requests = self.generation.requests
+        shown = [i for first in range(0, len(requests), self.made) for i in self._best(first)]
+        chosen = [self._choice(place, index) for place, index in enumerate(shown)]
+        return self._head() | {"choices": chosen} | self._statistics()
+
+    def _best(self, first: int) -> list[int]:
+        """The ``n`` likeliest per token of the sequences ``first`` and following, or all in order."""
+        own = list(range(first, first + self.made))
+        if self.made == self.n:
+            return own
+
+        def per_token(index: int) -> float:
+            steps = self.generation.steps[index]
+            return sum((step.logprobs or {}).get(step.token_id, 0.0) for step in steps) / max(1, len(steps))
+
+        return sorted(own, key=per_token, reverse=True)[: self.n]
+
+    async def chunks(self) -> AsyncGenerator[Chunk]:
+        """An event for each step of each sequence; the last one, or one of its own with usage, has the statistics."""
+        with_usage = wants_usage(self.body)
+        begin = self._head()
+        writers: dict[int, CompletionLogprobs] = {}
+        running = len(self.generation.requests)
+        async with aclosing(self.generation.bursts()) as bursts:
+            async for index, steps in bursts:
+                choice = self._part(index, steps, writers)
+                usage = usage_so_far(self.body, self.generation, self.made, completion=not self.only_echo)
+                running -= choice["finish_reason"] is not None
+                end = {} if running or with_usage else self._statistics(usage=False)
+                told = self.body.token_details or self.body.return_token_ids
+                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or told:
+                    yield begin | usage | {"choices": [choice]} | end
+        if with_usage:
+            yield begin | {"choices": []} | self._statistics()
+
+    def _head(self) -> dict[str, Any]:
+        return head(self.generation, "text_completion")
+
+    def _statistics(self, usage: bool = True) -> dict[str, Any]:
+        return statistics.whole(self.generation.requests, self.made, usage=usage, completion=not self.only_echo)
+
+    def _choice(self, place: int, index: int) -> dict[str, Any]:
+        request, steps = self.generation.requests[index], self.generation.steps[index]
+        return self._part(index, steps, {}) | {"index": place, "finish_reason": request.finish_reason}
+
+    def _part(self, index: int, steps: list[StepOutput], writers: dict[int, CompletionLogprobs]) -> dict[str, Any]:
+        """The choice that some of a sequence's tokens make; the first part has the echo, if one was asked for."""
+        request = self.generation.requests[index]
+        finish = steps[-1].finish_reason if steps else request.finish_reason
+        shown = [] if self.only_echo else steps
+        opening = index not in writers
+        writer = writers.setdefault(index, CompletionLogprobs(self.service.tokenizer, self.body.logprobs or 0))
+        echo = self._echo(index, request) if opening and self.body.echo else ""
+        text = echo + "".join(step.text for step in shown)
+        logprobs = None
+        if self.body.logprobs is not None:
+            before = _prompt_rows(request) if opening and self.body.echo else []
+            logprobs = writer.lists([*before, *((step.token_id, step.logprobs or {}) for step in shown)])
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish, "seed": request.seed}
+        return choice | details(self.service.tokenizer, self.body, request, shown, opening=opening)
+
+    def _echo(self, index: int, request: EngineRequest) -> str:
+        prompt = self.prompts[index // self.made]
+        return prompt if isinstance(prompt, str) else self.service.tokenizer.decode(prompt, skip_special_tokens=False)
+
+
+def _prompt_rows(request: EngineRequest) -> list[tuple[int, Any]]:
+    return list(zip(request.prompt, (None, *request.prompt_logprobs), strict=True))

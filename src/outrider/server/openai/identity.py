@@ -1,0 +1,44 @@
+"""``system_fingerprint``: what, together with seed and request, decides the text."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from pathlib import Path
+
+import torch
+
+from outrider import __version__
+from outrider.checkpoints.catalog import resolve
+from outrider.llm import LLM
+
+_EDGE = 1 << 20  # bytes read at either end of a large file
+
+
+def fingerprint(llm: LLM) -> str:
+    """``fp_`` and 16 digits of a hash of the model's files, its precision, this version, torch and the processor.
+
+    Of files beyond 2 MB the size and both ends are hashed: reading a large model whole would take a minute of start.
+    """
+    digest = hashlib.sha256()
+    for part in (__version__, torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability()):
+        digest.update(f"{part}\n".encode())
+    digest.update(f"{llm.config.dtype} {llm.model.dtype} {llm.model.device}\n".encode())
+    if llm.speculation.verifier != "matching":  # matching gives the same text however it drafts
+        digest.update(repr(llm.speculation).encode())
+    folder = resolve(llm.config.model)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".jinja") and path.name != "outrider.json":
+            digest.update(path.name.encode() + _ends(path))
+    return f"fp_{digest.hexdigest()[:16]}"
+
+
+def _ends(path: Path) -> bytes:
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        digest.update(file.read(_EDGE))
+        if size > 2 * _EDGE:
+            file.seek(size - _EDGE)
+        digest.update(file.read())
+    return digest.digest()

@@ -1,0 +1,119 @@
+"""A request's fields as the engine's own options: ``SamplingParams`` and ``SpeculationParams``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.structured import StructuredOutput
+from outrider.errors import ConfigError
+from outrider.server.http.errors import invalid
+from outrider.server.openai.schema.base import GenerationRequest, PredictedOutput, SamplingRequest
+from outrider.server.openai.schema.speculation import SpeculationOptions
+
+_SAME_NAME = (
+    "seed",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "stop_token_ids",
+    "allowed_token_ids",
+    "min_tokens",
+    "ignore_eos",
+    "skip_special_tokens",
+)
+
+_ALIASES = {"off": "none", "disabled": "none", "prompt_lookup": "lookup", "draft_model": "model"}
+"""Names of draft sources elsewhere."""
+
+
+def sampling(
+    body: SamplingRequest,
+    *,
+    max_tokens: int,
+    n: int,
+    logprobs: int | None,
+    prompt_logprobs: int | None = None,
+    structured: StructuredOutput | None = None,
+) -> SamplingParams:
+    """The request's sampling options; temperature is 1 unless given, as with OpenAI.
+
+    Raises InvalidRequestError for what the fields' own checks let pass.
+    """
+    given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
+    return SamplingParams(
+        **({"temperature": 1.0} | given),
+        structured=structured,
+        max_tokens=max_tokens,
+        n=n,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        logit_bias=_bias(body.logit_bias or {}),
+    )
+
+
+def _bias(given: dict[str, float]) -> dict[int, float]:
+    for key in given:
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise invalid(f"logit_bias={key[:40]!r} is not valid: keys are token ids", "logit_bias")
+    return {int(key): value for key, value in given.items()}
+
+
+def speculation(body: GenerationRequest, default: SpeculationParams) -> SpeculationParams:
+    """The server's way to draft with the request's changes; a prediction is drafted from unless told otherwise."""
+    chosen = default
+    asked = body.speculation
+    if asked == "off":
+        chosen = replace(default, draft="none")
+    elif isinstance(asked, SpeculationOptions):
+        chosen = _changed(default, asked)
+    if body.prediction is not None:
+        chosen = _with_prediction(chosen, body.prediction, asked)
+    return chosen
+
+
+def _changed(default: SpeculationParams, asked: SpeculationOptions) -> SpeculationParams:
+    given = asked.model_dump(exclude_unset=True)  # null, where it was sent, is a value of its own
+    for name in ("method", "spec_length", "num_speculative_tokens", "verifier"):
+        if given.get(name) is None:
+            given.pop(name, None)
+    length = given.pop("num_speculative_tokens", None)
+    if length is not None and given.setdefault("spec_length", length) != length:
+        raise invalid("spec_length and num_speculative_tokens differ: give one", "speculation.spec_length")
+    method = given.pop("method", None)
+    if method is not None:
+        given["draft"] = _ALIASES.get(method, method)
+    try:
+        return replace(default, **given)
+    except ConfigError as error:
+        name = str(error).partition("=")[0]
+        raise invalid(str(error), f"speculation.{name}" if name in given else "speculation") from None
+
+
+def _with_prediction(
+    chosen: SpeculationParams, prediction: PredictedOutput, asked: SpeculationOptions | str | None
+) -> SpeculationParams:
+    """Draft from the text the caller expects. It changes how fast the answer comes, never what it says."""
+    content = prediction.content
+    text = content if isinstance(content, str) else "".join(part.text for part in content)
+    named = asked == "off" or (isinstance(asked, SpeculationOptions) and asked.method is not None)
+    return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
+
+
+def scheduling(body: GenerationRequest) -> dict[str, Any]:
+    """``priority`` and ``cache_salt``."""
+    return {"priority": body.priority or 0, "cache_salt": body.cache_salt or ""}
+
+
+def check_stream_options(body: SamplingRequest) -> None:
+    wanted = body.stream_options
+    if wanted is not None and not body.stream:
+        raise invalid("stream_options are for streams: set stream, or leave them out", "stream_options")
+    if wanted is not None and wanted.continuous_usage_stats and not wanted.include_usage:
+        raise invalid("continuous_usage_stats needs include_usage: set both", "stream_options")

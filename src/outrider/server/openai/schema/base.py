@@ -1,0 +1,91 @@
+"""What every request has in common: strict models, sampling and speculation options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from outrider.server.openai.schema.speculation import SpeculationOptions
+from outrider.server.openai.schema.strict import Strict
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Text = Annotated[str, Field(max_length=1 << 24)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+MAX_STOPS = 16
+
+
+class StreamOptions(Strict):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = Field(None, description="vLLM's: usage so far in every chunk.")
+    include_obfuscation: bool | None = Field(None, description="Pad events with characters of no meaning.")
+
+
+class PredictedOutput(Strict):
+    """Text that much of the answer will repeat, such as a file to be edited."""
+
+    class Part(Strict):
+        type: Literal["text"]
+        text: Text
+
+    type: Literal["content"]
+    content: Text | list[Part]
+
+
+class GenerationRequest(Strict):
+    """What all requests for text have in common, in whosever words the rest of them is."""
+
+    model: str | None = Field(None, max_length=256)
+    stream: bool | None = None
+    priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Lower runs first.")
+    cache_salt: str | None = Field(None, max_length=256, description="Only requests with the same salt share caches.")
+    speculation: SpeculationOptions | Literal["off"] | None = None
+    prediction: PredictedOutput | None = None
+
+
+class SamplingRequest(GenerationRequest):
+    """What completions and chats have in common. Names and meanings are OpenAI's, then vLLM's."""
+
+    stream_options: StreamOptions | None = None
+    n: int | None = Field(None, ge=1, le=128)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=-1, lt=2**31, description="0 or -1 keep all.")
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
+    stop: str | Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: list[TokenId] | None = Field(None, max_length=1024)
+    allowed_token_ids: list[TokenId] | None = Field(None, min_length=1, max_length=1 << 18)
+    min_tokens: int | None = Field(None, ge=0, lt=2**31)
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    structured_outputs: dict[str, Any] | None = None
+    grammar: Text | None = Field(None, description="GBNF or Lark; llama.cpp's name for structured_outputs.grammar.")
+    json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's name for structured_outputs.json.")
+    return_token_ids: bool | None = Field(None, description="Add prompt_token_ids, and token_ids to each choice.")
+    token_details: bool | None = Field(None, description="Add where each token came from: accepted, recovered, ...")
+
+    # Known to OpenAI's clients, and without influence on the output.
+    user: str | None = Field(None, max_length=1024)
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = Field(None, max_length=64)
+    safety_identifier: str | None = Field(None, max_length=1024)
+    prompt_cache_key: str | None = Field(None, max_length=1024)
+
+
+class ErrorDetails(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    """Every answer with a status of 400 or more."""
+
+    error: ErrorDetails

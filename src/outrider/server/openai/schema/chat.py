@@ -1,0 +1,112 @@
+"""``/v1/chat/completions``: conversations to answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from outrider.server.openai.schema.base import SamplingRequest, Text
+from outrider.server.openai.schema.responses import SpeculationMetrics, Timings, Usage
+from outrider.server.openai.schema.strict import Strict
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+
+class ContentPart(Strict):
+    """Only ``text`` can be read; the others are known in order to be refused by name."""
+
+    type: str = Field(max_length=64)
+    text: Text | None = None
+    refusal: Text | None = None
+    image_url: Any = None
+    input_audio: Any = None
+    file: Any = None
+
+
+class FunctionCall(Strict):
+    name: str = Field(max_length=256)
+    arguments: Text
+
+
+class ToolCall(Strict):
+    id: str = Field(max_length=256)
+    type: Literal["function"] = "function"
+    function: FunctionCall
+    index: int | None = None
+
+
+class Message(Strict):
+    role: Role
+    content: Text | Annotated[list[ContentPart], Field(max_length=1024)] | None = None
+    name: str | None = Field(None, max_length=256)
+    tool_calls: list[ToolCall] | None = Field(None, max_length=128)
+    tool_call_id: str | None = Field(None, max_length=256)
+    refusal: Text | None = None
+    reasoning_content: Text | None = None
+    annotations: list[Any] | None = None
+    audio: None = None
+    function_call: None = None
+
+
+class FunctionDefinition(Strict):
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Strict):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedTool(Strict):
+    class Name(Strict):
+        name: str = Field(max_length=256)
+
+    type: Literal["function"]
+    function: Name
+
+
+class ChatRequest(SamplingRequest):
+    messages: list[Message] = Field(min_length=1, max_length=4096)
+    max_tokens: int | None = Field(None, ge=1, lt=2**31, description="As much as the context holds, if left out.")
+    max_completion_tokens: int | None = Field(None, ge=1, lt=2**31)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    response_format: dict[str, Any] | None = None
+    tools: list[Tool] | None = Field(None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class AnswerMessage(BaseModel):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    tool_calls: list[ToolCall] | None = None
+
+
+class ChatChoice(BaseModel):
+    index: int
+    message: AnswerMessage
+    logprobs: dict[str, Any] | None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    seed: int
+
+
+class ChatResponse(BaseModel):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+    metrics: SpeculationMetrics
+    timings: Timings

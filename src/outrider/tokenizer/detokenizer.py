@@ -1,0 +1,73 @@
+"""Text as it grows: what a new token adds to the output, never half a character."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outrider.tokenizer.tokenizer import Tokenizer
+
+
+class IncrementalDetokenizer:
+    """Turns ids into text piece by piece; the pieces join to ``decode`` of all ids, after the prompt's.
+
+    A character is held back until it is whole; ``flush`` ends the text. The cost of a token does not grow with the
+    text before it. Two ways, by how the vocabulary writes bytes::
+
+        byte-level      each token is a byte string      -> one incremental UTF-8 decoder
+        everything else tokens are words, and a run of   -> a run is decoded once, when a word follows it, together
+                        <0xNN> tokens is one text           with the word before it (its spacing depends on that)
+
+    A run waits for its end because one bad byte turns all of it into U+FFFD. ``tokenizers.decoders.DecodeStream``
+    is not used: it has no ``flush``, so an output that ends inside a character would lose its last text.
+
+    Args:
+        prompt_tail_ids: the last ids before the output (all of the prompt, or the last dozen).
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_tail_ids: Sequence[int] = (), skip_special_tokens: bool = True
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skip = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._before: list[int] = []  # the last word, once decided: context for the next
+        self._run: list[int] = []  # byte tokens of an undecided text
+        self._given = ""
+        self.push(prompt_tail_ids)
+        if self._run:  # the prompt ends inside a run: its whole characters are not the output's
+            self._given = self._text_after(self._run).rstrip("\ufffd")
+
+    def push(self, ids: Sequence[int]) -> str:
+        """Take the next ids; return the text that is now certain."""
+        kept = [i for i in ids if i not in self._skip and self._tokenizer.has_token(i)]
+        if self._tokenizer.byte_level:
+            return self._utf8.decode(b"".join(map(self._tokenizer.token_bytes, kept)))
+        return "".join(map(self._push_one, kept))
+
+    def flush(self) -> str:
+        """End the text: return what was held back, incomplete characters as U+FFFD."""
+        return self._utf8.decode(b"", final=True) + self._end_run()
+
+    def _push_one(self, token_id: int) -> str:
+        if self._tokenizer.is_byte_token(token_id):
+            self._run.append(token_id)
+            return ""
+        text = self._end_run() + self._text_after([token_id])
+        self._before = [token_id]
+        return text
+
+    def _end_run(self) -> str:
+        if not self._run:
+            return ""
+        text = self._text_after(self._run)[len(self._given) :]
+        self._before, self._run, self._given = self._run, [], ""
+        return text
+
+    def _text_after(self, ids: list[int]) -> str:
+        """What ``ids`` add to the text of the ids before them: where SentencePiece drops a leading space, it shows."""
+        decode = self._tokenizer.decode
+        shown = decode(self._before, skip_special_tokens=False)
+        return decode([*self._before, *ids], skip_special_tokens=False)[len(shown) :]

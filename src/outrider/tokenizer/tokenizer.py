@@ -1,0 +1,228 @@
+"""Text to token ids and back, and chat messages to a prompt, from the files of a model folder.
+
+Built on ``tokenizers`` alone: starting up costs no import of transformers. Ids, texts and rendered chats equal
+those of transformers on the same folder (tests compare them).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFormatError
+from outrider.tokenizer.chat_template import ChatTemplate, find_template
+from outrider.tokenizer.detokenizer import IncrementalDetokenizer
+from outrider.utils.json_files import merge_ids, read_json_object
+
+__all__ = ["IncrementalDetokenizer", "Tokenizer", "check_same_vocabulary"]
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of bytes as printable characters: visible Latin-1 stands for itself, the rest follows 255."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [b for b in range(256) if b not in visible]
+    return {chr(b): b for b in visible} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+class Tokenizer:
+    """One model's vocabulary. Make one with ``Tokenizer.from_folder``; safe to share between threads."""
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        eos_token_ids: Sequence[int] = (),
+        bos_token_id: int | None = None,
+        chat_template: str | None = None,
+        name: str = "this model",
+    ) -> None:
+        backend.no_truncation()  # some published files carry limits that belong to the caller
+        backend.no_padding()
+        self._backend = backend
+        self._special_tokens = dict(special_tokens or {})
+        self.name = name
+        self.eos_token_ids: tuple[int, ...] = tuple(eos_token_ids)
+        self.bos_token_id = bos_token_id
+        self.chat_template = chat_template
+        self.special_ids = frozenset(i for i, t in backend.get_added_tokens_decoder().items() if t.special)
+
+    @classmethod
+    def from_folder(cls, path: Path) -> Tokenizer:
+        """Read ``tokenizer.json`` and, where present, the configurations beside it.
+
+        Raises ``ModelFormatError`` if a file is missing or damaged.
+        """
+        file = path / "tokenizer.json"
+        if not file.exists():
+            raise ModelFormatError(
+                f"{path} has no tokenizer.json: make one with transformers (AutoTokenizer, save_pretrained)"
+            )
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # noqa: BLE001  (the library raises plain Exception for a bad file)
+            raise ModelFormatError(f"{file} cannot be read ({error}): download the model again") from None
+        config, generation, own = (
+            read_json_object(path / name) if (path / name).exists() else {}
+            for name in ("config.json", "generation_config.json", "tokenizer_config.json")
+        )
+        special = _special_tokens(own, path)
+        eos, bos = special.get("eos_token"), special.get("bos_token")
+        return cls(
+            backend,
+            special_tokens=special,
+            eos_token_ids=merge_ids(
+                None if eos is None else backend.token_to_id(eos),
+                config.get("eos_token_id"),
+                generation.get("eos_token_id"),
+            ),
+            bos_token_id=None if bos is None else backend.token_to_id(bos),
+            chat_template=find_template(path, own.get("chat_template")),
+            name=path.name,
+        )
+
+    def to_json(self) -> str:
+        """The contents of a ``tokenizer.json`` that makes the same tokenizer."""
+        text: str = self._backend.to_str()
+        return text
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """Every token as the file spells it, added tokens included, to its id."""
+        vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+        return vocabulary
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest id with a meaning; a model's embedding may be padded beyond it."""
+        return max(self.vocabulary.values(), default=-1) + 1
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """``text`` as ids; with ``add_special_tokens``, framed as the model expects (a BOS token, for some)."""
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except (TypeError, UnicodeEncodeError):
+            raise InvalidRequestError("the text is not valid Unicode: remove lone surrogates", param="prompt") from None
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of ``ids``. Ids without a meaning have no text; incomplete characters become U+FFFD."""
+        try:
+            text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        except (OverflowError, TypeError):
+            raise InvalidRequestError("token ids are integers of at least 0", param="token_ids") from None
+        return text
+
+    def has_token(self, token_id: int) -> bool:
+        """Whether this id has a meaning; a padded embedding has rows beyond those that do."""
+        return self._backend.id_to_token(token_id) is not None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes this token alone stands for, whole characters or not; empty for an id without a meaning."""
+        token: str | None = self._backend.id_to_token(token_id)
+        if token is None:
+            return b""
+        if self.byte_level:
+            return bytes(_BYTES[c] for c in token) if all(c in _BYTES for c in token) else token.encode()
+        byte = _BYTE_TOKEN.fullmatch(token) if self.byte_fallback else None
+        return bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
+
+    def token_text(self, token_id: int) -> str:
+        """The text of one token for people to read; U+FFFD where it holds part of a character."""
+        return self.token_bytes(token_id).decode(errors="replace")
+
+    def is_byte_token(self, token_id: int) -> bool:
+        """Whether this is one byte of a SentencePiece character, such as ``<0xE2>``."""
+        return self.byte_fallback and bool(_BYTE_TOKEN.fullmatch(self._backend.id_to_token(token_id) or ""))
+
+    @cached_property
+    def byte_level(self) -> bool:
+        """Tokens are byte strings (GPT-2, Llama 3, Qwen): decoding joins bytes."""
+        return self._decoder_types == {"ByteLevel"}
+
+    @cached_property
+    def byte_fallback(self) -> bool:
+        """Tokens are text, with ``<0xNN>`` tokens for bytes of other characters (SentencePiece)."""
+        return "ByteFallback" in self._decoder_types
+
+    @cached_property
+    def _decoder_types(self) -> frozenset[str]:
+        decoder = self._backend.decoder
+        state = {} if decoder is None else json.loads(decoder.__getstate__())
+        return frozenset(step.get("type", "") for step in state.get("decoders", [state]))
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        if self.chat_template is None:
+            raise InvalidRequestError(
+                f"{self.name} has no chat template: send a plain prompt, or use an instruct model", param="messages"
+            )
+        return ChatTemplate(self.chat_template, self._special_tokens)
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The conversation as the model's template writes it; ``variables`` reach the template by name.
+
+        Raises ``InvalidRequestError`` if there is no template, or it refuses the messages.
+        """
+        return self._template.render(messages, add_generation_prompt=add_generation_prompt, variables=variables)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """The rendered conversation as ids, as transformers' ``apply_chat_template`` gives them.
+
+        Only the template's own special tokens frame it: a template that writes BOS does not get a second one.
+        """
+        text = self.render_chat(messages, add_generation_prompt=add_generation_prompt, variables=variables)
+        return self.encode(text, add_special_tokens=False)
+
+
+_BYTES = _byte_alphabet()
+
+
+def _special_tokens(own: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """``bos_token`` and the like, given as a string or as an object with its ``content``."""
+    older = folder / "special_tokens_map.json"
+    raw = (read_json_object(older) if older.exists() else {}) | dict(own)
+    tokens = {key: value.get("content") if isinstance(value, dict) else value for key, value in raw.items()}
+    return {key: value for key, value in tokens.items() if key.endswith("_token") and isinstance(value, str)}
+
+
+def check_same_vocabulary(target: Tokenizer, draft: Tokenizer) -> None:
+    """Raise ``IncompatibleDraftError`` unless every id means the same token to both models.
+
+    The models' embeddings may be padded to different sizes. They must also agree on at least one end-of-text id,
+    if both name any: a draft that never ends where the target ends was made for something else.
+    """
+    facts = (
+        f"target {target.name}: {target.vocab_size} tokens, end-of-text {list(target.eos_token_ids)}; "
+        f"draft {draft.name}: {draft.vocab_size} tokens, end-of-text {list(draft.eos_token_ids)}"
+    )
+    if target.vocabulary != draft.vocabulary:
+        ours = {i: token for token, i in target.vocabulary.items()}
+        theirs = {i: token for token, i in draft.vocabulary.items()}
+        first = min(i for i in ours.keys() | theirs.keys() if ours.get(i) != theirs.get(i))
+        raise IncompatibleDraftError(
+            f"the draft has another vocabulary, first at id {first}: {ours.get(first)!r} and {theirs.get(first)!r} "
+            f"({facts}): use a draft of the target's own family, or draft='ngram'"
+        )
+    if target.eos_token_ids and draft.eos_token_ids and not set(target.eos_token_ids) & set(draft.eos_token_ids):
+        raise IncompatibleDraftError(f"target and draft end texts differently ({facts}): use a draft that shares one")

@@ -1,0 +1,160 @@
+"""Names to folders: paths, GGUF files, hub ids, built-in names, and helpful refusals."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+from huggingface_hub.utils._paths import filter_repo_objects
+
+from outrider.checkpoints import catalog
+from outrider.checkpoints.builtin import BUILTINS, pull
+from outrider.checkpoints.catalog import gguf_folder, resolve
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
+from tests.checkpoints.files import write_folder, write_gguf
+from tests.checkpoints.registry import Registry, two_part_gguf
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_folder_is_itself(tmp_path: Path) -> None:
+    write_folder(tmp_path / "m")
+    assert resolve(str(tmp_path / "m")) == tmp_path / "m"
+
+
+def test_a_built_in_name_is_pulled(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    monkeypatch.setitem(BUILTINS, "tiny", two_part_gguf(tmp_path, registry))
+    monkeypatch.setattr(catalog, "pull", partial(pull, run=registry))
+    assert resolve("tiny") == resolve("tiny") == cache / "models" / "tiny"
+    assert len(registry.fetched) == 2
+
+
+def test_a_gguf_file_is_converted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    folder = resolve(str(tmp_path / "m.gguf"), progress=True)
+    assert capsys.readouterr().err.startswith(f"converting {tmp_path / 'm.gguf'} (once) into {folder}\n")
+    assert open_checkpoint(folder)
+    before = (folder / "model.safetensors").stat()
+    monkeypatch.chdir(tmp_path)
+    assert resolve("m.gguf") == resolve("./m.gguf", verify=True) == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_changed_gguf_file_is_converted_again(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path)
+    folder = resolve(str(path))
+    write_gguf(path, metadata={"context_length": 64})
+    assert open_checkpoint(resolve(str(path))).config.max_seq_len == 64
+    stat = path.stat()
+    write_gguf(path, metadata={"context_length": 32})
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # same size and time: the header tells
+    assert open_checkpoint(resolve(str(path))).config.max_seq_len == 32
+    assert list((cache / "gguf").iterdir()) == [folder] == [gguf_folder(path)]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_damaged_conversion_is_made_again(verify: bool, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    weights = resolve(str(tmp_path / "m.gguf")) / "model.safetensors"
+    good = weights.read_bytes()
+    weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]) if verify else good[:-1])
+    resolve(str(tmp_path / "m.gguf"), verify=verify)
+    assert weights.read_bytes() == good
+
+
+def test_a_damaged_gguf_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + bytes(10))
+    with pytest.raises(ModelFormatError, match=r"m\.gguf"):
+        resolve(str(tmp_path / "m.gguf"))
+    assert list((cache / "gguf").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "model.ckpt"])
+def test_pickles_are_refused(name: str, tmp_path: Path) -> None:
+    write_folder(tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / name)
+    for ref in (tmp_path / "m", tmp_path / "m" / name):
+        with pytest.raises(ModelFormatError, match=r"pickle, which can run code.*safetensors"):
+            resolve(str(ref))
+
+
+def test_other_files_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(ModelFormatError, match=r"no config\.json: a model folder has"):
+        resolve(str(tmp_path))
+    (tmp_path / "a.gguf").write_bytes(b"")
+    with pytest.raises(ModelFormatError, match=r"give the file .*a\.gguf"):
+        resolve(str(tmp_path))
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(ModelFormatError, match="is not a model"):
+        resolve(str(tmp_path / "notes.txt"))
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ("smollm2", "did you mean smollm2-135m-instruct"),
+        ("Stories-15M", "did you mean stories15m"),
+        ("no-such-thing-at-all", "smollm2-135m-instruct, tinyllama-1.1b-chat, stories15m"),
+        ("./missing", "no model './missing'"),
+        ("missing.gguf", "no model 'missing.gguf'"),
+        ("a/b/c", "no model 'a/b/c'"),
+        ("", "no model ''"),
+        ("a\nb", r"no model 'a\nb'"),
+        ("org/../name", "no model"),
+        ("a\0b", "no model"),
+        ("x" * 5000, "no model"),
+        ("~nobody-here/m", "no model"),
+    ],
+)
+def test_unknown_names(ref: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFoundError) as caught:
+        resolve(ref)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_hub_downloads_weights_and_configuration_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def snapshot(repo_id: str, **options: Any) -> str:
+        asked.update(options, repo_id=repo_id)
+        write_folder(tmp_path / "snapshot")
+        return str(tmp_path / "snapshot")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert resolve("org/name") == tmp_path / "snapshot"
+    assert asked["repo_id"] == "org/name"
+    files = ["config.json", "model-00001-of-00002.safetensors", "pytorch_model.bin", "m.pt", "modeling.py"]
+    files += ["original/params.json", "tokenizer.json", "chat_template.jinja", "consolidated.safetensors"]
+    kept = filter_repo_objects(files, allow_patterns=asked["allow_patterns"], ignore_patterns=asked["ignore_patterns"])
+    assert list(kept) == ["config.json", files[1], "tokenizer.json", "chat_template.jinja"]
+    (tmp_path / "snapshot" / "model.safetensors").unlink()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path / "snapshot"))
+    with pytest.raises(ModelFormatError, match=r"org/name has no model\*\.safetensors.*pickles"):
+        resolve("org/name")
+
+
+@pytest.mark.parametrize("error", [LocalEntryNotFoundError("no\nnetwork"), ConnectionError("no"), ValueError("no")])
+def test_offline_is_one_line_with_a_way_out(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(DownloadError, match=r"org/name .*\(no\): use a local folder or a built-in model") as caught:
+        resolve("org/name")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,81 @@
+"""The grammar of ``draft``: what combinations mean, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from outrider import EngineConfig, SpeculationParams
+from outrider.config.sources import CASCADE, SOURCES, Combination, check_known, parse
+from outrider.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("draft", "groups", "best"),
+    [
+        ("none", (), False),
+        ("suffix", (("suffix",),), False),
+        ("suffix,ngram", (("suffix",), ("ngram",)), False),
+        (" suffix , ngram ", (("suffix",), ("ngram",)), False),
+        ("suffix/ngram/model", (("suffix",), ("ngram",), ("model",)), True),
+        ("suffix+model", (("suffix", "model"),), False),
+        ("prediction,suffix+model", (("prediction",), ("suffix", "model")), False),
+        ("a.b:C,suffix", (("a.b:C",), ("suffix",)), False),
+        ("cascade", tuple((name,) for name in CASCADE.split(",")), False),
+        ("cascade,model", (*((name,) for name in CASCADE.split(",")), ("model",)), False),
+    ],
+)
+def test_parse(draft: str, groups: tuple[tuple[str, ...], ...], best: bool) -> None:
+    assert parse(draft) == Combination(groups, best)
+    assert SpeculationParams(draft=draft).combination == parse(draft)
+
+
+@pytest.mark.parametrize(
+    ("draft", "message"),
+    [
+        ("", "empty part"),
+        ("suffix,", "empty part"),
+        ("suffix++ngram", "empty part"),
+        ("suffix,ngram,suffix", "'suffix' twice"),
+        ("suffix+suffix", "'suffix' twice"),
+        ("cascade,suffix", "'suffix' twice"),
+        ("none,suffix", "combines 'none'"),
+        ("suffix+none", "combines 'none'"),
+        ("suffix,ngram/model", "mixes"),
+        (3, "draft=3"),
+    ],
+)
+def test_what_is_refused(draft: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("+", r"\+")):
+        SpeculationParams(draft=draft)
+
+
+@pytest.mark.parametrize("draft", ["telepathy", "suffix,telepathy", "suffix/telepathy", "suffix+cascade"])
+def test_unknown_names_are_refused_with_the_list(draft: str) -> None:
+    with pytest.raises(ConfigError, match="is unknown") as caught:
+        EngineConfig(model="m", draft=draft)
+    assert all(name in str(caught.value) for name in SOURCES)
+
+
+def test_a_draft_model_is_asked_for_wherever_it_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"draft='model' needs a draft model"):
+        EngineConfig(model="m", draft="suffix,model")
+    with pytest.raises(ConfigError, match="would not be used"):
+        EngineConfig(model="m", draft="suffix,ngram", draft_model="x")
+    assert EngineConfig(model="m", draft="suffix+model", draft_model="x").draft_source == "suffix+model"
+
+
+def test_sources_of_one_s_own() -> None:
+    assert check_known("suffix,a.b:C").names == ("suffix", "a.b:C")
+    config = EngineConfig(model="m", draft="x:Y,suffix", extra_sources=["a.b:C", "x:Y"])
+    assert config.custom_sources == ("x:Y", "a.b:C")
+    with pytest.raises(ConfigError, match="extra_sources names 'suffix'"):
+        EngineConfig(model="m", extra_sources=["suffix"])
+    with pytest.raises(ConfigError, match="is one string"):
+        EngineConfig(model="m", extra_sources="a:B")
+
+
+def test_a_prediction_is_text_or_token_ids() -> None:
+    assert SpeculationParams(prediction="words").prediction == "words"
+    assert SpeculationParams(prediction=[3, 4]).prediction == (3, 4)
+    with pytest.raises(ValueError, match="prediction=-1"):
+        SpeculationParams(prediction=[-1])

@@ -1,0 +1,38 @@
+"""Children chosen for all nodes of a level at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from outrider.drafters.trees.child_sampler import Chooser
+from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
+from outrider.drafters.trees.growth import Choices, new_tree, tokens_to
+from tests.drafters.views import request
+
+
+@pytest.mark.parametrize("tree", [(3, 1), "dynamic"])
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.7}, {"temperature": 1e-30}])
+@pytest.mark.parametrize("verifier", ["matching", "sequoia"])
+@pytest.mark.parametrize("part", [False, True])
+def test_rows_together_choose_as_one_by_one(tree: Any, params: dict[str, float], verifier: str, part: bool) -> None:
+    """Also of a draft vocabulary, of a single row shown to all nodes, with ties and impossible tokens."""
+    view = request([1, 2], speculation={"tree": tree, "verifier": verifier}, **params)  # type: ignore[arg-type]
+    vocabulary = DraftVocabulary(torch.tensor([1, 3, 4, 8, 9, 10]), 12) if part else None
+    logits = torch.randn(3, 6 if part else 12, generator=torch.Generator().manual_seed(1))
+    logits[0, 2] = logits[0, 4] = 3.0
+    if not part:
+        logits[1, 5:] = -torch.inf
+    for rows in (logits, logits[:1].expand(3, -1)):
+        growth = new_tree(view.speculation, 6, 2)
+        growth.extend([Choices([5, 6, 7], [-0.1, -3.0, -4.0], torch.zeros(12))])
+        assert len(growth.wanted) == 3
+        chooser = Chooser(view, ranks=growth.ranks, vocab_size=11, vocabulary=vocabulary)
+        full = vocabulary.full(rows) if vocabulary else rows
+        for found, row, node in zip(chooser.level(growth, rows), full, growth.wanted, strict=True):
+            wanted = chooser(row, tokens_to(growth, node), growth.width(node), growth.key(node))
+            inside = [i for i, token in enumerate(wanted.tokens) if vocabulary is None or token in vocabulary.ids]
+            assert list(found.tokens) == [wanted.tokens[i] for i in inside]
+            assert list(found.scores) == pytest.approx([wanted.scores[i] for i in inside if wanted.scores], abs=1e-5)
