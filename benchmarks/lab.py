@@ -26,7 +26,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from outrider import LLM, SamplingParams
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.fetch import Archive, Piece, cut_pieces, fetch_archive
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.data import Document, Line, split
 from outrider.training.draft import DraftTask, draft_model, save_model

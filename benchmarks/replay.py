@@ -28,7 +28,8 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import children
 from outrider.drafters.api import Outcome
-from outrider.drafters.registry import Sources, Surroundings
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.registry import Sources
 from outrider.drafters.text.table import DraftTable
 from outrider.engine.adaptive.controller import Controller
 from outrider.engine.adaptive.cost import CostCurve
@@ -127,7 +128,7 @@ def measure(
     """By category, and together. Requests come one after another, so that sources may learn from earlier ones."""
     name, _, length = source.partition("@")
     k = int(length or 10)
-    sources = Sources(Surroundings(vocab_size=vocab_size, cache=CacheSpec(max_seq_len=1), draft_table=table))
+    sources = Sources(DrafterContext(vocab_size=vocab_size, cache=CacheSpec(max_seq_len=1), draft_table=table))
     drafting = Drafting(sources, vocab_size, Controller(no_calibration))
     tallies: defaultdict[str, Tally] = defaultdict(Tally)
     for i, recording in enumerate(recordings):

@@ -11,7 +11,9 @@ from torch import Tensor
 from outrider.cache.protocol import KVCache
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.core.tree import ancestor_mask, depths
-from outrider.models.base import ForwardBatch, Model, ModelConfig, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import Model
+from outrider.models.config import ModelConfig
 from outrider.models.llama import LlamaModel
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.bfloat16}

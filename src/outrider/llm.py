@@ -15,7 +15,8 @@ import torch
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
-from outrider.drafters.registry import Sources, Surroundings
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.registry import Sources
 from outrider.drafters.text.table import DraftTable
 from outrider.drafters.trained.heads import choose_heads, head_bytes
 from outrider.engine.engine import Engine
@@ -97,7 +98,7 @@ class LLM:
         if table is not None:
             table.check_vocabulary(vocab_size)
         self.drafters = Sources(
-            Surroundings(
+            DrafterContext(
                 vocab_size=vocab_size,
                 cache=cache,
                 draft_models=self.draft_models,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from outrider.checkpoints.hf_config import parse_config
 from outrider.checkpoints.weights.layout import expected_shapes
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 
 WORDS = ["\u2581", *"abcdehlorw", "\u2581h", "\u2581he", "lo", "\u2581hel", "\u2581hello", "or", "\u2581w"]
 VOCABULARY = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *WORDS]

@@ -16,9 +16,10 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Verdict
 from outrider.core.tree import depths, path_to
 from outrider.drafters.api import Drafter, Outcome
-from outrider.drafters.model.draft_batch import Feed, run
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
-from outrider.drafters.registry import Sources, Surroundings
+from outrider.drafters.registry import Sources
+from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.engine.request import Request
 from outrider.errors import ConfigError
 from outrider.models.toy import TableModel
@@ -48,7 +49,9 @@ class World:
 
     def __init__(self, source: str) -> None:
         self.cache: KVCache = TARGET.new_cache(SPEC)
-        around = Surroundings(vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS, target=TARGET, target_cache=self.cache)
+        around = DrafterContext(
+            vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS, target=TARGET, target_cache=self.cache
+        )
         self.sources = Sources(around)
         self.drafter: Drafter = self.sources[source]
 
@@ -128,13 +131,13 @@ def test_the_same_text_gets_the_same_draft(source: str, options: dict[str, Any])
 
 
 def test_sources_need_what_they_are_made_of() -> None:
-    alone = Sources(Surroundings(vocab_size=VOCAB, cache=SPEC))
+    alone = Sources(DrafterContext(vocab_size=VOCAB, cache=SPEC))
     assert not {"model", "models", "hierarchical", "layer_skip"} & set(alone)
     assert {"ngram", "lookahead"} <= set(alone)
     for source in ("model", "models", "hierarchical", "layer_skip"):
         with pytest.raises(ConfigError, match=f"draft='{source}' needs"):
             alone[source]
-    one = Sources(Surroundings(vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS[:1]))
+    one = Sources(DrafterContext(vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS[:1]))
     assert {"model", "hierarchical"} <= set(one)
     assert "models" not in set(one)
 
@@ -143,7 +146,7 @@ def test_layers_of_the_target() -> None:
     """A third of them unless told; more than there are is an error."""
 
     def layers(count: int | None) -> int:
-        around = Surroundings(
+        around = DrafterContext(
             vocab_size=64, cache=SPEC, target=DEEP, target_cache=DEEP.new_cache(SPEC), draft_layers=count
         )
         drafter = Sources(around)["layer_skip"]

@@ -13,7 +13,8 @@ from outrider.config.sources import HEAD_SOURCES
 from outrider.core.draft import Draft
 from outrider.core.verify import VERIFIERS
 from outrider.drafters.api import Drafter
-from outrider.drafters.registry import BUILDERS, Sources, Surroundings
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.registry import BUILDERS, Sources
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from tests.drafters.views import grow, request
@@ -27,7 +28,7 @@ def make(name: str) -> Drafter:
         TableModel.random(VOCAB, order=2, seed=seed, max_seq_len=200)
         for seed in range(DRAFT_MODELS.get(name, (0, 0))[0])
     )
-    around = Surroundings(vocab_size=VOCAB, cache=CacheSpec(slots=4, max_seq_len=200), draft_models=models)
+    around = DrafterContext(vocab_size=VOCAB, cache=CacheSpec(slots=4, max_seq_len=200), draft_models=models)
     return Sources(around)[name]
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from outrider.cache import CacheSpec
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.custom import load
-from outrider.drafters.registry import Sources, Surroundings
+from outrider.drafters.registry import Sources
 from outrider.errors import ConfigError
 
-AROUND = Surroundings(vocab_size=7, cache=CacheSpec(max_seq_len=8), custom_sources=())
+AROUND = DrafterContext(vocab_size=7, cache=CacheSpec(max_seq_len=8), custom_sources=())
 BODY = """
     def start(self, request): pass
     def propose(self, requests, budgets): return []
@@ -76,7 +77,7 @@ def test_only_what_the_engine_was_told_of_is_imported(module: str) -> None:
     sources = Sources(AROUND)
     assert f"{module}:Plain" not in sources
     assert module not in sys.modules
-    told = Sources(Surroundings(vocab_size=7, cache=CacheSpec(max_seq_len=8), custom_sources=(f"{module}:Plain",)))
+    told = Sources(DrafterContext(vocab_size=7, cache=CacheSpec(max_seq_len=8), custom_sources=(f"{module}:Plain",)))
     assert module in sys.modules
     assert f"{module}:Plain" in told
     assert f"{module}:Informed" not in told

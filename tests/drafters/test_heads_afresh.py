@@ -17,7 +17,7 @@ from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
 from outrider.drafters.trained.heads import source_of
 from outrider.heads.eagle import EagleLayer
-from outrider.models.base import ForwardBatch, Span
+from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
 from tests.drafters.heads import random_head, served
 from tests.rig import Scripted, generate, request, run

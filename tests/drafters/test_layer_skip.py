@@ -8,8 +8,8 @@ import torch
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY
-from outrider.drafters.model.draft_batch import Feed, run
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
+from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.drafters.views import request

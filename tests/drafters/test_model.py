@@ -15,7 +15,7 @@ from outrider.core.noise import Purpose
 from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
-from outrider.models.base import ForwardBatch, ForwardOutput
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel
 from tests import tiny
 from tests.drafters.views import propose, request

@@ -16,7 +16,7 @@ from outrider.core.tree import depths, path_to
 from outrider.drafters.model.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
-from outrider.models.base import ForwardBatch, ForwardOutput
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel
 from tests import tiny
 from tests.drafters.test_model import TABLE, VOCAB, Counting, agrees, drafter, row

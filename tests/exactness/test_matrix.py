@@ -45,7 +45,7 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.heads import HeadConfig, make_head
 from outrider.heads import Target as Fingerprint
-from outrider.models.base import ForwardBatch, ForwardOutput
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
 from tests.rig import Scripted, run
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from outrider.heads import HeadConfig, Target, make_head
 from outrider.heads.config import fingerprint_rows
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from tests import tiny
 
 LAYER = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 8, "intermediate_size": 64, "max_seq_len": 128}

@@ -16,7 +16,7 @@ from outrider.heads.checkpoint import write_tensors
 from outrider.heads.eagle import EagleLayer, rotary, turn
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import Scored
-from outrider.kernels.rope import rotations
+from outrider.kernels.rope import inverse_frequencies, rotations
 from tests import tiny
 from tests.heads import heads
 
@@ -92,7 +92,8 @@ def test_a_row_of_eagle_depends_on_the_rows_it_sees(kind: str) -> None:
 def test_rotary_positions_are_the_targets() -> None:
     x = torch.randn(7, 2, 8)
     cos, sin = rotary(torch.arange(7), 8, 10000.0)
-    by = rotations(tiny.config(), 7)
+    config = tiny.config()
+    by = rotations(inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), 7)
     pairs = torch.view_as_complex(x.unflatten(-1, (2, 4)).transpose(-1, -2).contiguous()) * by
     expected = torch.view_as_real(pairs).transpose(-1, -2).flatten(-2)
     torch.testing.assert_close(turn(x, cos, sin), expected)

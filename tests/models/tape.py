@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from outrider.models.base import ForwardOutput
+from outrider.kernels.batch import ForwardOutput
 
 
 class _Recorder(TorchDispatchMode):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.core.tree import ancestor_mask, depths, path_to
-from outrider.models.base import ForwardBatch, ForwardOutput, Span
+from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.cuda_graphs.buckets import Bucket, bucket_for
 from outrider.models.cuda_graphs.graphs import FixedRuns
 from outrider.models.llama import LlamaModel

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
-from outrider.models.base import ForwardBatch, ForwardOutput, Span
+from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.llama import LlamaModel
 from tests import tiny
 

@@ -13,7 +13,7 @@ from outrider.cache import CacheSpec
 from outrider.cache.protocol import CacheKind, KVCache, Pool
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions, SamplingParams
-from outrider.models.base import ForwardOutput
+from outrider.kernels.batch import ForwardOutput
 from outrider.models.cuda_graphs.buckets import Bucket, Grid
 from outrider.models.cuda_graphs.graphs import CudaCapture, FixedRuns
 from outrider.models.llama import LlamaModel

@@ -16,7 +16,7 @@ from outrider.cache.protocol import KVCache
 from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
 from outrider.engine.request import Request
-from outrider.models.base import ForwardOutput
+from outrider.kernels.batch import ForwardOutput
 from outrider.models.cuda_graphs.graphs import FixedRuns
 from outrider.models.hooks import tapped
 from outrider.models.llama import LlamaModel

@@ -23,7 +23,7 @@ from transformers import (
 from outrider.cache import CacheSpec
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.models.base import ForwardBatch, Span
+from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
 
 VOCAB = 96

@@ -10,7 +10,9 @@ import torch
 
 from outrider import LLM
 from outrider.cache import CacheSpec, KVCache
-from outrider.models.base import ForwardBatch, ForwardOutput, Model, ModelConfig
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
+from outrider.models.base import Model
+from outrider.models.config import ModelConfig
 
 
 class Scripted:

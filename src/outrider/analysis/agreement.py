@@ -20,7 +20,8 @@ from outrider.analysis import theory
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, log_weights, probs
-from outrider.models.base import ForwardBatch, Model, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import Model
 
 LENIENCES = (1.0, 0.5, 0.3, 0.1)
 

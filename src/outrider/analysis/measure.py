@@ -12,8 +12,9 @@ import torch
 from outrider.analysis.cost import CostCurve
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.kernels.batch import ForwardBatch, Span
 from outrider.llm import LLM
-from outrider.models.base import ForwardBatch, Model, Span
+from outrider.models.base import Model
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelFormatError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 FAMILIES: tuple[str, ...] = ("llama", "mistral", "qwen2", "qwen3")

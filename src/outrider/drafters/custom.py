@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from outrider.drafters.api import Drafter
+from outrider.drafters.context import DrafterContext
 from outrider.errors import ConfigError
-
-if TYPE_CHECKING:
-    from outrider.drafters.registry import Surroundings
 
 METHODS = ("start", "propose", "observe", "finish")
 
 
-def load(name: str, around: Surroundings) -> Drafter:
-    """Import a class and make one of it: from ``Surroundings`` if its constructor takes an argument.
+def load(name: str, around: DrafterContext) -> Drafter:
+    """Import a class and make one of it: from ``DrafterContext`` if its constructor takes an argument.
 
     Raises:
         ConfigError: it cannot be imported or made, or lacks a method of ``Drafter``.

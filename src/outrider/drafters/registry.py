@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 
-from torch import nn
-
-from outrider.cache import CacheSpec, KVCache
 from outrider.config import DRAFT_MODELS
 from outrider.config.sources import HEAD_SOURCES, SOURCES
 from outrider.drafters import custom
 from outrider.drafters.api import Drafter
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.model.draft_cache import DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
@@ -26,47 +22,25 @@ from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.text.prediction import PredictionDrafter
 from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.drafters.text.suffix import SuffixDrafter
-from outrider.drafters.text.table import DraftTable
 from outrider.drafters.trained.heads import make_head_drafter
 from outrider.errors import ConfigError
-from outrider.models.base import HeadTarget, Model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What sources can be built from."""
-
-    vocab_size: int  # ids with a meaning, shared by target and draft models
-    cache: CacheSpec  # the target's
-    draft_models: tuple[Model, ...] = ()
-    draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
-    custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
-    heads: Mapping[str, nn.Module] = field(default_factory=dict)  # trained for the target, by source
-    target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache
-    target_cache: KVCache | None = None
-    draft_layers: int | None = None  # of the target; None: a third
-
-    @cached_property
-    def drafting(self) -> tuple[DraftModel, ...]:
-        """The draft models with their caches, which all sources share."""
-        return tuple(DraftModel(m, vocab_size=self.vocab_size, cache=self.cache) for m in self.draft_models)
-
-
-def _model(around: Surroundings) -> Drafter:
+def _model(around: DrafterContext) -> Drafter:
     return ModelDrafter(_draft_models(around, "model")[0])
 
 
-def _models(around: Surroundings) -> Drafter:
+def _models(around: DrafterContext) -> Drafter:
     return ModelsDrafter([ModelDrafter(model, "models") for model in _draft_models(around, "models")])
 
 
-def _hierarchical(around: Surroundings) -> Drafter:
+def _hierarchical(around: DrafterContext) -> Drafter:
     """The first draft model, drafted for by the second, or by n-gram tables if there is but one."""
     model, *others = _draft_models(around, "hierarchical")
     return HierarchicalDrafter(model, ModelDrafter(others[0]) if others else NgramDrafter(around.vocab_size))
 
 
-def _layer_skip(around: Surroundings) -> Drafter:
+def _layer_skip(around: DrafterContext) -> Drafter:
     if around.target is None or around.target_cache is None:
         raise ConfigError("draft='layer_skip' needs the target's layers: none are at hand")
     count = around.target.config.num_layers
@@ -76,8 +50,8 @@ def _layer_skip(around: Surroundings) -> Drafter:
     return LayerSkipDrafter(around.target, around.target_cache, layers=layers, vocab_size=around.vocab_size)
 
 
-def _head(source: str) -> Callable[[Surroundings], Drafter]:
-    def build(around: Surroundings) -> Drafter:
+def _head(source: str) -> Callable[[DrafterContext], Drafter]:
+    def build(around: DrafterContext) -> Drafter:
         if source not in around.heads or around.target is None or around.target_cache is None:
             raise ConfigError(f"draft={source!r} needs a trained head: name its folder with heads (--heads)")
         head, vocab_size = around.heads[source], around.vocab_size
@@ -86,13 +60,13 @@ def _head(source: str) -> Callable[[Surroundings], Drafter]:
     return build
 
 
-def _draft_models(around: Surroundings, source: str) -> tuple[DraftModel, ...]:
+def _draft_models(around: DrafterContext, source: str) -> tuple[DraftModel, ...]:
     if len(around.draft_models) < DRAFT_MODELS[source][0]:
         raise ConfigError(f"draft={source!r} needs draft models: name them with draft_model (--draft-model)")
     return around.drafting
 
 
-BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
+BUILDERS: Mapping[str, Callable[[DrafterContext], Drafter]] = {
     "ngram": lambda around: NgramDrafter(around.vocab_size),
     "lookup": lambda around: LookupDrafter(),
     "suffix": lambda around: SuffixDrafter(around.vocab_size),
@@ -115,7 +89,7 @@ BUILDERS: Mapping[str, Callable[[Surroundings], Drafter]] = {
 class Sources(Mapping[str, Drafter]):
     """Every source that can be built here, built when first asked for. A user's own are imported at once."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: DrafterContext) -> None:
         self._around = around
         self._built = {name: custom.load(name, around) for name in around.custom_sources}
 

@@ -16,7 +16,7 @@ from outrider.core.shapes import levels_wanted, nodes_wanted
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 
 SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
 

@@ -13,7 +13,8 @@ from outrider.cache.protocol import KVCache
 from outrider.core.draft import Draft
 from outrider.core.tree import ancestor_mask, depths, longest_first
 from outrider.engine.request import Request
-from outrider.models.base import ForwardBatch, Model, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import Model
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import IncompatibleDraftError, ModelFormatError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3")

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from outrider.errors import ModelFormatError
 from outrider.kernels.serial import serial_rows
-from outrider.models.base import ModelConfig
 
 
-def rotations(config: ModelConfig, positions: int) -> Tensor:
-    """complex64 [positions, 1, head_dim / 2]: the rotation of each pair at each position (Su et al. 2021)."""
-    inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+def rotations(inverse: Tensor, positions: int) -> Tensor:
+    """complex64 [positions, 1, head_dim / 2]: the rotation of each pair at each position (Su et al. 2021).
+
+    Args:
+        inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
+    """
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
 

@@ -14,10 +14,11 @@ from outrider.kernels.attention.attention import plan
 from outrider.kernels.attention.key_blocks import short_blocks
 from outrider.kernels.attention.tile_sizes import TILE, tile_sizes
 from outrider.kernels.backends import Composed, Dimensions, Layer, Through, in_parts, make_arithmetic
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.linear.linear import Linear, make_linear
 from outrider.kernels.norm import RMSNorm
-from outrider.kernels.rope import pair_rows, rotations
-from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig
+from outrider.kernels.rope import inverse_frequencies, pair_rows, rotations
+from outrider.models.config import ModelConfig
 from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention
 from outrider.models.cuda_graphs.graphs import CudaCapture, FixedRuns
 
@@ -87,7 +88,8 @@ class LlamaModel:
             group, kv_heads = self._dimensions.group, config.num_kv_heads
             self._short = short_blocks(TILE * group, kv_heads, config.head_dim, dtype, self.device)
             self._tiles = tile_sizes(group, kv_heads, config.head_dim, dtype, self._short, self.device)
-            self._rotations = rotations(config, config.max_seq_len).to(self.device)
+            inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+            self._rotations = rotations(inverse, config.max_seq_len).to(self.device)
         on_cuda = self.device.type == "cuda"
         self._fixed: FixedRuns | None = None
         if on_cuda if fixed_shapes is None else fixed_shapes:

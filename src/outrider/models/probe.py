@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from outrider.cache import CacheSpec
-from outrider.models.base import ForwardBatch, ModelConfig, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.config import ModelConfig
 from outrider.models.llama import LlamaModel
 
 _ROWS = 40  # a sequence long enough to be cut in many ways

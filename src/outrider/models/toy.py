@@ -17,7 +17,8 @@ from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.config import SamplingParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, log_weights, probs
-from outrider.models.base import ForwardBatch, ForwardOutput, ModelConfig, Span
+from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
+from outrider.models.config import ModelConfig
 
 
 class TableModel:

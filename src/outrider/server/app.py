@@ -10,7 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from outrider.errors import OutriderError
-from outrider.server.http import info, openapi
+from outrider.server import info
+from outrider.server.http import openapi
 from outrider.server.http.errors import ApiError, handle
 from outrider.server.http.guards import Keys, KnownHosts, Outermost, Sizes
 from outrider.server.llama_cpp import completion as native

@@ -17,7 +17,7 @@ from outrider.llm import LLM
 from outrider.server.http.errors import ApiError, invalid, unavailable
 from outrider.server.http.logs import note_sequences
 from outrider.server.http.metrics import Metrics
-from outrider.server.openai.identity import fingerprint
+from outrider.server.identity import fingerprint
 from outrider.server.settings import ServerSettings
 from outrider.tokenizer.tokenizer import Tokenizer
 

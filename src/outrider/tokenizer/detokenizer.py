@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from outrider.tokenizer.tokenizer import Tokenizer
+
+class Vocabulary(Protocol):
+    """A tokenizer, as far as turning ids into text goes."""
+
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+    @property
+    def byte_level(self) -> bool: ...
+
+    def has_token(self, token_id: int) -> bool: ...
+
+    def is_byte_token(self, token_id: int) -> bool: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str: ...
 
 
 class IncrementalDetokenizer:
@@ -28,7 +43,7 @@ class IncrementalDetokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_tail_ids: Sequence[int] = (), skip_special_tokens: bool = True
+        self, tokenizer: Vocabulary, prompt_tail_ids: Sequence[int] = (), skip_special_tokens: bool = True
     ) -> None:
         self._tokenizer = tokenizer
         self._skip = tokenizer.special_ids if skip_special_tokens else frozenset()

@@ -22,7 +22,7 @@ from outrider.heads import HeadConfig, Target, load_head, save_head
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.medusa import MedusaHeads
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.training.batches import Batch, Batcher
 from outrider.training.llama import Llama, load_llama, truncated
 from outrider.training.losses import judge

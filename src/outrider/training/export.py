@@ -19,7 +19,7 @@ from outrider.heads import HeadConfig, Target, load_head
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 
 _STEPS = 5  # tokens that the exported head proposes unless told otherwise
 

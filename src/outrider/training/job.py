@@ -17,7 +17,7 @@ from outrider.errors import ConfigError
 from outrider.heads import Target
 from outrider.heads.config import fingerprint_rows
 from outrider.kernels.processor import has_bf16_instructions
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable

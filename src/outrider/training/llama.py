@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.kernels.rope import inverse_frequencies
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 
 Past = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, [B, kv_heads, rows, head_dim], keys rotated."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from outrider.analysis.certify.report import Check
 from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
-from outrider.models.base import ForwardBatch, Span
+from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.hooks import tapped
 from outrider.models.llama import LlamaModel
 

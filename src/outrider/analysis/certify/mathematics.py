@@ -17,7 +17,8 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
 from outrider.core.noise import Noise
 from outrider.core.verify import VERIFIERS
-from outrider.drafters.registry import Sources, Surroundings
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.registry import Sources
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel, sequence_probs
@@ -117,7 +118,7 @@ def _sources() -> list[str]:
 
 
 def _around() -> Sources:
-    return Sources(Surroundings(vocab_size=VOCAB, cache=_CACHE, draft_models=(DRAFT,)))
+    return Sources(DrafterContext(vocab_size=VOCAB, cache=_CACHE, draft_models=(DRAFT,)))
 
 
 def _serve(cell: Cell, samples: int) -> list[Request]:

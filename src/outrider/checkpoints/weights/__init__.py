@@ -12,7 +12,7 @@ from outrider.checkpoints.hf_config import read_config
 from outrider.checkpoints.weights.layout import check_shapes
 from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
 from outrider.errors import ModelFormatError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.utils.json_files import read_json_object, shown
 
 __all__ = ["PICKLE_SUFFIXES", "Checkpoint", "open_checkpoint", "refuse_pickles"]

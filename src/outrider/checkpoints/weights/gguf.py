@@ -18,7 +18,7 @@ from outrider.checkpoints.weights.gguf_header import GGUFHeader, GGUFTensor, rea
 from outrider.checkpoints.weights.gguf_rope import read_rope
 from outrider.checkpoints.weights.layout import check_shapes
 from outrider.errors import ModelFormatError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")  # Mistral models call themselves llama

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
 _HARMLESS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")  # old files store what the configuration already says

@@ -16,7 +16,7 @@ from outrider.checkpoints.weights import Checkpoint
 from outrider.checkpoints.weights.gguf import unpermute
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ModelFormatError
-from outrider.models.base import ModelConfig
+from outrider.models.config import ModelConfig
 
 _HEADER = struct.Struct("<7i")
 _ORDER = (  # each is stored for all layers together

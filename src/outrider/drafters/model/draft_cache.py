@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.drafters.model.draft_batch import Feed, run
+from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.base import Model
 
 CATCH_UP_CHUNK = 512  # tokens a run takes at most while the draft model reads a prompt

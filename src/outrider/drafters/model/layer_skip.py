@@ -9,7 +9,7 @@ from torch import Tensor
 from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.model.draft_batch import Feed, run
+from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.drafters.trees.tree_builder import Sapling, grow
 from outrider.models.base import Model
 

@@ -13,7 +13,8 @@ from outrider.drafters.api import Outcome, RequestView
 from outrider.drafters.trained.parallel import drafts_of, grow_parallel
 from outrider.drafters.trees.tree_builder import Sapling
 from outrider.heads.pass_ import LookaheadEmbeddings
-from outrider.models.base import ForwardBatch, HeadTarget, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import HeadTarget
 
 
 class PassDrafter:

@@ -11,7 +11,8 @@ import torch
 
 from outrider.cache.protocol import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
-from outrider.models.base import ForwardBatch, Model, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import Model
 
 ROWS = (1, 2, 4, 8, 16, 32)  # measured; between them T is taken to be linear, beyond them as at the end
 _SHORT, _LONG = 64, 512  # tokens of context

@@ -28,7 +28,7 @@ from outrider.cache.protocol import KVCache
 from outrider.kernels.attention.key_blocks import padded
 from outrider.kernels.attention.tile_sizes import fitting
 from outrider.kernels.attention.tree_tiles import chains, key_order, tree_tiles
-from outrider.models.base import Span
+from outrider.kernels.batch import Span
 
 
 @dataclass(frozen=True)

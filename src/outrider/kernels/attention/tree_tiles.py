@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outrider.kernels.attention.key_blocks import padded
 from outrider.kernels.attention.tile_sizes import fitting
-from outrider.models.base import Span
+from outrider.kernels.batch import Span
 
 _MOST_KEYS = 1 << 15  # gathered for one call, so that a wide tree over a long context takes no more memory than that
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache, Pool
-from outrider.models.base import ForwardBatch
+from outrider.kernels.batch import ForwardBatch
 
 LEAST_KEYS = 512
 MOST_ROWS = 32  # of a sequence: longer runs read prompts, which keep a device busy without graphs

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache, Pool
-from outrider.models.base import ForwardBatch, ForwardOutput
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.cuda_graphs.buckets import Bucket, Grid, bucket_for, lay_out
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from outrider import __version__
-from outrider.server.openai.schema.base import ErrorResponse
 
 REF = "#/components/schemas/{model}"
 ERRORS = {
@@ -27,6 +26,20 @@ ERRORS = {
     503: "Not ready, or no longer.",
     504: "The request took too long.",
 }
+
+
+class ErrorDetails(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    """Every answer with a status of 400 or more."""
+
+    error: ErrorDetails
+
 
 _documented: dict[str, type[BaseModel]] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from outrider.server.openai.schema.speculation import SpeculationOptions
 from outrider.server.openai.schema.strict import Strict
@@ -76,16 +76,3 @@ class SamplingRequest(GenerationRequest):
     service_tier: str | None = Field(None, max_length=64)
     safety_identifier: str | None = Field(None, max_length=1024)
     prompt_cache_key: str | None = Field(None, max_length=1024)
-
-
-class ErrorDetails(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorResponse(BaseModel):
-    """Every answer with a status of 400 or more."""
-
-    error: ErrorDetails

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from outrider.cache import KVCache
-from outrider.models.base import ForwardBatch, Model, Span
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import Model
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""What draft sources are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import nn
+
+from outrider.cache import CacheSpec, KVCache
+from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.text.table import DraftTable
+from outrider.models.base import HeadTarget, Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterContext:
+    """What sources can be built from."""
+
+    vocab_size: int  # ids with a meaning, shared by target and draft models
+    cache: CacheSpec  # the target's
+    draft_models: tuple[Model, ...] = ()
+    draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
+    custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
+    heads: Mapping[str, nn.Module] = field(default_factory=dict)  # trained for the target, by source
+    target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache
+    target_cache: KVCache | None = None
+    draft_layers: int | None = None  # of the target; None: a third
+
+    @cached_property
+    def drafting(self) -> tuple[DraftModel, ...]:
+        """The draft models with their caches, which all sources share."""
+        return tuple(DraftModel(m, vocab_size=self.vocab_size, cache=self.cache) for m in self.draft_models)
