@@ -7,12 +7,15 @@ from pathlib import Path
 
 import distributions
 import drafting
+import house
 import modelling
 import verifying
 
 import heads
 
-FIGURES = verifying.FIGURES | distributions.FIGURES | drafting.FIGURES | modelling.FIGURES | heads.FIGURES
+FIGURES = (
+    verifying.FIGURES | distributions.FIGURES | drafting.FIGURES | modelling.FIGURES | heads.FIGURES | house.FIGURES
+)
 
 
 def main() -> None:
