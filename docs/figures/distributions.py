@@ -83,7 +83,7 @@ def typical() -> Drawing:
     """The threshold min(eps, alpha exp(-H)) for a sure and an unsure row, with the defaults 0.09 and 0.3."""
     d = Drawing(700, 214)
     base, scale = 158, 150
-    rows = [("a sure row", (0.86, 0.08, 0.03, 0.02, 0.01)), ("an unsure row", (0.26, 0.22, 0.2, 0.17, 0.15))]
+    rows = [("a confident row", (0.86, 0.08, 0.03, 0.02, 0.01)), ("an uncertain row", (0.26, 0.22, 0.2, 0.17, 0.15))]
     for panel, (title, row) in enumerate(rows):
         x0 = 40 + panel * 330
         threshold = min(0.09, 0.3 * exp(sum(p * log(p) for p in row)))

@@ -144,7 +144,7 @@ def lookahead() -> Drawing:
     d.arrow(192, 217, 224, 217)
     d.box(224, 204, 76, 26, "g2", color=AMBER, mono=True, size=12)
     d.text(312, 217, "an n-gram from the pool, verified like any draft", size=12, color=DIM)
-    d.text(16, 248, "W = 4 columns, N = 3; all rows are scored in one run", size=12, color=DIM)
+    d.text(16, 248, "W = 4 columns, N = 3; all rows are scored in one forward pass", size=12, color=DIM)
     return d
 
 

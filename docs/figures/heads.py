@@ -32,7 +32,7 @@ def medusa() -> Drawing:
 
 def eagle() -> Drawing:
     d = Drawing(720, 234)
-    d.text(16, 18, "the target's run", size=12, color=DIM)
+    d.text(16, 18, "the target's forward pass", size=12, color=DIM)
     features = ["f1", "f2", "f3"]
     tokens = ["cat", "sat", "on"]
     for i, feature in enumerate(features):
@@ -65,7 +65,7 @@ def pass_() -> Drawing:
     spans = d.tokens(16, 84, ["the", "cat", "sat"], color=BLUE, width=62)
     marks = d.tokens(spans[-1][1] + 5, 84, ["[la 1]", "[la 2]", "[la 3]"], color=VIOLET, width=62, dashed=True)
     left, right = spans[0][0], marks[-1][1]
-    d.box(left, 44, right - left, 28, "target, one run", color=BLUE)
+    d.box(left, 44, right - left, 28, "target, one pass", color=BLUE)
     for (a, b), token, color in zip([spans[-1], *marks], ["on", "the", "mat", "."], [VIOLET] * 4, strict=True):
         d.arrow((a + b) / 2, 44, (a + b) / 2, 34, color=color)
         d.box(a, 8, 62, 24, token, color=color, mono=True, size=12)

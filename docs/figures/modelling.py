@@ -26,13 +26,13 @@ def draft_model() -> Drawing:
 
 def hierarchical() -> Drawing:
     d = Drawing(720, 176)
-    d.text(16, 26, "model: five runs of A", size=12, color=DIM)
+    d.text(16, 26, "model: five forward passes of A", size=12, color=DIM)
     x = 250.0
     for token in "abcde":
         d.box(x, 14, 70, 24, token, color=VIOLET, mono=True, size=12)
         x += 76
     d.text(16, 82, "hierarchical: B proposes,", size=12, color=DIM)
-    d.text(16, 98, "two runs of A score", size=12, color=DIM)
+    d.text(16, 98, "two passes of A score", size=12, color=DIM)
     x = 250.0
     for guesses, drawn in ((["a", "b", "x"], ["a", "b", "c"]), (["d", "e"], ["d", "e"])):
         for guess in guesses:
@@ -40,7 +40,7 @@ def hierarchical() -> Drawing:
             x += 28
         d.box(x + 4, 82, 96, 24, " ".join(drawn), color=VIOLET, mono=True, size=12)
         x += 116
-    d.text(16, 146, "the same proposals, in fewer runs of A", size=12, color=DIM)
+    d.text(16, 146, "the same proposals, in fewer passes", size=12, color=DIM)
     d.legend(300, 146, {"drawn by A": VIOLET, "guessed by B": GREY, "refused by A": RED})
     return d
 
@@ -65,14 +65,12 @@ def layer_skip() -> Drawing:
     d.text(16, y0 + 10, "layer 6", size=12, color=DIM)
     d.text(x0 + 58 * 2, 14, "committed", size=12, color=DIM, anchor="middle")
     d.text(x0 + 58 * 5, 14, "draft", size=12, color=DIM, anchor="middle")
-    d.text(520, 54, "a draft run reads the target's", size=12)
+    d.text(520, 54, "the draft reads the target's", size=12)
     d.text(520, 70, "own keys and values in its", size=12)
     d.text(520, 86, "first layers, and adds its own", size=12)
-    d.text(520, 102, "behind them; the target's run", size=12)
+    d.text(520, 102, "behind them; the target", size=12)
     d.text(520, 118, "then writes all layers", size=12)
-    d.legend(
-        16, 198, {"keys and values of the target": BLUE, "of the draft run": VIOLET, "not touched by drafts": GREY}
-    )
+    d.legend(16, 198, {"keys and values of the target": BLUE, "of the draft": VIOLET, "not touched by drafts": GREY})
     return d
 
 
@@ -90,9 +88,9 @@ def trees() -> Drawing:
         width=44,
         step=84,
     )
-    d.text(16, 196, "one run of the target scores six rows", size=12, color=DIM)
+    d.text(16, 196, "one forward pass scores six rows", size=12, color=DIM)
     x0, y0, size = 470, 36, 26
-    d.text(x0 + 78, 14, "may look at", size=12, color=DIM, anchor="middle")
+    d.text(x0 + 78, 14, "may attend to", size=12, color=DIM, anchor="middle")
     names = ["root", *tokens]
     for j, name in enumerate(names):
         d.text(x0 + j * size + 13, y0 - 6, name if j else "r", size=11, mono=True, anchor="middle")
@@ -150,19 +148,19 @@ def paged() -> Drawing:
 
 
 def idea() -> Drawing:
-    """Plain decoding and speculation beside each other: the same six tokens, in six runs and in two."""
+    """Plain decoding and speculation beside each other: the same six tokens, in six forward passes and in two."""
     d = Drawing(760, 232)
     words = ["The", "cat", "sat", "on", "the", "mat"]
-    d.text(16, 20, "plain: a run of the model for every token", bold=True)
+    d.text(16, 20, "plain decoding: one forward pass for every token", bold=True)
     for i, word in enumerate(words):
-        d.box(16 + 122 * i, 36, 112, 26, "run", color=BLUE, size=12)
+        d.box(16 + 122 * i, 36, 112, 26, "forward pass", color=BLUE, size=12)
         d.tokens(16 + 122 * i, 68, [word], color=GREY, width=112)
-    d.text(16, 124, "with drafts: guesses cost next to nothing, one run judges them all", bold=True)
+    d.text(16, 124, "with drafts: guesses cost next to nothing, one forward pass verifies them all", bold=True)
     x = 16.0
     rounds = [(["The", "cat", "sat", "in"], 3, "on"), (["the"], 1, "mat")]
     for drafts, kept, last in rounds:
         d.tokens(x, 140, drafts, color=VIOLET, width=56, dashed=True)
-        d.box(x, 168, 61 * (len(drafts) + 1) - 5, 26, "run", color=BLUE, size=12)
+        d.box(x, 168, 61 * (len(drafts) + 1) - 5, 26, "forward pass", color=BLUE, size=12)
         shades = dict.fromkeys(range(kept), GREEN) | {kept: AMBER if kept < len(drafts) else BLUE}
         d.tokens(x, 200, [*drafts[:kept], last], colors=shades, width=56)
         x += 61 * (len(drafts) + 1) + 26

@@ -146,7 +146,7 @@ def sequoia() -> Drawing:
 def specinfer() -> Drawing:
     d = Drawing(700, 150)
     d.text(24, 20, "drafted", color=DIM, size=12)
-    d.text(424, 20, "judged in random order", color=DIM, size=12)
+    d.text(424, 20, "verified in random order", color=DIM, size=12)
     drafted = [("the", "model A"), ("a", "model A"), ("the", "model B")]
     for i, (token, source) in enumerate(drafted):
         d.tokens(24, 36 + 34 * i, [token], color=VIOLET, width=56)
