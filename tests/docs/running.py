@@ -31,10 +31,10 @@ _NUMBERS = (
 
 
 def normal(text: str) -> list[str]:
-    """Lines without what differs from machine to machine: times, rates, sizes, ratios and the widths of columns."""
+    """Lines without what differs from machine to machine: times, rates, ratios, memory and the widths of columns."""
     for pattern, instead in _NUMBERS:
         text = pattern.sub(instead, text)
-    return [line.strip() for line in text.strip().splitlines()]
+    return [line.strip() for line in text.strip().splitlines() if not line.startswith("memory: ")]
 
 
 def agrees(shown: str, printed: str) -> bool:

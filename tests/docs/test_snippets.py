@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM
+from outrider.checkpoints.catalog import resolve
 from tests.docs import running, stand_in
 from tests.docs.running import Runner
 from tests.docs.snippets import PAGES, ROOT, RUNNABLE, Block, blocks, chains, words
@@ -86,8 +87,13 @@ def test_runs_on_stand_ins(chain: list[Block], request: pytest.FixtureRequest) -
     play(chain, request, "small_server", compare=False)
 
 
+@pytest.fixture(scope="module")
+def real_model() -> None:
+    resolve(MODEL)  # or the first example would show a download
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("workplace")
+@pytest.mark.usefixtures("workplace", "real_model")
 @pytest.mark.parametrize("chain", [chain for chain in EXAMPLES if runs(chain, slow=True)], ids=name)
 def test_prints_what_the_page_shows(chain: list[Block], request: pytest.FixtureRequest) -> None:
     play(chain, request, "real_server", compare=True)
