@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 
-HOW = """Made by
+HOW = """This command makes this page:
 
-    python -m tests.conformance.llama_cpp llama_cpp_python-0.3.36.tar.gz --table docs/server-conformance.md
+<!-- not run: it needs the source distribution of llama-cpp-python -->
+```sh
+python -m tests.conformance.llama_cpp llama_cpp_python-0.3.36.tar.gz --table docs/server-conformance.md
+```
 
-from the files
-`tools/server/tests/unit/test_{chat_completion,completion,tokenize,security,ctx_shift,ignore_eos,speculative}.py`
-of the llama-cpp-python source distribution, without those marked slow, against `outrider serve -m stories15m` in place
-of `llama-server`. *Failed*: something that this server has, and does otherwise. *Not applicable*: words and numbers of
-llama.cpp's own test model (which cannot be had here), its flags, and what this server does not have."""
+It takes these tests from the source distribution of llama-cpp-python, without those marked slow:
+`tools/server/tests/unit/test_{chat_completion,completion,tokenize,security,ctx_shift,ignore_eos,speculative}.py`.
+They are directed at `outrider serve -m stories15m` in place of `llama-server`. *Failed*: something
+that this server has, and does otherwise. *Not applicable*: words and numbers of llama.cpp's own test
+model (which cannot be had here), its flags, and what this server does not have."""
 
 NOT_HERE, OTHERWISE = "not applicable", "failed"
 REASONS = (
