@@ -31,8 +31,7 @@ from outrider.drafters.api import Outcome
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import Sources
 from outrider.drafters.text.table import DraftTable
-from outrider.engine.adaptive.controller import Controller
-from outrider.engine.adaptive.cost import CostCurve
+from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 
@@ -118,10 +117,6 @@ def replay(drafting: Drafting, recording: Recording, request: Request) -> Tally:
     return tally
 
 
-def no_calibration() -> CostCurve:
-    raise AssertionError("a fixed number of draft tokens needs no measured costs")
-
-
 def measure(
     source: str, recordings: Sequence[Recording], vocab_size: int, table: DraftTable | None
 ) -> dict[str, Tally]:
@@ -129,7 +124,7 @@ def measure(
     name, _, length = source.partition("@")
     k = int(length or 10)
     sources = Sources(DrafterContext(vocab_size=vocab_size, cache=CacheSpec(max_seq_len=1), draft_table=table))
-    drafting = Drafting(sources, vocab_size, Controller(no_calibration))
+    drafting = Drafting(sources, vocab_size, FixedLength())
     tallies: defaultdict[str, Tally] = defaultdict(Tally)
     for i, recording in enumerate(recordings):
         speculation = SpeculationParams(draft=name, spec_length=k, tree_nodes=k)

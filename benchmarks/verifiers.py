@@ -35,7 +35,7 @@ from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
 from outrider.core.verify import Draws, Verifier, make_verifier
 from outrider.engine.request import Request
-from outrider.engine.runner import Work, run_target
+from outrider.engine.runner import ScheduledRequest, run_target
 from outrider.models.base import Model
 
 SHAPES: dict[str, tuple[int, ...]] = {"chain of 4": (1, 1, 1, 1), "tree 3-2-1": (3, 2, 1)}
@@ -61,9 +61,11 @@ class Scorer:
     def score(self, tokens: Sequence[int], draft: Draft) -> Tensor:
         """Logits [1 + n, vocab] after a text that continues the one before, and after each node of a draft."""
         request = Request("", tuple(tokens), SamplingParams(), SpeculationParams(), frozenset())
-        request.slot, request.cached = self._slot, self._cache.length(self._slot)
-        self._cache.extend(self._slot, request.pending + len(draft))
-        logits = run_target(self._model, self._cache, [Work(request, request.pending, draft)])[0].logits
+        request.slot, request.num_computed_tokens = self._slot, self._cache.length(self._slot)
+        self._cache.extend(self._slot, request.num_pending_tokens + len(draft))
+        logits = run_target(self._model, self._cache, [ScheduledRequest(request, request.num_pending_tokens, draft)])[
+            0
+        ].logits
         self._cache.truncate_to(self._slot, len(tokens) - 1)
         return logits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from outrider.cache import CacheSpec
+from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView
@@ -61,11 +61,14 @@ def engine(
     slots: int = 1,
     eos: Sequence[int] = (),
     vocab_size: int | None = None,
-    more: Mapping[str, Drafter] | None = None,
+    more: Mapping[str, Drafter] | Callable[[KVCache], Mapping[str, Drafter]] | None = None,
     max_batched_tokens: int = 512,
     **cache: Any,
 ) -> Engine:
-    """With every draft source, ``draft`` or the target as draft model, and ``more``; ``cache`` as CacheSpec."""
+    """With every draft source, ``draft`` or the target as draft model, and ``more``; ``cache`` as CacheSpec.
+
+    ``more``: drafters, or what makes them from the target's cache.
+    """
     vocab = model.config.vocab_size if vocab_size is None else vocab_size
     small = draft or model
     spec = CacheSpec(slots=slots, **({"max_seq_len": model.config.max_seq_len} | cache))
@@ -83,7 +86,7 @@ def engine(
     }
     return Engine(
         model,
-        drafters=drafters | dict(more or {}),
+        drafters=drafters | dict((more(kv_cache) if callable(more) else more) or {}),
         eos_token_ids=eos,
         vocab_size=vocab,
         cache=spec,

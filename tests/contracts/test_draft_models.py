@@ -66,7 +66,7 @@ class World:
         assert view.slot is not None
         self.cache.truncate_to(view.slot, 0)
         self.cache.extend(view.slot, len(view.tokens) + budget)
-        view.cached = len(view.tokens) - 1
+        view.num_computed_tokens = len(view.tokens) - 1
         run(TARGET, self.cache, [Feed(view.slot, 0, view.tokens, range(len(view.tokens)))])
 
     def commit(self, view: Request, draft: Any, rng: random.Random) -> None:

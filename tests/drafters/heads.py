@@ -28,12 +28,14 @@ def drafter(head: nn.Module, target: HeadTarget, cache: KVCache, **spec: Any) ->
 
 def served(target: HeadTarget, *heads: nn.Module, **options: Any) -> Engine:
     """An engine whose sources are ``heads``, each under the name of its own."""
-    rest = {name: options.pop(name) for name in ("max_batched_tokens", "more") if name in options}
+    others: dict[str, Drafter] = options.pop("more", {})
+    budget: int = options.pop("max_batched_tokens", 512)
     options = {"slots": 4} | options
-    made = engine(target, **rest, **options)
-    more = {source_of(head): drafter(head, target, made.cache, **options) for head in heads}
-    made._drafting._drafters = {**made._drafting._drafters, **more}
-    return made
+
+    def more(cache: KVCache) -> dict[str, Drafter]:
+        return others | {source_of(head): drafter(head, target, cache, **options) for head in heads}
+
+    return engine(target, more=more, max_batched_tokens=budget, **options)
 
 
 def random_head(kind: str, seed: int = 0, **changes: Any) -> nn.Module:

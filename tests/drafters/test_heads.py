@@ -157,14 +157,14 @@ def test_heads_combine_with_other_sources(combination: str) -> None:
 def test_features_of_two_layers_reach_those_who_asked_for_them() -> None:
     """medusa reads the last layer, eagle3 two others, all from one run."""
     engine = served(TARGET, random_head("eagle3", feature_layers=(1,)), random_head("medusa"))
-    drafter: Any = engine._drafting._drafters["medusa"]
+    drafter: Any = engine.drafters["medusa"]
     alone = served(TARGET, random_head("medusa"))
     both = request(tiny.ids(9), SamplingParams(max_tokens=9), draft="eagle,medusa")
     one = request(tiny.ids(9), SamplingParams(max_tokens=9), draft="medusa")
     engine.add(both)
     alone.add(one)
     engine.step(), alone.step()
-    other: Any = alone._drafting._drafters["medusa"]
+    other: Any = alone.drafters["medusa"]
     assert isinstance(drafter, MedusaDrafter)
     assert tiny.identical(drafter._last["r"][1], other._last["r"][1])
 
@@ -198,7 +198,7 @@ def test_a_saved_head_drafts_the_same(kind: str, tmp_path: Path) -> None:
 def drafts_of(head: nn.Module) -> list[tuple[int, ...]]:
     """Every draft on the way through a text."""
     engine = served(TARGET, head)
-    drafter: Any = engine._drafting._drafters[source_of(head)]
+    drafter: Any = engine.drafters[source_of(head)]
     propose, said = drafter.propose, list[tuple[int, ...]]()
 
     def recording(*args: Any) -> Any:
@@ -225,7 +225,7 @@ def test_a_failing_head_costs_speed_only() -> None:
 
 def test_rows_are_given_back() -> None:
     engine = served(TARGET, random_head("eagle3"))
-    (cache,) = (c for c in engine._drafting._drafters["eagle"].caches)  # type: ignore[attr-defined]
+    (cache,) = (c for c in engine.drafters["eagle"].caches)  # type: ignore[attr-defined]
     before = cache.free_tokens()
     ask(engine, *(request(tiny.ids(9), id=str(i), draft="eagle", tree="dynamic") for i in range(6)))
     assert cache.free_tokens() == before

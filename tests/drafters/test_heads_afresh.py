@@ -100,7 +100,7 @@ def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool)
         TARGET, copy.deepcopy(head), kind="paged" if paged else "contiguous", max_batched_tokens=24,
         more={"knowing": Scripted(knowing)},
     )  # fmt: skip
-    drafter: Any = engine._drafting._drafters[source_of(head)]
+    drafter: Any = engine.drafters[source_of(head)]
     propose, said = drafter.propose, list[tuple[list[int], Draft]]()
 
     def recording(requests: Any, budgets: Any) -> Any:

@@ -57,13 +57,13 @@ def test_drafts_what_a_shallow_copy_would(model: LlamaModel, tree: object, kind:
     view = request(tokens, speculation={"tree": tree, "tree_nodes": 5})
     view.slot = cache.allocate()
     tiny.feed(model, cache, (view.slot, tokens[:-1]))
-    view.cached = len(tokens) - 1
-    kept = [[t.clone() for t in cache.read(i, view.slot, view.cached)] for i in range(4)]
+    view.num_computed_tokens = len(tokens) - 1
+    kept = [[t.clone() for t in cache.read(i, view.slot, view.num_computed_tokens)] for i in range(4)]
     cache.extend(view.slot, 1 + 6)  # the last token's row, and those granted to drafts
     (draft,) = LayerSkipDrafter(model, cache, layers=2, vocab_size=64).propose([view], [6])
     assert cache.length(view.slot) == len(tokens) + 6
     for i in range(4):
-        for now, then in zip(cache.read(i, view.slot, view.cached), kept[i], strict=True):
+        for now, then in zip(cache.read(i, view.slot, view.num_computed_tokens), kept[i], strict=True):
             assert torch.equal(now, then)
     own = shallow(model, 2)
     own_cache = own.new_cache(spec)
@@ -88,7 +88,7 @@ def test_a_tree_stops_at_the_rows_set_aside(model: LlamaModel) -> None:
     view = request([3, 1], speculation={"tree": "dynamic"})
     view.slot = cache.allocate()
     tiny.feed(model, cache, (view.slot, [3]))
-    view.cached = 1
+    view.num_computed_tokens = 1
     cache.extend(view.slot, 1 + 2)
     (draft,) = LayerSkipDrafter(model, cache, layers=1, vocab_size=64).propose([view], [2])
     assert 1 <= len(draft) <= 2
@@ -104,8 +104,11 @@ def test_the_target_s_output_is_its_own(model: LlamaModel, kind: str, tree: obje
         params = SamplingParams(temperature=0.8, seed=seed, max_tokens=20)
         plain = generate(served, tiny.ids(7, seed=seed), params)
         assert generate(served, tiny.ids(7, seed=seed), params, draft="layer_skip", tree=tree) == plain
-    whole = {"layer_skip": LayerSkipDrafter(model, served.cache, layers=4, vocab_size=64)}
-    served._drafting._drafters = dict(served._drafting._drafters) | whole
+    served = engine(
+        model,
+        kind=kind,
+        more=lambda cache: {"layer_skip": LayerSkipDrafter(model, cache, layers=4, vocab_size=64)},
+    )
     r = ask(tiny.ids(7), SamplingParams(max_tokens=20), draft="layer_skip", tree=tree)
     served.add(r)
     while served.busy:

@@ -10,9 +10,9 @@ import pytest
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Drafter, RequestView
-from outrider.engine.adaptive.controller import Controller
-from outrider.engine.adaptive.cost import CostCurve
-from outrider.engine.drafting.rounds import OVERRUN, PATIENCE, STRIKES, Drafting
+from outrider.engine.adaptive.policy import FixedLength
+from outrider.engine.drafting.isolation import MAX_OVERRUN, MAX_SECONDS, MAX_STRIKES
+from outrider.engine.drafting.rounds import Drafting
 from outrider.errors import ConfigError
 from outrider.models.toy import TableModel
 from tests.rig import Scripted, engine, generate, request, run
@@ -141,15 +141,15 @@ def test_when_all_have_failed_nothing_is_asked_any_more() -> None:
 def test_a_source_that_keeps_failing_is_switched_off_for_all(caplog: pytest.LogCaptureFixture) -> None:
     bad = Scripted(failing)
     served = engine(TARGET, more={"bad": bad})
-    asked = [request([0, 1], GREEDY, id=str(i), draft="bad") for i in range(STRIKES + 2)]
+    asked = [request([0, 1], GREEDY, id=str(i), draft="bad") for i in range(MAX_STRIKES + 2)]
     with caplog.at_level(logging.WARNING):
         for r in asked:
             run(served, r)
     assert all(list(r.output) == PLAIN for r in asked)
-    assert sum("switched off" in record.message for record in caplog.records) == STRIKES
+    assert sum("switched off" in record.message for record in caplog.records) == MAX_STRIKES
     assert "for this engine" in caplog.records[-1].message
-    assert all("no signal" in str(r.stats.draft_error) for r in asked[:STRIKES])
-    assert all("after failing" in str(r.stats.draft_error) for r in asked[STRIKES:])
+    assert all("no signal" in str(r.stats.draft_error) for r in asked[:MAX_STRIKES])
+    assert all("after failing" in str(r.stats.draft_error) for r in asked[MAX_STRIKES:])
 
 
 def test_a_request_names_only_sources_that_are_loaded() -> None:
@@ -177,7 +177,7 @@ def slow(clock: Clock, seconds: float) -> Scripted:
 
 
 def drafting_with(source: Drafter, clock: Clock) -> Drafting:
-    return Drafting({"slow": source}, VOCAB, Controller(lambda: CostCurve([], [])), clock)
+    return Drafting({"slow": source}, VOCAB, FixedLength(), clock)
 
 
 def timed(seconds: float, prompt: int = 2) -> tuple[list[bool], str | None]:
@@ -210,9 +210,9 @@ def test_a_source_may_take_longer_to_read_a_prompt_but_not_again() -> None:
 
 
 def test_a_stall_now_and_then_is_forgiven() -> None:
-    assert timed(PATIENCE) == ([True] * 8, None)
-    assert timed(PATIENCE + OVERRUN / 9) == ([True] * 8, None)
-    spoke, error = timed(PATIENCE + OVERRUN / 4)
+    assert timed(MAX_SECONDS) == ([True] * 8, None)
+    assert timed(MAX_SECONDS + MAX_OVERRUN / 9) == ([True] * 8, None)
+    spoke, error = timed(MAX_SECONDS + MAX_OVERRUN / 4)
     assert spoke.count(True) == 5
     assert error is not None
 

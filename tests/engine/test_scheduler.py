@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.engine.scheduler import Scheduler, Slice
+from outrider.engine.scheduler import Schedule, ScheduledTokens, Scheduler
 
 
 @dataclass(eq=False)
-class ToyJob:
+class ToyRequest:
     id: str
     prompt: int
     output: int
@@ -22,128 +22,140 @@ class ToyJob:
     done: int = 0
 
     @property
-    def pending(self) -> int:
+    def num_pending_tokens(self) -> int:
         return self.prompt + self.done - self.cached
 
 
 @dataclass
 class ToyMemory:
-    """So many rows; a job's rows come back when it is evicted or released, refused drafts after each step."""
+    """So many rows; a request's rows come back when it is evicted or released, refused drafts after each step."""
 
     total: int
     held: dict[str, int] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)  # admitted and not preempted, by what schedules said
 
-    def admit(self, job: ToyJob) -> bool:
+    def admit(self, request: ToyRequest) -> bool:
         if sum(self.held.values()) >= self.total:
             return False
-        self.held[job.id] = 0
+        self.held[request.id] = 0
         return True
 
-    def reserve(self, job: ToyJob, tokens: int) -> bool:
+    def reserve(self, request: ToyRequest, tokens: int) -> bool:
         if sum(self.held.values()) + tokens > self.total:
             return False
-        self.held[job.id] += tokens
+        self.held[request.id] += tokens
         return True
 
-    def evict(self, job: ToyJob) -> None:
-        del self.held[job.id]
-        job.cached = 0
+    def evict(self, request: ToyRequest) -> None:
+        del self.held[request.id]
+        request.cached = 0
+
+    def check(self, schedule: Schedule[ToyRequest]) -> None:
+        """What a schedule says of those who came and went is what has happened to their rows."""
+        for request in schedule.preempted:
+            self.placed.remove(request.id)
+        for request in schedule.admitted:
+            assert request.id not in self.placed
+            self.placed.add(request.id)
+        assert self.placed == set(self.held)
 
 
-def run_step(scheduler: Scheduler[ToyJob], memory: ToyMemory, accept: int = 0) -> list[Slice[ToyJob]]:
-    """One step; jobs that read their last pending token emit ``1 + min(drafts, accept)`` tokens."""
-    slices = scheduler.schedule()
-    for piece in slices:
-        job = piece.job
-        ends = piece.tokens == job.pending
-        job.cached += piece.tokens
+def run_step(scheduler: Scheduler[ToyRequest], memory: ToyMemory, accept: int = 0) -> list[ScheduledTokens[ToyRequest]]:
+    """One step; requests that read their last pending token emit ``1 + min(drafts, accept)`` tokens."""
+    schedule = scheduler.schedule()
+    memory.check(schedule)
+    for each in schedule.scheduled:
+        request = each.request
+        ends = each.num_tokens == request.num_pending_tokens
+        request.cached += each.num_tokens
         if ends:
-            kept = min(piece.drafts, accept, job.output - job.done - 1)
-            job.done += 1 + kept
-            job.cached += kept
-        memory.held[job.id] = job.cached
-        if job.done >= job.output:
-            scheduler.remove(job.id)
-            del memory.held[job.id]
-    return slices
+            kept = min(each.num_draft_tokens, accept, request.output - request.done - 1)
+            request.done += 1 + kept
+            request.cached += kept
+        memory.held[request.id] = request.cached
+        if request.done >= request.output:
+            scheduler.remove(request.id)
+            del memory.held[request.id]
+            memory.placed.remove(request.id)
+    return schedule.scheduled
 
 
-def make(total: int = 1000, batch: int = 4, budget: int = 32) -> tuple[Scheduler[ToyJob], ToyMemory]:
+def make(total: int = 1000, batch: int = 4, budget: int = 32) -> tuple[Scheduler[ToyRequest], ToyMemory]:
     memory = ToyMemory(total)
     return Scheduler(memory, max_batch_size=batch, max_batched_tokens=budget), memory
 
 
 def test_a_long_prompt_does_not_stall_decoding() -> None:
     scheduler, memory = make()
-    scheduler.add(ToyJob("short", prompt=4, output=20))
+    scheduler.add(ToyRequest("short", prompt=4, output=20))
     run_step(scheduler, memory)
-    scheduler.add(ToyJob("long", prompt=200, output=1))
+    scheduler.add(ToyRequest("long", prompt=200, output=1))
     for _ in range(6):
         slices = run_step(scheduler, memory)
-        assert {s.job.id: s.tokens for s in slices} == {"short": 1, "long": 31}
+        assert {s.request.id: s.num_tokens for s in slices} == {"short": 1, "long": 31}
 
 
 def test_short_prompts_are_read_together() -> None:
     scheduler, memory = make()
     for i in range(4):
-        scheduler.add(ToyJob(str(i), prompt=8, output=2))
-    assert [s.tokens for s in run_step(scheduler, memory)] == [8, 8, 8, 8]
+        scheduler.add(ToyRequest(str(i), prompt=8, output=2))
+    assert [s.num_tokens for s in run_step(scheduler, memory)] == [8, 8, 8, 8]
 
 
 def test_drafts_share_the_budget_evenly() -> None:
     scheduler, memory = make(budget=10)
     for i in range(3):
-        scheduler.add(ToyJob(str(i), prompt=3, output=50, draft_limit=5))
+        scheduler.add(ToyRequest(str(i), prompt=3, output=50, draft_limit=5))
     run_step(scheduler, memory)
-    assert [(s.tokens, s.drafts) for s in run_step(scheduler, memory)] == [(1, 3), (1, 2), (1, 2)]
+    assert [(s.num_tokens, s.num_draft_tokens) for s in run_step(scheduler, memory)] == [(1, 3), (1, 2), (1, 2)]
 
 
 def test_drafts_never_push_out_a_request() -> None:
     scheduler, memory = make(total=12, budget=100)
     for i in range(2):
-        scheduler.add(ToyJob(str(i), prompt=4, output=2, draft_limit=8))
+        scheduler.add(ToyRequest(str(i), prompt=4, output=2, draft_limit=8))
     run_step(scheduler, memory)
     slices = run_step(scheduler, memory)
-    assert sum(s.drafts for s in slices) == 2
+    assert sum(s.num_draft_tokens for s in slices) == 2
     assert scheduler.preemptions == 0
 
 
 def test_priority_then_arrival() -> None:
     scheduler, memory = make(batch=1)
     for name, priority in (("late", 1), ("first", 0), ("second", 0), ("urgent", -1)):
-        scheduler.add(ToyJob(name, prompt=2, output=1, priority=priority))
-    order = [run_step(scheduler, memory)[0].job.id for _ in range(4)]
+        scheduler.add(ToyRequest(name, prompt=2, output=1, priority=priority))
+    order = [run_step(scheduler, memory)[0].request.id for _ in range(4)]
     assert order == ["urgent", "first", "second", "late"]
 
 
 def test_the_last_of_the_lowest_priority_is_preempted_and_comes_back_first() -> None:
     scheduler, memory = make(total=20)
-    jobs = [ToyJob("a", 6, 12), ToyJob("b", 6, 12), ToyJob("c", 6, 12)]
-    for job in jobs:
-        scheduler.add(job)
+    requests = [ToyRequest("a", 6, 12), ToyRequest("b", 6, 12), ToyRequest("c", 6, 12)]
+    for request in requests:
+        scheduler.add(request)
     run_step(scheduler, memory)
     run_step(scheduler, memory)
-    assert [j.id for j in scheduler.running] == ["a", "b"]
+    assert [r.id for r in scheduler.running] == ["a", "b"]
     assert scheduler.preemptions == 1
-    assert jobs[2].cached == 0
-    scheduler.add(ToyJob("d", 1, 1))
-    order = [s.job.id for _ in range(60) for s in run_step(scheduler, memory)]
+    assert requests[2].cached == 0
+    scheduler.add(ToyRequest("d", 1, 1))
+    order = [s.request.id for _ in range(60) for s in run_step(scheduler, memory)]
     assert order.index("c") < order.index("d")
 
 
-def test_removed_jobs_are_gone_wherever_they_were() -> None:
+def test_removed_requests_are_gone_wherever_they_were() -> None:
     scheduler, memory = make(batch=1)
-    running, waiting = ToyJob("r", 2, 9), ToyJob("w", 2, 9)
+    running, waiting = ToyRequest("r", 2, 9), ToyRequest("w", 2, 9)
     scheduler.add(running)
     scheduler.add(waiting)
     run_step(scheduler, memory)
     assert scheduler.remove("w") is waiting
     assert scheduler.remove("r") is running
     assert scheduler.remove("r") is None
-    assert scheduler.schedule() == []
+    assert scheduler.schedule().scheduled == []
 
 
-jobs_strategy = st.lists(
+traffic = st.lists(
     st.tuples(
         st.integers(1, 30),  # prompt
         st.integers(1, 12),  # output
@@ -158,7 +170,7 @@ jobs_strategy = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    specs=jobs_strategy,
+    specs=traffic,
     total=st.integers(45, 120),
     batch=st.integers(1, 5),
     spare=st.integers(0, 40),
@@ -169,26 +181,26 @@ def test_the_laws_hold_for_any_traffic(
 ) -> None:
     budget = batch + spare
     scheduler, memory = make(total, batch, budget)
-    jobs = [ToyJob(str(i), p, o, priority, k) for i, (p, o, priority, k, _) in enumerate(specs)]
-    arrivals = {job.id: spec[4] for job, spec in zip(jobs, specs, strict=True)}
+    requests = [ToyRequest(str(i), p, o, priority, k) for i, (p, o, priority, k, _) in enumerate(specs)]
+    arrivals = {request.id: spec[4] for request, spec in zip(requests, specs, strict=True)}
     step = 0
-    while any(job.done < job.output for job in jobs):
-        for job in jobs:
-            if arrivals[job.id] == step:
-                scheduler.add(job)
-        decoding = {job.id for job in scheduler.running if job.pending == 1}
+    while any(request.done < request.output for request in requests):
+        for request in requests:
+            if arrivals[request.id] == step:
+                scheduler.add(request)
+        decoding = {request.id for request in scheduler.running if request.num_pending_tokens == 1}
         before = scheduler.preemptions
         slices = run_step(scheduler, memory, accept)
-        served = {s.job.id for s in slices}
-        assert sum(s.tokens + s.drafts for s in slices) <= budget
+        served = {s.request.id for s in slices}
+        assert sum(s.num_tokens + s.num_draft_tokens for s in slices) <= budget
         assert len(slices) == len(served) <= batch
         assert sum(memory.held.values()) <= total
-        assert all(s.drafts <= s.job.draft_limit for s in slices)
+        assert all(s.num_draft_tokens <= s.request.draft_limit for s in slices)
         # Every request that was decoding got its token, or made room for one that ranks before it.
         assert len(decoding - served) <= scheduler.preemptions - before
         step += 1
         assert step < 2000, "no progress"
-    assert scheduler.schedule() == []
+    assert scheduler.schedule().scheduled == []
     assert memory.held == {}
 
 
@@ -196,10 +208,10 @@ def test_the_laws_hold_for_any_traffic(
 def test_first_come_first_served_within_a_priority(accept: int) -> None:
     scheduler, memory = make(total=60, batch=3)
     for i in range(12):
-        scheduler.add(ToyJob(f"{i:02}", prompt=5 + i % 7, output=4, draft_limit=i % 3))
+        scheduler.add(ToyRequest(f"{i:02}", prompt=5 + i % 7, output=4, draft_limit=i % 3))
     started: list[str] = []
     while len(started) < 12:
-        for piece in run_step(scheduler, memory, accept):
-            if piece.job.id not in started:
-                started.append(piece.job.id)
+        for each in run_step(scheduler, memory, accept):
+            if each.request.id not in started:
+                started.append(each.request.id)
     assert started == sorted(started)

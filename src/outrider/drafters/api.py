@@ -38,7 +38,7 @@ class RequestView(Protocol):
         ...
 
     @property
-    def cached(self) -> int:
+    def num_computed_tokens(self) -> int:
         """How many of its tokens the target's cache holds; at most all but the last."""
         ...
 
@@ -60,8 +60,8 @@ class RequestView(Protocol):
         """Levels of a draft worth proposing: more would exceed ``spec_length``, the context or ``max_tokens``."""
         ...
 
-    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Whether it is likely to pay that ``source`` looks a level further.
+    def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Whether a further level of ``source``'s draft is likely to pay.
 
         ``paths``: where it would, for each place the chances that it gives the tokens down to there. For sources whose
         time grows with the levels of a draft; true where nothing is known, and where the length is fixed.

@@ -1,4 +1,4 @@
-"""The engine: ``step`` is one run of the target for every running request."""
+"""The engine: ``step`` is one forward pass of the target for all running requests."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.config.sources import is_custom
-from outrider.core.distribution import TargetRows, check_token_ids
+from outrider.core.distribution import TargetRows
 from outrider.core.draft import Verdict
 from outrider.drafters.api import Drafter, Outcome
-from outrider.engine.adaptive.controller import Controller
+from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import calibrate
+from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
-from outrider.engine.runner import Work, run_target
-from outrider.engine.scheduler import Scheduler, Slice
+from outrider.engine.request_checks import check_request
+from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
+from outrider.engine.scheduler import ScheduledTokens, Scheduler
 from outrider.engine.stats import EngineStats
-from outrider.errors import ConfigError, GrammarError, InvalidRequestError, NumericalError
+from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """What one run of the target said about one request."""
+class Decision:
+    """What verification decided for one request, and from which distribution."""
 
-    p: TargetRows | None  # None: it still reads, and cannot decide
-    layers: tuple[int, ...]  # whose features follow, side by side
-    features: Tensor | None  # [count + len(draft), len(layers) * d]
+    verdict: Verdict
+    p: TargetRows
 
 
 class Engine:
@@ -59,9 +58,9 @@ class Engine:
         self.stats = EngineStats()
         self._model = model
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
-        self._controller = Controller(partial(calibrate, model))
-        self._drafting = Drafting(drafters, self.vocab_size, self._controller)
-        self.memory = CacheMemory(self.cache, self._drafting)
+        self._policy: DraftLengthPolicy = AdaptiveLength(partial(calibrate, model))
+        self._drafting = Drafting(drafters, self.vocab_size, self._policy)
+        self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
         self._scheduler: Scheduler[Request] = Scheduler(
             self.memory, max_batch_size=cache.slots, max_batched_tokens=max_batched_tokens
         )
@@ -73,44 +72,24 @@ class Engine:
         self._scheduler.add(request)
 
     def check(self, request: Request) -> None:
-        """Refuse what cannot be served.
+        """Refuse what cannot be served; raises what ``check_request`` raises."""
+        check_request(request, self.max_seq_len, self.vocab_size, self.drafters)
 
-        Raises:
-            InvalidRequestError: its prompt is empty or too long, or it names tokens the model does not have.
-            ConfigError: its draft source is not loaded.
-        """
-        if not request.prompt:
-            raise InvalidRequestError("the prompt is empty: give at least one token", param="prompt")
-        if len(request.prompt) >= self.max_seq_len:
-            raise InvalidRequestError(
-                f"the prompt has {len(request.prompt)} tokens, but the context holds {self.max_seq_len} and one must "
-                "be left to generate: shorten the prompt",
-                param="prompt",
-            )
-        for token in request.prompt:
-            if not 0 <= token < self.vocab_size:
-                raise InvalidRequestError(
-                    f"the prompt names token {token}, but the vocabulary ends at {self.vocab_size - 1}", param="prompt"
-                )
-        check_token_ids(request.params, self.vocab_size)
-        if request.params.structured is not None and request.constraint is None:
-            raise InvalidRequestError("a structured output needs its compiled grammar: use LLM", param="structured")
-        for name in request.speculation.combination.names:
-            if name not in self._drafting.sources:
-                hint = " (name your own in extra_sources when the engine is made)" if is_custom(name) else ""
-                raise ConfigError(
-                    f"draft source {name!r} is not loaded: use one of {', '.join(self._drafting.sources)}{hint}"
-                )
+    @property
+    def drafters(self) -> Mapping[str, Drafter]:
+        """The loaded draft sources, by the name requests give them."""
+        return self._drafting.drafters
 
     def calibrate(self) -> None:
-        """Measure what runs cost now, rather than when the first adaptive request drafts."""
-        self._controller.calibrate()
+        """Measure what forward passes cost now, rather than when the first adaptive request drafts."""
+        self._policy.calibrate()
 
     def abort(self, request_id: str) -> None:
         """Drop a request wherever it is and release what it holds; unknown ids are ignored."""
         request = self._scheduler.remove(request_id)
         if request is not None and request.slot is not None:
             self.memory.evict(request)
+            self._drafting.finish(request)
 
     @property
     def busy(self) -> bool:
@@ -123,120 +102,135 @@ class Engine:
         A request whose model output is not a number is read once more without drafts, and ends with
         ``request.error`` set if that does not help, as does one whose grammar breaks off; the others go on.
         """
-        slices = self._schedule()
-        works = self._draft(slices)
-        rows = self._score(works)
-        verdicts = self._verify(works, rows)
-        return self._commit(works, rows, verdicts)
+        schedule = self._schedule()
+        scheduled = self._draft(schedule)
+        outputs = self._score(scheduled)
+        decisions = self._verify(scheduled, outputs)
+        return self._commit(scheduled, outputs, decisions)
 
-    def _schedule(self) -> list[Slice[Request]]:
+    def _schedule(self) -> list[ScheduledTokens[Request]]:
+        """Who runs, and with how many tokens; drafters hear of requests that gained or lost their place."""
         self.stats.begin(self._scheduler, self.memory)
-        return self._scheduler.schedule()
+        schedule = self._scheduler.schedule()
+        for request in schedule.preempted:
+            self._drafting.finish(request)
+        for request in schedule.admitted:
+            self._drafting.start(request)
+        return schedule.scheduled
 
-    def _draft(self, slices: Sequence[Slice[Request]]) -> list[Work]:
-        """Every request's part, with its draft; sources see all their requests at once."""
+    def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:
+        """Every request's part, with its draft; drafters see all their requests at once."""
         self.stats.drafting()
-        requests = [piece.job for piece in slices]
-        rows = [piece.tokens for piece in slices]
-        drafts = self._drafting.propose(requests, [piece.drafts for piece in slices], rows)
+        granted, num_tokens = [each.num_draft_tokens for each in schedule], [each.num_tokens for each in schedule]
+        drafts = self._drafting.propose([each.request for each in schedule], granted, num_tokens)
         self.stats.drafted()
-        return [Work(piece.job, piece.tokens, draft) for piece, draft in zip(slices, drafts, strict=True)]
+        return [
+            ScheduledRequest(each.request, each.num_tokens, draft) for each, draft in zip(schedule, drafts, strict=True)
+        ]
 
-    def _score(self, works: Sequence[Work]) -> list[_Rows]:
-        """One run of the target."""
-        if not works:
+    def _score(self, scheduled: Sequence[ScheduledRequest]) -> list[TargetOutput]:
+        """One forward pass of the target."""
+        if not scheduled:
             return []
-        layers = self._drafting.feature_layers([work.request for work in works])
-        scored = run_target(self._model, self.cache, works, layers)
-        rows: list[_Rows] = []
-        for work, result in zip(works, scored, strict=True):
-            request, part = work.request, result.logits
-            if request.wants_prompt_logprobs:
-                request.add_prompt_logprobs(part[: work.count, : self.vocab_size])
-                part = part[work.count - 1 :]
-            p = TargetRows(
-                part,
-                request.params,
-                request.context,
-                work.draft,
-                stop_ids=self._eos,
-                vocab_size=self.vocab_size,
-                constraint=request.constraint,
-            )
-            rows.append(_Rows(p if work.decides else None, layers, result.features))
-        seconds = self.stats.scored()
-        if all(work.count == 1 for work in works):
-            self._controller.ran([work.request for work in works], [work.draft for work in works], seconds)
-        return rows
+        layers = self._drafting.feature_layers([each.request for each in scheduled])
+        outputs = run_target(self._model, self.cache, scheduled, layers)
+        self._observe_cost(scheduled, self.stats.scored())
+        return outputs
 
-    def _verify(self, works: Sequence[Work], rows: Sequence[_Rows]) -> list[Verdict | None]:
-        """What each request keeps; None for one that still reads, or whose distribution cannot be drawn from."""
-        verdicts: list[Verdict | None] = []
-        for work, own in zip(works, rows, strict=True):
-            verdict = None
-            if own.p is not None:
-                request = work.request
+    def _observe_cost(self, scheduled: Sequence[ScheduledRequest], seconds: float) -> None:
+        """Tell the policy what a forward pass took that only decoded: the reading of prompts says nothing of drafts."""
+        if all(each.num_tokens == 1 for each in scheduled):
+            requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
+            self._policy.observe_forward_pass(requests, drafts, seconds)
+
+    def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Decision | None]:
+        """What each request accepts; None for one that still reads, or whose distribution cannot be drawn from."""
+        decisions: list[Decision | None] = []
+        for each, output in zip(scheduled, outputs, strict=True):
+            decision = None
+            if each.reaches_end:
+                request, p = each.request, self._target_rows(each, output)
                 try:
-                    verdict = request.verifier(work.draft, own.p, request.noise, len(request.tokens))
+                    verdict = request.verifier(each.draft, p, request.noise, len(request.tokens))
+                    decision = Decision(verdict, p)
                 except (NumericalError, GrammarError) as error:
-                    self._start_over(request, error)
-            verdicts.append(verdict)
-        return verdicts
+                    self._retry_without_draft(request, error)
+            decisions.append(decision)
+        return decisions
+
+    def _target_rows(self, scheduled: ScheduledRequest, output: TargetOutput) -> TargetRows:
+        """The request's distribution at its last token and after each node of its draft."""
+        request = scheduled.request
+        return TargetRows(
+            output.logits,
+            request.params,
+            request.context,
+            scheduled.draft,
+            stop_ids=self._eos,
+            vocab_size=self.vocab_size,
+            constraint=request.constraint,
+        )
 
     def _commit(
-        self, works: Sequence[Work], rows: Sequence[_Rows], verdicts: Sequence[Verdict | None]
+        self,
+        scheduled: Sequence[ScheduledRequest],
+        outputs: Sequence[TargetOutput],
+        decisions: Sequence[Decision | None],
     ) -> list[StepOutput]:
-        """Emit tokens, keep the accepted rows of the cache, and tell the sources what happened."""
-        outputs: list[StepOutput] = []
-        for work, own, verdict in zip(works, rows, verdicts, strict=True):
-            request = work.request
-            if own.p is None:
-                request.cached += work.count
-                self._hand_over(work, own, ())
-            elif verdict is not None:
-                outputs += self._emit(work, own.p, verdict)
-                self._hand_over(work, own, verdict.path)
-            if request.slot is not None and request.cached:
-                self.cache.seal(request.slot, request.tokens[: request.cached], request.cache_salt)
+        """Emit tokens, keep the accepted rows of the cache, and tell the drafters what happened."""
+        emitted: list[StepOutput] = []
+        for each, output, decision in zip(scheduled, outputs, decisions, strict=True):
+            request = each.request
+            if decision is not None or not each.reaches_end:
+                self._add_prompt_logprobs(request, output)
+            if decision is not None:
+                emitted += self._emit(each, decision)
+                self._forward_features(each, output, decision.verdict.path)
+            elif not each.reaches_end:
+                self.memory.keep(request, each.num_tokens)
+                self._forward_features(each, output, ())
             if request.finish_reason is not None or request.error is not None:
                 self.abort(request.id)
-        self.stats.end(len(outputs))
-        return outputs
+        self.stats.end(len(emitted))
+        return emitted
 
-    def _emit(self, work: Work, p: TargetRows, verdict: Verdict) -> list[StepOutput]:
-        """Commit one request's verdict to its tokens and to the cache."""
-        request, base = work.request, len(work.request.tokens)
-        outputs = request.commit(work.draft, verdict, p)
-        self.stats.count(work.draft, accepted=sum(output.origin == "accepted" for output in outputs))
-        assert request.slot is not None
-        self.cache.keep_path(request.slot, base, [work.place[node] for node in verdict.path])
-        request.cached = min(base + len(verdict.path), len(request.tokens) - 1)
+    def _add_prompt_logprobs(self, request: Request, output: TargetOutput) -> None:
+        if output.prompt_logits is not None:
+            request.add_prompt_logprobs(output.prompt_logits[:, : self.vocab_size])
+
+    def _emit(self, scheduled: ScheduledRequest, decision: Decision) -> list[StepOutput]:
+        """Commit one request's decision to its tokens and to the cache."""
+        request, draft, verdict = scheduled.request, scheduled.draft, decision.verdict
+        base = len(request.tokens)
+        emitted = request.commit(draft, verdict, decision.p)
+        self.stats.count(draft, accepted=sum(output.origin == "accepted" for output in emitted))
+        self.memory.keep_path(request, base, scheduled.pack_path(verdict.path))
         if request.finish_reason is None:
-            self._drafting.observe(Outcome(request, work.draft, verdict, tuple(request.tokens[base:]), p), request)
-        return outputs
+            outcome = Outcome(request, draft, verdict, tuple(request.tokens[base:]), decision.p)
+            self._drafting.observe(outcome, request)
+        return emitted
 
-    def _hand_over(self, work: Work, rows: _Rows, path: Sequence[int]) -> None:
-        """Give sources that read features those of the tokens that are now committed and in the cache."""
-        if rows.features is None or work.request.finish_reason is not None:
+    def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
+        """Give drafters that read features those of the tokens that are now committed and in the cache."""
+        request, count = scheduled.request, scheduled.num_tokens
+        if output.features is None or request.finish_reason is not None:
             return
-        kept = rows.features[: work.count]
+        kept = output.features[:count]
         if path:
-            kept = torch.cat([kept, rows.features[[work.count + work.place[node] for node in path]]])
-        self._drafting.read(work.request, work.request.cached - len(kept), kept, rows.layers)
+            kept = torch.cat([kept, output.features[[count + index for index in scheduled.pack_path(path)]]])
+        start = request.num_computed_tokens - len(kept)
+        self._drafting.forward_features(request, start, kept, output.feature_layers)
 
-    def _start_over(self, request: Request, error: NumericalError | GrammarError) -> None:
-        """Empty a request's cache, to read it again without drafts; if that has been tried, the error is its own.
+    def _retry_without_draft(self, request: Request, error: NumericalError | GrammarError) -> None:
+        """Read a request again without drafts; if that has been tried, the error is its own.
 
         A refused draft, of this request or of one that had the memory before, may have left NaN in the cache, which
-        spreads even from rows that are masked. And an error behind an accepted path must not take the path with it.
+        spreads even from rows that are masked. Tokens accepted before the failing node are kept.
         """
         if request.started_over:
             request.error = error
             return
         request.started_over = True
         if request.speculation.combination.names:
-            self._drafting.switch_off(request, error)
-        assert request.slot is not None
-        self.cache.scrub(request.slot)
-        self.cache.truncate_to(request.slot, 0)
-        request.cached = 0
+            self._drafting.switch_off_all(request, error)
+        self.memory.clear(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +13,6 @@ import torch
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.core.shapes import levels_wanted, nodes_wanted
-from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.models.config import ModelConfig
@@ -22,53 +21,81 @@ SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded
 
 
 class CacheMemory:
-    """Gives requests their slots and rows in the target's cache.
+    """Gives requests their slots and rows in the target's cache, and alone says how many of their tokens it holds.
 
     A draft model's cache is filled lazily and never holds more of a request than the target's, so that admission
     counts the smaller of the two.
     """
 
-    def __init__(self, target: KVCache, drafting: Drafting) -> None:
-        self.target, self._drafting = target, drafting
+    def __init__(self, target: KVCache, draft_caches: Callable[[], Sequence[KVCache]]) -> None:
+        """``draft_caches``: those of the draft models at this time, as draft models are loaded when first used."""
+        self.target, self._draft_caches = target, draft_caches
 
     def caches(self) -> list[KVCache]:
         """The target's, then those of draft models."""
-        return [self.target, *self._drafting.caches]
+        return [self.target, *self._draft_caches()]
 
     def free_kv_tokens(self) -> int:
         """Rows that new and running requests can still take: the smaller of target's and draft's."""
         return min(cache.free_tokens() for cache in self.caches())
 
-    def admit(self, job: Request) -> bool:
-        first = job.after
-        if first is not None and first.slot is not None and first.cached < len(first.prompt) - 1:
+    def admit(self, request: Request) -> bool:
+        """Give the request a slot, with what is cached of its beginning, if there is room for it to start."""
+        first = request.after
+        if first is not None and first.slot is not None and first.num_computed_tokens < len(first.prompt) - 1:
             return False  # its twin is still reading the prompt they share: wait, and find it in the cache
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
-        reusable = () if job.params.prompt_logprobs is not None else job.tokens  # those need every row scored
-        job.slot = self.target.allocate(reusable, job.cache_salt)
-        job.cached = self.target.length(job.slot)
-        job.admitted()
-        self._drafting.start(job)
+        reusable = () if request.params.prompt_logprobs is not None else request.tokens  # those need every row scored
+        request.slot = self.target.allocate(reusable, request.cache_salt)
+        request.num_computed_tokens = self.target.length(request.slot)
+        request.admitted()
         return True
 
-    def reserve(self, job: Request, tokens: int) -> bool:
-        assert job.slot is not None
-        if not self.target.can_extend(job.slot, tokens):
+    def reserve(self, request: Request, num_tokens: int) -> bool:
+        """Set aside rows for a step, if there are so many."""
+        assert request.slot is not None
+        if not self.target.can_extend(request.slot, num_tokens):
             return False
-        self.target.extend(job.slot, tokens)
+        self.target.extend(request.slot, num_tokens)
         return True
 
-    def evict(self, job: Request) -> None:
+    def keep(self, request: Request, num_tokens: int) -> None:
+        """The next ``num_tokens`` tokens of a prompt have been read."""
+        assert request.slot is not None
+        request.num_computed_tokens += num_tokens
+        self._publish(request, request.slot)
+
+    def keep_path(self, request: Request, base: int, path: Sequence[int]) -> None:
+        """Keep the rows ``base + path[i]`` of an accepted path, and drop those of refused nodes.
+
+        ``base``: tokens of the request before the step that committed the path; all of them have been read.
+        """
+        assert request.slot is not None
+        self.target.keep_path(request.slot, base, path)
+        request.num_computed_tokens = min(base + len(path), len(request.tokens) - 1)
+        self._publish(request, request.slot)
+
+    def clear(self, request: Request) -> None:
+        """Empty a request's slot, whose rows may hold NaN, so that it is read again from the start."""
+        assert request.slot is not None
+        self.target.scrub(request.slot)
+        self.target.truncate_to(request.slot, 0)
+        request.num_computed_tokens = 0
+
+    def evict(self, request: Request) -> None:
         """Release a request's rows; those of verified tokens stay findable until they are needed elsewhere."""
-        assert job.slot is not None
-        if job.error is not None:
-            self.target.scrub(job.slot)
+        assert request.slot is not None
+        if request.error is not None:
+            self.target.scrub(request.slot)
         else:
-            self.target.seal(job.slot, job.tokens[: job.cached], job.cache_salt)
-        self.target.free(job.slot)
-        job.slot, job.cached = None, 0
-        self._drafting.finish(job)
+            self._publish(request, request.slot)
+        self.target.free(request.slot)
+        request.slot, request.num_computed_tokens = None, 0
+
+    def _publish(self, request: Request, slot: int) -> None:
+        """Offer the rows of verified tokens to later requests that begin with the same ones."""
+        self.target.seal(slot, request.tokens[: request.num_computed_tokens], request.cache_salt)
 
 
 @dataclass(frozen=True)

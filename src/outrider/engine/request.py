@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -55,7 +55,7 @@ class Request:
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
-    cached: int = 0  # tokens whose keys and values are in the cache, at most len(tokens) - 1
+    num_computed_tokens: int = 0  # whose keys and values are in the cache, at most len(tokens) - 1; ``CacheMemory``'s
     slot: int | None = None
     text: str = ""
     finish_reason: FinishReason | None = None
@@ -63,7 +63,6 @@ class Request:
     started_over: bool = False  # read again from the start, after an error that a draft may have caused
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
-    judge: Callable[[str, Sequence[Sequence[float]]], bool] | None = None  # the controller's, behind ``promising``
     switched_off: set[str] = field(default_factory=set)  # draft sources that failed
     prompt_logprobs: list[Mapping[int, float]] = field(default_factory=list)  # of the prompt's tokens but the first
     first_token: float | None = None
@@ -96,9 +95,9 @@ class Request:
         return self._stop_strings.found
 
     @property
-    def pending(self) -> int:
+    def num_pending_tokens(self) -> int:
         """Tokens not yet in the cache: the prompt at first, then the last committed token."""
-        return len(self.tokens) - self.cached
+        return len(self.tokens) - self.num_computed_tokens
 
     @property
     def depth_limit(self) -> int:
@@ -133,18 +132,19 @@ class Request:
         if self.started is None:
             self.started = time.perf_counter()
             self.stats.queue_s = self.started - self.arrived
-            self.stats.cached_prompt_tokens = min(self.cached, len(self.prompt))
+            self.stats.cached_prompt_tokens = min(self.num_computed_tokens, len(self.prompt))
 
     def add_prompt_logprobs(self, logits: Tensor) -> None:
-        """``logits`` [count, vocab] after the prompt's tokens from ``cached`` on, each of the token that follows."""
-        known = len(self.prompt_logprobs)  # more than ``cached`` if the prompt is read again after a preemption
-        for i, following in enumerate(self.prompt[self.cached + 1 : self.cached + 1 + len(logits)], self.cached):
+        """``logits`` [count, vocab] after the prompt's tokens from ``num_computed_tokens`` on."""
+        start, known = self.num_computed_tokens, len(self.prompt_logprobs)  # more than start after a preemption
+        for i, following in enumerate(self.prompt[start + 1 : start + 1 + len(logits)], start):
             if i >= known:
-                values = torch.log_softmax(logits[i - self.cached].float(), dim=-1)
+                values = torch.log_softmax(logits[i - start].float(), dim=-1)
                 self.prompt_logprobs.append(_most_likely(values, following, self.params.prompt_logprobs or 0))
 
-    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        return self.judge is None or self.judge(source, paths)
+    def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
+        return True
 
     def draws(self) -> Draws:
         v = self.verifier
@@ -182,8 +182,8 @@ class Request:
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
         armed = count >= self.params.min_tokens
-        piece = "" if self.detokenizer is None else self.detokenizer.push([token])
-        shown = self._stop_strings.push(piece, armed=armed)
+        text = "" if self.detokenizer is None else self.detokenizer.push([token])
+        shown = self._stop_strings.push(text, armed=armed)
         # Before min_tokens a constraint lets a stop token through only where its output is complete.
         ends = token in self.stop_ids and (armed or self.constraint is not None)
         if self._stop_strings.found is not None or ends:
@@ -197,8 +197,8 @@ class Request:
 
     def _held_back(self, armed: bool) -> str:
         """The text still held back at the end, which may yet complete a stop string."""
-        piece = "" if self.detokenizer is None else self.detokenizer.flush()
-        shown = self._stop_strings.push(piece, armed=armed)
+        text = "" if self.detokenizer is None else self.detokenizer.flush()
+        shown = self._stop_strings.push(text, armed=armed)
         if self._stop_strings.found is not None:
             self.finish_reason = "stop"
             return shown

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 
-class Job(Protocol):
+class Schedulable(Protocol):
     """What the scheduler needs to know of a request."""
 
     @property
@@ -33,7 +33,7 @@ class Job(Protocol):
         ...
 
     @property
-    def pending(self) -> int:
+    def num_pending_tokens(self) -> int:
         """Tokens that are not in the cache yet; 1 when decoding."""
         ...
 
@@ -43,51 +43,71 @@ class Job(Protocol):
         ...
 
 
-J = TypeVar("J", bound=Job)
+R = TypeVar("R", bound=Schedulable)
 
 
-class Memory(Protocol[J]):  # type: ignore[misc]
+class Memory(Protocol[R]):  # type: ignore[misc]
     """The caches of target and draft, as the scheduler sees them."""
 
-    def admit(self, job: J) -> bool:
-        """Give the job a place and cached prefix, if there is room for it to start; whether it has one now."""
+    def admit(self, request: R) -> bool:
+        """Give the request a place and cached prefix, if there is room for it to start; whether it has one now."""
         ...
 
-    def reserve(self, job: J, tokens: int) -> bool:
-        """Set aside rows for ``tokens`` more of a running job in this step; whether they were there."""
+    def reserve(self, request: R, num_tokens: int) -> bool:
+        """Set aside rows for ``num_tokens`` more of a running request in this step; whether they were there."""
         ...
 
-    def evict(self, job: J) -> None:
-        """Take back everything a running job holds."""
+    def evict(self, request: R) -> None:
+        """Take back everything a running request holds."""
         ...
 
 
 @dataclass(frozen=True)
-class Slice(Generic[J]):
-    """A job's part in a step: ``tokens`` of its pending ones, and up to ``drafts`` behind the last."""
+class ScheduledTokens(Generic[R]):
+    """A request's part in a step: ``num_tokens`` of its pending ones, and a draft of ``num_draft_tokens`` at most."""
 
-    job: J
-    tokens: int
-    drafts: int
+    request: R
+    num_tokens: int
+    num_draft_tokens: int
+
+
+@dataclass(frozen=True)
+class Schedule(Generic[R]):
+    """The plan of one step, and who has come and gone for it. It is empty only if nothing waits and nothing runs."""
+
+    scheduled: list[ScheduledTokens[R]]  # in order of rank
+    admitted: list[R]  # given a place in this step
+    preempted: list[R]  # that lost their place in this step, and wait again; none of them is admitted
 
 
 @dataclass(order=True)
-class _Entry(Generic[J]):
+class _Entry(Generic[R]):
     priority: int
     arrival: int
-    job: J = field(compare=False)
+    request: R = field(compare=False)
 
 
-class Scheduler(Generic[J]):
+@dataclass
+class _Plan(Generic[R]):
+    """A schedule in the making."""
+
+    budget: int  # tokens left
+    tokens: dict[str, int] = field(default_factory=dict)  # pending ones, by request
+    drafts: dict[str, int] = field(default_factory=dict)
+    admitted: list[R] = field(default_factory=list)
+    preempted: list[R] = field(default_factory=list)
+
+
+class Scheduler(Generic[R]):
     """Waiting and running requests, and the plan of each step."""
 
-    def __init__(self, memory: Memory[J], *, max_batch_size: int, max_batched_tokens: int) -> None:
+    def __init__(self, memory: Memory[R], *, max_batch_size: int, max_batched_tokens: int) -> None:
         """``max_batched_tokens`` is at least ``max_batch_size``, so that every running request can decode."""
         self._memory = memory
         self._max_batch_size = max_batch_size
         self._max_batched_tokens = max_batched_tokens
-        self._waiting: list[_Entry[J]] = []  # a heap
-        self._running: list[_Entry[J]] = []  # in order of admission rank: priority, then arrival
+        self._waiting: list[_Entry[R]] = []  # a heap
+        self._running: list[_Entry[R]] = []  # in order of admission rank: priority, then arrival
         self._arrivals = 0
         self.preemptions = 0
 
@@ -96,100 +116,98 @@ class Scheduler(Generic[J]):
         return len(self._waiting)
 
     @property
-    def running(self) -> Sequence[J]:
-        return [entry.job for entry in self._running]
+    def running(self) -> Sequence[R]:
+        return [entry.request for entry in self._running]
 
-    def add(self, job: J) -> None:
-        heapq.heappush(self._waiting, _Entry(job.priority, self._arrivals, job))
+    def add(self, request: R) -> None:
+        heapq.heappush(self._waiting, _Entry(request.priority, self._arrivals, request))
         self._arrivals += 1
 
-    def remove(self, job_id: str) -> J | None:
+    def remove(self, request_id: str) -> R | None:
         """Forget a request, waiting or running; what it holds is the caller's to release."""
         for group in (self._running, self._waiting):
             for entry in group:
-                if entry.job.id == job_id:
+                if entry.request.id == request_id:
                     group.remove(entry)
                     heapq.heapify(self._waiting)
-                    return entry.job
+                    return entry.request
         return None
 
-    def schedule(self) -> list[Slice[J]]:
-        """The plan of one step, in order of rank. Empty only if nothing waits and nothing runs."""
-        tokens: dict[str, int] = {}
-        drafts: dict[str, int] = {}
-        before = self.preemptions
-        left = self._max_batched_tokens
-        left -= self._feed(left, tokens, lambda entry: entry.job.pending == 1)
-        left -= self._grant_drafts(left, tokens, drafts)
-        left -= self._feed(left, tokens, lambda entry: entry.job.pending > 1)
-        if self.preemptions == before:  # what was just pushed out must not come straight back
-            left -= self._admit(left, tokens)
-        self._grant_drafts(left, tokens, drafts)
-        return [
-            Slice(entry.job, tokens[entry.job.id], drafts.get(entry.job.id, 0))
-            for entry in self._running
-            if entry.job.id in tokens
+    def schedule(self) -> Schedule[R]:
+        """The plan of one step."""
+        plan: _Plan[R] = _Plan(self._max_batched_tokens)
+        self._feed(plan, lambda entry: entry.request.num_pending_tokens == 1)
+        self._grant_drafts(plan)
+        self._feed(plan, lambda entry: entry.request.num_pending_tokens > 1)
+        if not plan.preempted:  # what was just pushed out must not come straight back
+            self._admit(plan)
+        self._grant_drafts(plan)
+        scheduled = [
+            ScheduledTokens(request, plan.tokens[request.id], plan.drafts.get(request.id, 0))
+            for request in self.running
+            if request.id in plan.tokens
         ]
+        return Schedule(scheduled, plan.admitted, plan.preempted)
 
-    def _feed(self, budget: int, tokens: dict[str, int], chosen: Callable[[_Entry[J]], bool]) -> int:
-        """Give running requests their pending tokens, preempting others where memory is short; tokens spent."""
-        spent = 0
+    def _feed(self, plan: _Plan[R], chosen: Callable[[_Entry[R]], bool]) -> None:
+        """Give running requests their pending tokens, preempting others where memory is short."""
+        budget, spent = plan.budget, 0
         for entry in [e for e in self._running if chosen(e)]:
-            count = min(entry.job.pending, budget - spent)
-            if count > 0 and entry in self._running and self._make_room(entry, count, tokens):
-                tokens[entry.job.id] = count
+            count = min(entry.request.num_pending_tokens, budget - spent)
+            if count > 0 and entry in self._running and self._make_room(entry, count, plan):
+                plan.tokens[entry.request.id] = count
                 spent += count
-        return spent
+        plan.budget -= spent
 
-    def _make_room(self, entry: _Entry[J], count: int, tokens: dict[str, int]) -> bool:
+    def _make_room(self, entry: _Entry[R], count: int, plan: _Plan[R]) -> bool:
         """Reserve memory, preempting from the end of the ranks; False if the request itself had to go."""
-        while not self._memory.reserve(entry.job, count):
+        while not self._memory.reserve(entry.request, count):
             victim = self._running[-1]
-            self._preempt(victim)
-            tokens.pop(victim.job.id, None)
+            self._preempt(victim, plan)
             if victim is entry:
                 return False
         return True
 
-    def _preempt(self, entry: _Entry[J]) -> None:
+    def _preempt(self, entry: _Entry[R], plan: _Plan[R]) -> None:
         self._running.remove(entry)
-        self._memory.evict(entry.job)
+        self._memory.evict(entry.request)
         heapq.heappush(self._waiting, entry)
+        plan.tokens.pop(entry.request.id, None)
+        plan.preempted.append(entry.request)
         self.preemptions += 1
 
-    def _grant_drafts(self, budget: int, tokens: dict[str, int], drafts: dict[str, int]) -> int:
-        """Share what is left among requests that get to their last token, a draft token each in turn; tokens spent."""
-        ending = [e.job for e in self._running if tokens.get(e.job.id) == e.job.pending]
-        limits = {job.id: job.draft_limit for job in ending}
-        wanting = {job.id: job for job in ending if drafts.get(job.id, 0) < limits[job.id]}
-        spent = 0
+    def _grant_drafts(self, plan: _Plan[R]) -> None:
+        """Share what is left among requests that get to their last token, a draft token each in turn."""
+        drafts, budget, spent = plan.drafts, plan.budget, 0
+        ending = [r for r in self.running if plan.tokens.get(r.id) == r.num_pending_tokens]
+        limits = {request.id: request.draft_limit for request in ending}
+        wanting = {request.id: request for request in ending if drafts.get(request.id, 0) < limits[request.id]}
         while wanting and spent < budget:
-            for job in list(wanting.values()):
+            for request in list(wanting.values()):
                 if spent == budget:
                     break
-                if self._memory.reserve(job, 1):
-                    drafts[job.id] = drafts.get(job.id, 0) + 1
+                if self._memory.reserve(request, 1):
+                    drafts[request.id] = drafts.get(request.id, 0) + 1
                     spent += 1
-                    if drafts[job.id] < limits[job.id]:
+                    if drafts[request.id] < limits[request.id]:
                         continue
-                del wanting[job.id]
-        return spent
+                del wanting[request.id]
+        plan.budget -= spent
 
-    def _admit(self, budget: int, tokens: dict[str, int]) -> int:
+    def _admit(self, plan: _Plan[R]) -> None:
         """Start waiting requests in order; the first that does not fit holds the rest, so that none is overtaken."""
-        spent = 0
-        while self._waiting and spent < budget and len(self._running) < self._max_batch_size:
+        while self._waiting and plan.budget > 0 and len(self._running) < self._max_batch_size:
             entry = self._waiting[0]
-            if not self._memory.admit(entry.job):
+            if not self._memory.admit(entry.request):
                 break
             heapq.heappop(self._waiting)
-            count = min(entry.job.pending, budget - spent)
-            if not self._memory.reserve(entry.job, count):
-                self._memory.evict(entry.job)
+            count = min(entry.request.num_pending_tokens, plan.budget)
+            if not self._memory.reserve(entry.request, count):
+                self._memory.evict(entry.request)
                 heapq.heappush(self._waiting, entry)
                 break
             self._running.append(entry)
             self._running.sort()
-            tokens[entry.job.id] = count
-            spent += count
-        return spent
+            plan.tokens[entry.request.id] = count
+            plan.admitted.append(entry.request)
+            plan.budget -= count

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Span:
-    """The tokens one sequence brings to a run.
+    """Where the tokens that one sequence brings to a forward pass lie.
 
     cache slot:   [ kept rows 0 .. start-1 | new rows start .. start+count-1 ]
     positions:      0 .. start-1             start + depth of each new row
     """
 
     slot: int
-    start: int  # cache rows kept before this run
+    start: int  # cache rows kept before this pass
     count: int  # new rows, packed next to each other in the batch
     mask: Tensor | None = None
     """bool [n, t]: which of the sequence's last t rows each of its last n rows sees, ``n <= count``, ``n <= t``.
@@ -34,6 +36,42 @@ class ForwardBatch:
     features: tuple[int, ...] = ()
     """Layer counts, ascending: the residual stream after so many layers, before any norm, is wanted of every token."""
     inputs: Tensor | None = None  # float [T, d] in place of the tokens' embeddings
+
+
+@dataclass(frozen=True)
+class SequenceInput:
+    """The tokens one sequence brings to a forward pass, before they are packed with those of others."""
+
+    slot: int
+    start: int  # the cache row of the first
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    logit_rows: Sequence[int]  # which of the tokens need logits, in the order in which they are wanted
+    mask: Tensor | None = None  # as in ``Span``
+
+
+def pack(
+    sequences: Sequence[SequenceInput], *, layers: int | None = None, features: tuple[int, ...] = ()
+) -> ForwardBatch:
+    """One forward pass over the tokens of all ``sequences``; ``layers`` and ``features`` as in ``ForwardBatch``.
+
+    ::
+
+        sequence 1  [ a b c d ]  logit_rows (3, 2)      token_ids   a b c d e f
+        sequence 2  [ e f ]      logit_rows (1,)        logit_rows  3 2 5
+    """
+    token_ids: list[int] = []
+    positions: list[int] = []
+    spans: list[Span] = []
+    logit_rows: list[int] = []
+    for each in sequences:
+        first = len(token_ids)
+        spans.append(Span(each.slot, each.start, len(each.tokens), each.mask))
+        logit_rows += [first + row for row in each.logit_rows]
+        token_ids += each.tokens
+        positions += each.positions
+    wanted = torch.tensor(logit_rows, dtype=torch.int64)
+    return ForwardBatch(torch.tensor(token_ids), torch.tensor(positions), tuple(spans), wanted, layers, features)
 
 
 @dataclass(frozen=True)

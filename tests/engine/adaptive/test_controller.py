@@ -9,15 +9,18 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.engine.adaptive.controller import Controller
-from outrider.engine.adaptive.cost import ROWS, CostCurve
-from outrider.engine.adaptive.statistics import Effort
+from outrider.drafters.api import RequestView
+from outrider.engine.adaptive.controller import AdaptiveLength
+from outrider.engine.adaptive.cost import ROWS, ForwardPassCost
+from outrider.engine.adaptive.policy import FixedLength
+from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
-from tests.rig import request
+from tests.rig import Scripted, request
 
-FLAT = CostCurve([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing
-STEEP = CostCurve([0.010 * n for n in ROWS], [0.0] * len(ROWS))  # every row costs as much as a run
-REAL = CostCurve([0.0100, 0.0100, 0.0100, 0.0113, 0.0137, 0.0190], [1e-6] * len(ROWS))
+FLAT = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing
+STEEP = ForwardPassCost([0.010 * n for n in ROWS], [0.0] * len(ROWS))  # every row costs as much as a run
+REAL = ForwardPassCost([0.0100, 0.0100, 0.0100, 0.0113, 0.0137, 0.0190], [1e-6] * len(ROWS))
 
 
 def asked(id: str = "r", draft: str = "source") -> Request:
@@ -25,7 +28,7 @@ def asked(id: str = "r", draft: str = "source") -> Request:
 
 
 def play(
-    controller: Controller,
+    policy: AdaptiveLength,
     r: Request,
     chance: float,
     *,
@@ -38,155 +41,155 @@ def play(
     rng = random.Random(0)
     scored: list[int] = []
     for _ in range(steps):
-        (budget,) = controller.budgets([r], [length])
+        (budget,) = policy.budget([r], [length])
         draft = Draft.chain([7] * budget, source="source", scores=scores and scores[:budget]) if budget else EMPTY
         if budget:
-            controller.drafted(r, {"source": Effort(seconds, len(draft))})
-        (kept,) = controller.select([r], [draft], [1], [len(draft)])
+            policy.observe_proposals(r, {"source": ProposalCost(seconds, len(draft))})
+        (kept,) = policy.select([r], [draft], [1], [len(draft)])
         right = 0
         while right < length and rng.random() < chance:
             right += 1
         accepted = min(right, len(kept))
-        controller.observe(r, [*[7] * accepted, 7 if right > accepted else 8], kept, range(accepted))
+        policy.observe(r, [*[7] * accepted, 7 if right > accepted else 8], kept, range(accepted))
         scored.append(len(kept))
     return scored
 
 
 def test_free_rows_are_all_used() -> None:
-    assert play(Controller(lambda: FLAT), asked(), 0.5, steps=20)[-1] == 8
+    assert play(AdaptiveLength(lambda: FLAT), asked(), 0.5, steps=20)[-1] == 8
 
 
 def test_rows_that_cost_a_run_are_not_used_unless_certain() -> None:
-    assert sum(play(Controller(lambda: STEEP), asked(), 0.5, steps=60)[20:]) == 0
+    assert sum(play(AdaptiveLength(lambda: STEEP), asked(), 0.5, steps=60)[20:]) == 0
 
 
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.95, 6, 8), (0.6, 3, 8), (0.0, 0, 3.5)])
 def test_length_follows_acceptance(chance: float, least: int, most: float) -> None:
-    scored = play(Controller(lambda: REAL), asked(), chance, steps=200)[100:]
+    scored = play(AdaptiveLength(lambda: REAL), asked(), chance, steps=200)[100:]
     assert least <= sum(scored) / len(scored) <= most
 
 
 def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() -> None:
-    controller, r = Controller(lambda: REAL), asked()
-    play(controller, r, 0.0, steps=50, seconds=0.02)
-    drafted = play(controller, r, 0.0, steps=1000, seconds=0.02)  # an attempt takes as long as two runs
+    policy, r = AdaptiveLength(lambda: REAL), asked()
+    play(policy, r, 0.0, steps=50, seconds=0.02)
+    drafted = play(policy, r, 0.0, steps=1000, seconds=0.02)  # an attempt takes as long as two runs
     assert 3 <= sum(n > 0 for n in drafted) <= 6
-    recovered = play(controller, r, 1.0, steps=400, seconds=0.002)
+    recovered = play(policy, r, 1.0, steps=400, seconds=0.002)
     assert sum(n > 0 for n in recovered[-100:]) > 90
 
 
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 10, 22), (0.9, 700, 800)])
 def test_short_requests_pay_together_for_attempts(chance: float, least: int, most: int) -> None:
     """An attempt takes as long as 0.4 runs: where none succeeds, there is one for every 40 steps at most."""
-    controller = Controller(lambda: REAL)
-    requests = [play(controller, asked(str(i)), chance, steps=20, seconds=0.004) for i in range(40)]
+    policy = AdaptiveLength(lambda: REAL)
+    requests = [play(policy, asked(str(i)), chance, steps=20, seconds=0.004) for i in range(40)]
     assert least <= sum(n > 0 for drafted in requests for n in drafted) <= most
 
 
 def test_reading_prompts_in_vain_is_paid_for_too() -> None:
     """A first proposal in a request is as dear as five runs, and so there are few in 40 requests once that is known."""
-    controller, attempts = Controller(lambda: REAL), 0
+    policy, attempts = AdaptiveLength(lambda: REAL), 0
     for i in range(40):
         r = asked(str(i))
-        for step in play(controller, r, 0.0, steps=1, seconds=0.05) + play(controller, r, 0.0, steps=19, seconds=0.004):
+        for step in play(policy, r, 0.0, steps=1, seconds=0.05) + play(policy, r, 0.0, steps=19, seconds=0.004):
             attempts += step > 0
     assert 16 <= attempts <= 30  # of 800; the first 16 are to learn what it does
 
 
 def test_rows_scored_in_vain_are_paid_for_too() -> None:
     """Proposals cost nothing here, but their scored rows half a run, so that few of 40 requests begin with them."""
-    controller = Controller(lambda: CostCurve([0.01 + 0.0006 * n for n in ROWS], [0.0] * len(ROWS)))
-    requests = [play(controller, asked(str(i)), 0.0, steps=2, seconds=1e-9, scores=[0.95] * 8) for i in range(40)]
+    policy = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.0006 * n for n in ROWS], [0.0] * len(ROWS)))
+    requests = [play(policy, asked(str(i)), 0.0, steps=2, seconds=1e-9, scores=[0.95] * 8) for i in range(40)]
     assert 1 <= sum(any(drafted) for drafted in requests) <= 10
 
 
-def chain(controller: Controller, r: Request, score: float, *, seconds: float = 0.003, right: bool = True) -> int:
+def chain(policy: AdaptiveLength, r: Request, score: float, *, seconds: float = 0.003, right: bool = True) -> int:
     """A step with a source that takes ``seconds`` for a level; how many levels it was let grow."""
-    (budget,) = controller.budgets([r], [8])
+    (budget,) = policy.budget([r], [8])
     levels = min(budget, 1)
-    while 0 < levels < budget and r.promising("source", [[score] * levels]):
+    while 0 < levels < budget and policy.should_continue(r, "source", [[score] * levels]):
         levels += 1
     draft = Draft.chain([7] * levels, source="source", scores=[score] * levels) if levels else EMPTY
-    controller.drafted(r, {"source": Effort(seconds * levels, levels)} if levels else {})
-    (kept,) = controller.select([r], [draft], [1], [len(draft)])
+    policy.observe_proposals(r, {"source": ProposalCost(seconds * levels, levels)} if levels else {})
+    (kept,) = policy.select([r], [draft], [1], [len(draft)])
     path = range(len(kept)) if right else ()
-    controller.observe(r, [*[7] * len(path), 8], kept, path)
+    policy.observe(r, [*[7] * len(path), 8], kept, path)
     return levels
 
 
 def test_sure_drafts_grow_longer_than_doubtful_ones() -> None:
     """A level takes a third of a token's time."""
-    controller, r = Controller(lambda: REAL), asked()
-    assert chain(controller, r, 0.9) <= 2  # nobody knows yet what it costs
-    sure = [chain(controller, r, 0.9) for _ in range(20)]
+    policy, r = AdaptiveLength(lambda: REAL), asked()
+    assert chain(policy, r, 0.9) <= 2  # nobody knows yet what it costs
+    sure = [chain(policy, r, 0.9) for _ in range(20)]
     assert sure[-1] == 8
-    assert chain(controller, r, 0.3) == 1
+    assert chain(policy, r, 0.3) == 1
 
 
 def test_sources_that_are_sure_and_wrong_are_not_believed_for_long() -> None:
-    controller, r = Controller(lambda: REAL), asked()
-    grown = [chain(controller, r, 0.9, right=False) for _ in range(300)]
+    policy, r = AdaptiveLength(lambda: REAL), asked()
+    grown = [chain(policy, r, 0.9, right=False) for _ in range(300)]
     assert sum(grown[-100:]) < 10
     assert max(grown[-100:]) == 1
 
 
 def test_a_source_known_to_pay_is_not_put_to_rest_by_a_few_failures() -> None:
     """It is right two times in five and costs a tenth of what a token saves; each request has 30 steps."""
-    controller, asked_for = Controller(lambda: REAL), []
+    policy, asked_for = AdaptiveLength(lambda: REAL), []
     rng = random.Random(1)
     for i in range(30):
         r = asked(str(i))
-        asked_for.append(sum(chain(controller, r, 0.4, seconds=0.001, right=rng.random() < 0.4) > 0 for _ in range(30)))
+        asked_for.append(sum(chain(policy, r, 0.4, seconds=0.001, right=rng.random() < 0.4) > 0 for _ in range(30)))
     assert sum(asked_for[10:]) > 0.9 * 20 * 30
 
 
 def test_a_level_of_a_tree_is_worth_what_all_its_places_bring() -> None:
-    controller, r = Controller(lambda: REAL), asked()
+    policy, r = AdaptiveLength(lambda: REAL), asked()
     for _ in range(5):
-        chain(controller, r, 0.4, seconds=0.002, right=False)
-    assert not r.promising("source", [[0.4]])
-    assert r.promising("source", [[0.4], [0.3], [0.2], [0.1]])
+        chain(policy, r, 0.4, seconds=0.002, right=False)
+    assert not policy.should_continue(r, "source", [[0.4]])
+    assert policy.should_continue(r, "source", [[0.4], [0.3], [0.2], [0.1]])
 
 
 def test_a_dear_source_is_not_asked_where_a_free_one_is_sure() -> None:
-    controller, r = Controller(lambda: REAL), asked(draft="dear+free")
+    policy, r = AdaptiveLength(lambda: REAL), asked(draft="dear+free")
     draft = Draft((7, 8), (-1, -1), None, "dear+free", (0.5, 0.5), ("dear", "free"))
     for i in range(20):  # what the dear one says is right half the time, and costs a fifth of a token
-        controller.budgets([r], [8])
-        controller.drafted(r, {"dear": Effort(0.002, 1), "free": Effort(1e-5, 1)})
-        (kept,) = controller.select([r], [draft], [1], [2])
+        policy.budget([r], [8])
+        policy.observe_proposals(r, {"dear": ProposalCost(0.002, 1), "free": ProposalCost(1e-5, 1)})
+        (kept,) = policy.select([r], [draft], [1], [2])
         right = [kept.tokens.index(7)] if i % 2 and 7 in kept.tokens else []
-        controller.observe(r, [7, 9] if i % 2 else [9], kept, right)
-    assert controller.dearness("dear") > controller.dearness("free")
-    assert controller.adds(r, "dear", [])
-    assert controller.adds(r, "dear", [Draft.chain([8], source="free", scores=[0.1])])
-    assert not controller.adds(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
+        policy.observe(r, [7, 9] if i % 2 else [9], kept, right)
+    assert policy.cost_per_level("dear") > policy.cost_per_level("free")
+    assert policy.is_worth_asking(r, "dear", [])
+    assert policy.is_worth_asking(r, "dear", [Draft.chain([8], source="free", scores=[0.1])])
+    assert not policy.is_worth_asking(r, "dear", [Draft.chain([8], source="other", scores=[0.97])])
 
 
 def test_a_free_source_that_is_never_right_rests_too() -> None:
     """Its drafts take no time, and scored rows so little that their chances never seem too small."""
-    controller, r = Controller(lambda: CostCurve([0.01 + 0.00005 * n for n in ROWS], [0.0] * len(ROWS))), asked()
-    drafted = play(controller, r, 0.0, steps=600, seconds=1e-9, scores=[0.95] * 8)
+    policy, r = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.00005 * n for n in ROWS], [0.0] * len(ROWS))), asked()
+    drafted = play(policy, r, 0.0, steps=600, seconds=1e-9, scores=[0.95] * 8)
     assert sum(n > 0 for n in drafted[300:]) < 150
 
 
 def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
     """A dear source that is never right beside a free one that always is."""
-    controller, r = Controller(lambda: REAL), asked(draft="dear+free")
+    policy, r = AdaptiveLength(lambda: REAL), asked(draft="dear+free")
     asked_for = {"dear": 0, "free": 0}
     for _ in range(200):
-        controller.budgets([r], [8])
-        awake = [name for name in asked_for if not controller.rests(r, name)]
+        policy.budget([r], [8])
+        awake = [name for name in asked_for if not policy.is_paused(r, name)]
         tokens = {"dear": 8, "free": 7}
         draft = (
             Draft(tuple(tokens[name] for name in awake), (-1,) * len(awake), None, "dear+free", None, tuple(awake))
             if awake
             else EMPTY
         )
-        controller.drafted(r, {name: Effort(0.005 if name == "dear" else 1e-5, 1) for name in awake})
-        (kept,) = controller.select([r], [draft], [1], [len(draft)])
+        policy.observe_proposals(r, {name: ProposalCost(0.005 if name == "dear" else 1e-5, 1) for name in awake})
+        (kept,) = policy.select([r], [draft], [1], [len(draft)])
         right = [node for node, token in enumerate(kept.tokens) if token == 7]
-        controller.observe(r, [7] * (len(right) + 1), kept, right)
+        policy.observe(r, [7] * (len(right) + 1), kept, right)
         for name in awake:
             asked_for[name] += 1
     assert asked_for["free"] == 200
@@ -194,57 +197,87 @@ def test_of_merged_sources_only_the_one_that_loses_rests() -> None:
 
 
 def test_the_source_s_scores_tell_good_nodes_from_bad() -> None:
-    controller, r = Controller(lambda: REAL), asked()
+    policy, r = AdaptiveLength(lambda: REAL), asked()
     draft = Draft((1, 2, 3, 4), (-1, -1, -1, 2), source="source", scores=(0.02, 0.9, 0.9, 0.9))
     for _ in range(30):
-        controller.budgets([r], [8])
-        controller.drafted(r, {"source": Effort(1e-5, 2)})
-        (kept,) = controller.select([r], [draft], [1], [len(draft)])
-        controller.observe(r, [3, 4, 9], kept, range(len(kept) and 2))
+        policy.budget([r], [8])
+        policy.observe_proposals(r, {"source": ProposalCost(1e-5, 2)})
+        (kept,) = policy.select([r], [draft], [1], [len(draft)])
+        policy.observe(r, [3, 4, 9], kept, range(len(kept) and 2))
     assert {3, 4} <= set(kept.tokens)
 
 
 def test_one_request_in_trouble_does_not_stop_the_others() -> None:
-    controller = Controller(lambda: REAL)
+    policy = AdaptiveLength(lambda: REAL)
     good, bad = asked("good"), asked("bad")
     draft = Draft.chain([7] * 6, source="source")
     for _ in range(100):
-        controller.budgets([good, bad], [6, 6])
-        kept = controller.select([good, bad], [draft, draft], [1, 1], [len(draft)] * 2)
-        controller.observe(good, [7] * (len(kept[0]) + 1), kept[0], range(len(kept[0])))
-        controller.observe(bad, [8], kept[1], ())
+        policy.budget([good, bad], [6, 6])
+        kept = policy.select([good, bad], [draft, draft], [1, 1], [len(draft)] * 2)
+        policy.observe(good, [7] * (len(kept[0]) + 1), kept[0], range(len(kept[0])))
+        policy.observe(bad, [8], kept[1], ())
     assert len(kept[0]) == 6
     assert len(kept[1]) < 3
 
 
 def test_a_batch_drafts_less_than_one_request_alone() -> None:
     def nodes(batch: int) -> float:
-        controller = Controller(lambda: CostCurve([0.01 + 0.001 * n for n in ROWS], [0.0] * len(ROWS)))
+        policy = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.001 * n for n in ROWS], [0.0] * len(ROWS)))
         requests = [asked(str(i)) for i in range(batch)]
         draft = Draft.chain([7] * 8, source="source", scores=[0.6] * 8)
-        controller.budgets(requests, [8] * batch)
-        kept = controller.select(requests, [draft] * batch, [1] * batch, [len(draft)] * batch)
+        policy.budget(requests, [8] * batch)
+        kept = policy.select(requests, [draft] * batch, [1] * batch, [len(draft)] * batch)
         return sum(map(len, kept)) / batch
 
     assert nodes(1) > nodes(16)
 
 
 def test_fixed_lengths_and_verifiers_that_need_them_are_left_alone() -> None:
-    def unused() -> CostCurve:
+    def unused() -> ForwardPassCost:
         raise AssertionError("nothing to adapt")
 
-    controller = Controller(unused)
+    policy = AdaptiveLength(unused)
     fixed = request([1, 2], id="f", draft="source", spec_length=3)
     exact = request([1, 2], id="e", draft="source", verifier="rejection", spec_length="auto")
     exact.max_seq_len = 64
     assert (exact.depth_limit, exact.draft_limit) == (5, 5)
-    assert controller.budgets([fixed, exact], [3, 5]) == [3, 5]
+    assert policy.budget([fixed, exact], [3, 5]) == [3, 5]
     draft = Draft.chain([1, 2, 3])
-    assert controller.select([fixed, exact], [draft, draft], [1, 1], [len(draft)] * 2) == [draft, draft]
+    assert policy.select([fixed, exact], [draft, draft], [1, 1], [len(draft)] * 2) == [draft, draft]
+
+
+def test_a_fixed_length_asks_and_scores_everything() -> None:
+    policy, r, draft = FixedLength(), asked(), Draft.chain([1, 2, 3])
+    assert policy.budget([r], [5]) == [5]
+    assert policy.select([r], [draft], [1], [2]) == [draft]
+    assert policy.is_worth_asking(r, "source", [draft])
+    assert policy.should_continue(r, "source", [[0.1]])
+    assert not policy.is_paused(r, "source")
+
+
+def test_drafters_ask_the_policy_through_the_request_they_see() -> None:
+    answers: list[bool] = []
+
+    def script(view: RequestView, budget: int) -> Draft:
+        answers.append(view.should_continue("source", [[0.5]] * 2))
+        assert (view.id, list(view.tokens), view.depth_limit) == (r.id, r.tokens, r.depth_limit)
+        return Draft.chain([7], source="source", scores=[0.5])
+
+    policy, r = AdaptiveLength(lambda: REAL), asked()
+    drafting = Drafting({"source": Scripted(script)}, 10, policy)
+    for spec_length in ("auto", 3):
+        r = request([1, 2, 3], SamplingParams(max_tokens=99), id="r", draft="source", spec_length=spec_length)
+        r.max_seq_len = 100
+        drafting.start(r)
+        drafting.propose([r], [3], [1])
+        answers.append(policy.should_continue(r, "source", [[0.5, 0.5]]))
+        drafting.finish(r)
+    assert answers == [True, False, True, True]  # two levels are tried before anything is known; fixed ones always
+    assert not policy.request_ids
 
 
 def test_the_curve_learns_from_runs() -> None:
-    curve = CostCurve([0.010] * len(ROWS), [0.0] * len(ROWS))
+    curve = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))
     for _ in range(200):
         curve.observe([8], [100], [0], 0.015)
         curve.observe([1], [100], [0], 0.010)
@@ -253,11 +286,10 @@ def test_the_curve_learns_from_runs() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: FLAT, lambda: STEEP, lambda: REAL])
-def test_finished_requests_leave_nothing_behind(make: Callable[[], CostCurve]) -> None:
-    controller = Controller(make)
+def test_finished_requests_leave_nothing_behind(make: Callable[[], ForwardPassCost]) -> None:
+    policy = AdaptiveLength(make)
     for i in range(20):
         r = asked(str(i))
-        play(controller, r, 0.5, steps=3)
-        controller.finish(r.id)
-    assert not controller._books
-    assert not controller._acceptance._records
+        play(policy, r, 0.5, steps=3)
+        policy.finish(r.id)
+    assert not policy.request_ids

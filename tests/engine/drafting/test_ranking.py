@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from outrider.config.sources import Group
-from outrider.engine.drafting.ranking import PROBE_EVERY, Ranking
+from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
+from outrider.engine.drafting.ranking import Ranking
 
+PROBE_INTERVAL = DEFAULT_SETTINGS.probe_interval
 A: Group = ("a",)
 B: Group = ("b",)
 C: Group = ("c", "d")
 
 
-def step(ranking: Ranking, worth: dict[Group, int], silent: tuple[Group, ...] = ()) -> Group:
-    """Ask in order; the first that is not silent drafts and wins what it is worth."""
+def step(ranking: Ranking, reward: dict[Group, int], silent: tuple[Group, ...] = ()) -> Group:
+    """Ask in order; the first that is not silent drafts and wins its reward."""
     chosen = next(group for group in ranking.order() if group not in silent)
     ranking.asked(chosen)
-    ranking.observe(worth[chosen])
+    ranking.observe(reward[chosen])
     return chosen
 
 
@@ -23,25 +25,25 @@ def test_the_order_given_until_something_is_known() -> None:
 
 
 def test_each_is_tried_and_the_best_goes_on() -> None:
-    ranking, worth = Ranking([A, B, C]), {A: 1, B: 3, C: 2}
-    chosen = [step(ranking, worth) for _ in range(PROBE_EVERY - 1)]
+    ranking, reward = Ranking([A, B, C]), {A: 1, B: 3, C: 2}
+    chosen = [step(ranking, reward) for _ in range(PROBE_INTERVAL - 1)]
     assert chosen[:3] == [A, B, C]
     assert set(chosen[3:]) == {B}
 
 
 def test_others_are_probed_so_that_they_can_recover() -> None:
     ranking = Ranking([A, B])
-    before = [step(ranking, {A: 2, B: 1}) for _ in range(4 * PROBE_EVERY)]
+    before = [step(ranking, {A: 2, B: 1}) for _ in range(4 * PROBE_INTERVAL)]
     assert before.count(B) == 1 + 4
-    after = [step(ranking, {A: 0, B: 1}) for _ in range(2 * PROBE_EVERY)]
-    assert after[PROBE_EVERY:].count(A) == 1
+    after = [step(ranking, {A: 0, B: 1}) for _ in range(2 * PROBE_INTERVAL)]
+    assert after[PROBE_INTERVAL:].count(A) == 1
 
 
 def test_silence_is_not_held_against_anyone() -> None:
-    ranking, worth = Ranking([A, B]), {A: 2, B: 1}
+    ranking, reward = Ranking([A, B]), {A: 2, B: 1}
     for _ in range(6):
-        step(ranking, worth, silent=(A,))
-    assert step(ranking, worth) == A
+        step(ranking, reward, silent=(A,))
+    assert step(ranking, reward) == A
     ranking.order()
     ranking.observe(5)  # a step without a draft teaches nothing
     assert ranking.order()[0] == A

@@ -77,7 +77,7 @@ class HierarchicalDrafter:
             # The last token is fed again, for its logits.
             text = [*chain.request.tokens, *chain.tokens]
             self._model.cut(self._place(chain), text, len(text) - 1)
-        return [chain for chain, _ in growing if chain.wants and chain.promising("hierarchical")]
+        return [chain for chain, _ in growing if chain.wants and chain.should_continue("hierarchical")]
 
     def _guess(self, chains: Sequence[Sapling]) -> list[Sequence[int]]:
         """The inner source's chains, each leaving room for the draw after its last token."""

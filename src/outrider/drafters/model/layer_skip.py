@@ -46,10 +46,13 @@ class LayerSkipDrafter:
         saplings = [
             Sapling(request, request.slot, budget, self._vocab_size)
             for request, budget in zip(requests, budgets, strict=True)
-            if budget > 0 and request.slot is not None and request.cached == len(request.tokens) - 1
+            if budget > 0 and request.slot is not None and request.num_computed_tokens == len(request.tokens) - 1
         ]
         if saplings:
-            last = [Feed(s.slot, s.request.cached, s.request.tokens[-1:], (s.request.cached,)) for s in saplings]
+            last = [
+                Feed(s.slot, s.request.num_computed_tokens, s.request.tokens[-1:], (s.request.num_computed_tokens,))
+                for s in saplings
+            ]
             grow(saplings, self._feed(last), fits=self._fits, run=self._run, source="layer_skip")
         drafts = {s.request.id: s.draft("layer_skip") for s in saplings}
         return [drafts.get(request.id, EMPTY) for request in requests]

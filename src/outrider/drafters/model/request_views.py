@@ -40,8 +40,8 @@ class View:
         return self.request.slot
 
     @property
-    def cached(self) -> int:
-        return self.request.cached
+    def num_computed_tokens(self) -> int:
+        return self.request.num_computed_tokens
 
     @property
     def cache_salt(self) -> str:
@@ -51,7 +51,7 @@ class View:
     def constraint(self) -> Constraint | None:
         return self.request.constraint
 
-    def promising(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+    def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """Nobody has measured a source that drafts for another."""
         return True
 

@@ -53,10 +53,10 @@ class PassDrafter:
                 self._learned,
             )
             for request, budget in zip(requests, budgets, strict=True)
-            if budget > 0 and request.slot is not None and request.cached == len(request.tokens) - 1
+            if budget > 0 and request.slot is not None and request.num_computed_tokens == len(request.tokens) - 1
         ]  # fmt: skip
         if saplings:
-            room = min(self._cache.length(s.slot) - s.request.cached for s in saplings)
+            room = min(self._cache.length(s.slot) - s.request.num_computed_tokens for s in saplings)
             deepest = min(most, room, max(each.request.depth_limit for each in saplings))
             grow_parallel(saplings, self._run(saplings, deepest))
         return drafts_of(saplings, requests, "pass")
@@ -68,8 +68,10 @@ class PassDrafter:
         ahead = self._ahead[: depths - 1].expand(len(requests), -1, -1)
         inputs = torch.cat([last[:, None], ahead], dim=1)  # [requests, depths, d]
         ids = torch.tensor([[r.tokens[-1]] * depths for r in requests]).flatten()
-        positions = torch.tensor([[*range(r.cached, r.cached + depths)] for r in requests]).flatten()
-        spans = tuple(Span(s.slot, s.request.cached, depths) for s in saplings)
+        positions = torch.tensor(
+            [[*range(r.num_computed_tokens, r.num_computed_tokens + depths)] for r in requests]
+        ).flatten()
+        spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths) for s in saplings)
         batch = ForwardBatch(ids, positions, spans, None, inputs=inputs.flatten(0, 1))
         logits = self._target.forward(batch, self._cache).logits
         return logits.view(len(requests), depths, -1).transpose(0, 1)

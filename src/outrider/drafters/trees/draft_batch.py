@@ -1,4 +1,4 @@
-"""Packing drafts in the making into one run of a draft model."""
+"""Packing drafts in the making into one forward pass of a draft model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from outrider.cache import KVCache
-from outrider.kernels.batch import ForwardBatch, Span
+from outrider.kernels.batch import SequenceInput, pack
 from outrider.models.base import Model
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Tokens one sequence brings to a run."""
+    """Tokens one sequence brings to a forward pass."""
 
     slot: int
     start: int  # the cache row of the first
@@ -27,17 +27,13 @@ class Feed:
 
 
 def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None = None) -> list[Tensor]:
-    """One run over all feeds, whose rows the cache has set aside: the logits [scored, vocab] of each."""
-    ids = [token for feed in feeds for token in feed.tokens]
-    positions = [position for feed in feeds for position in feed.positions]
-    spans: list[Span] = []
-    rows: list[int] = []
-    end = 0
-    for feed in feeds:
-        spans.append(Span(feed.slot, feed.start, len(feed.tokens), feed.mask))
-        end += len(feed.tokens)
-        rows += range(end - feed.scored, end)
-    batch = ForwardBatch(
-        torch.tensor(ids), torch.tensor(positions), tuple(spans), torch.tensor(rows, dtype=torch.int64), layers
-    )
+    """One forward pass over all feeds, whose rows the cache has set aside: the logits [scored, vocab] of each."""
+    batch = pack([_input(feed) for feed in feeds], layers=layers)
     return list(torch.split(model.forward(batch, cache).logits, [feed.scored for feed in feeds]))
+
+
+def _input(feed: Feed) -> SequenceInput:
+    count = len(feed.tokens)
+    return SequenceInput(
+        feed.slot, feed.start, feed.tokens, feed.positions, range(count - feed.scored, count), feed.mask
+    )

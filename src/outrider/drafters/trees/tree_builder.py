@@ -71,9 +71,9 @@ class Sapling:
         """The row where its next feed begins."""
         return len(self.request.tokens) + len(self._row)
 
-    def promising(self, source: str) -> bool:
+    def should_continue(self, source: str) -> bool:
         """Whether a further level is likely to be worth its time, as far as anybody can say."""
-        return self.request.promising(source, [self._growth.scores_to(node) for node in self._growth.wanted])
+        return self.request.should_continue(source, [self._growth.scores_to(node) for node in self._growth.wanted])
 
     def extend(self, logits: Tensor) -> None:
         """Grow by a level, from the rows of its last feed (or of the last token): [rows, vocab]."""
@@ -126,6 +126,6 @@ def grow(
         growing = [
             each
             for each in growing
-            if each.wants and (source is None or each.promising(source)) and fits(each, each.wants)
+            if each.wants and (source is None or each.should_continue(source)) and fits(each, each.wants)
         ]
         logits = run(growing) if growing else ()

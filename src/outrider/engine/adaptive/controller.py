@@ -1,200 +1,217 @@
-"""How much to draft: the most tokens per second, from measured costs and running acceptance (``spec_length="auto"``).
+"""The adaptive draft length: the most tokens per second, from measured costs and running acceptance.
 
-Each step, for all requests together:
+For requests with ``spec_length="auto"``. Each step, for all requests together (docs/algorithms/adaptive.md):
 
-1. before drafting, sources that have lost a request time lately rest, and try again after a while; a source that
-   has lost time over all requests waits, but for its first steps, until 0.5% of the time has paid for that;
-2. while drafting, cheap sources come first, a dear one is not asked where those are sure, and sources that take time
-   for each level ask whether another is likely to pay (``Request.promising``);
-3. of what they then propose, the nodes most likely to be kept are scored, as many as pay (``engine.worth``).
+1. Before drafting, drafters that have recently lost time for a request are paused, and tried again after a while. A
+   drafter that has lost time over all requests is not started for another until the loss is small beside the time that
+   has passed.
+2. While drafting, cheap drafters run first; expensive ones are skipped when those are already confident; drafters that
+   take time for each level ask whether another is likely to pay (``RequestView.should_continue``).
+3. Of the nodes they propose, the likeliest are scored, as many as pay (``engine.adaptive.selection``).
 
 All three only choose which rows are scored. Under matching verification no output depends on that.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import depths, leaves
 from outrider.engine.adaptive.acceptance import Acceptance
-from outrider.engine.adaptive.cost import CostCurve
-from outrider.engine.adaptive.selection import OVERHEAD, Proposal, worthwhile
-from outrider.engine.adaptive.statistics import MEMORY, Account, Effort, RequestBooks, SourceBooks
+from outrider.engine.adaptive.cost import ForwardPassCost
+from outrider.engine.adaptive.selection import Proposal, select_nodes
+from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
+from outrider.engine.adaptive.statistics import ProposalCost, RequestStatistics, SourceStatistics, SourceTotals
 from outrider.engine.request import Request
 
-_TRIAL = 2  # levels that a source may give before it is known what they cost
 
+class AdaptiveLength:
+    """The ``DraftLengthPolicy`` of an engine: it decides for adaptive requests, and others get what they ask for."""
 
-class Controller:
-    """Decides for requests with ``spec_length="auto"``; others get what they ask for."""
-
-    def __init__(self, calibrate: Callable[[], CostCurve]) -> None:
-        """``calibrate`` is called when the first such request drafts, or before."""
+    def __init__(self, calibrate: Callable[[], ForwardPassCost], settings: AdaptiveSettings = DEFAULT_SETTINGS) -> None:
+        """``calibrate`` is called when the first adaptive request drafts, or before."""
         self._measure = calibrate
-        self._curve: CostCurve | None = None
-        self._acceptance = Acceptance()
-        self._books: dict[str, RequestBooks] = {}
-        self._accounts: defaultdict[str, Account] = defaultdict(Account)
+        self._settings = settings
+        self._forward_pass: ForwardPassCost | None = None
+        self._acceptance = Acceptance(settings)
+        self._requests: dict[str, RequestStatistics] = {}
+        self._totals: dict[str, SourceTotals] = {}
         self._token = 0.0  # seconds that a token costs without drafts, in this step
-        self._level: dict[str, float] = {}  # seconds that a source takes for a level of a draft
+        self._level: dict[str, float] = {}  # seconds that a drafter takes for a level of a draft
+
+    @property
+    def request_ids(self) -> frozenset[str]:
+        """Requests that it keeps statistics of."""
+        return self._acceptance.request_ids | self._requests.keys()
 
     def calibrate(self) -> None:
         """Measure T(n), unless that has been done."""
-        if self._curve is None:
-            self._curve = self._measure()
+        if self._forward_pass is None:
+            self._forward_pass = self._measure()
 
-    def budgets(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
-        """Nodes to ask each request's source for; ``granted`` is what the scheduler has room for."""
+    # -- before drafting --------------------------------------------------------------------------------------------
+
+    def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
+        """Nodes to ask each request's drafters for: all that is granted, or none where all of them are paused."""
         if any(request.adaptive and room for request, room in zip(requests, granted, strict=True)):
-            self._token = self._alone(requests) / len(requests)
+            self._token = self._seconds_without_drafts(requests) / len(requests)
         return [
             self._budget(request, room) if request.adaptive else room
             for request, room in zip(requests, granted, strict=True)
         ]
 
+    def is_paused(self, request: Request, source: str) -> bool:
+        statistics = self._requests.get(request.id)
+        return request.adaptive and statistics is not None and source not in statistics.active
+
+    # -- while drafting ---------------------------------------------------------------------------------------------
+
+    def cost_per_level(self, source: str) -> float:
+        return self._level.get(source, 0.0)
+
+    def is_worth_asking(self, request: Request, source: str, drafts: Sequence[Draft]) -> bool:
+        """Whether the tokens it may add where ``drafts`` are likely to fail save more time than it takes."""
+        seconds = self._level.get(source)
+        if not request.adaptive or seconds is None or not any(drafts):
+            return True
+        next_token: dict[int, float] = {}  # the probability of each proposed token to be the next one
+        for draft in drafts:
+            found = self._acceptance.probabilities(request.id, draft, depths(draft.parents))
+            for token, parent, probability in zip(draft.tokens, draft.parents, found, strict=True):
+                if parent < 0:
+                    next_token[token] = max(probability, next_token.get(token, 0.0))
+        uncovered = 1.0 - min(1.0, sum(next_token.values()))
+        return uncovered * self._acceptance.expected_tokens(request.id, source, [()]) * self._token > seconds
+
+    def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Whether a level more saves more time than it takes; its rows are judged by ``select`` when they are there."""
+        if request.id not in self._requests:
+            return True
+        seconds = self._level.get(source)
+        if seconds is None:
+            return len(paths[0]) < self._settings.trial_levels
+        return self._acceptance.expected_tokens(request.id, source, paths) * self._token > seconds
+
+    def observe_proposals(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
+        """Learn what each drafter's proposal cost.
+
+        Its first for a request, when a draft model reads the prompt, says nothing about the next ones: it counts only
+        in the drafter's totals.
+        """
+        statistics = self._requests.get(request.id)
+        if not request.adaptive or statistics is None:
+            return
+        for name, cost in costs.items():
+            source, totals, seconds = statistics.sources[name], self._totals_of(name), cost.seconds
+            if source.started and cost.levels:
+                level, weight = seconds / cost.levels, self._settings.decay
+                old = self._level.get(name, level)
+                self._level[name] = min(old, level) if totals.is_new else weight * old + (1 - weight) * level
+            if totals.is_new:  # what it would have taken, had it been warm
+                seconds = min(seconds, cost.levels * self._level.get(name, 0.0))
+            totals.record(seconds, self._token)
+            source.proposing = seconds if source.started else 0.0
+            source.started = True
+
+    # -- after drafting ---------------------------------------------------------------------------------------------
+
     def select(
-        self, requests: Sequence[Request], drafts: Sequence[Draft], pending: Sequence[int], budgets: Sequence[int]
+        self, requests: Sequence[Request], drafts: Sequence[Draft], num_tokens: Sequence[int], budgets: Sequence[int]
     ) -> list[Draft]:
-        """The nodes worth scoring, at most ``budgets[i]`` a request; ``pending`` rows come with each in any case."""
-        chosen = list(drafts)
+        """The nodes worth scoring; drafts of requests that are not adaptive stay whole."""
+        selected = list(drafts)
         proposals: dict[int, Proposal] = {}
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             if request.adaptive and draft:
-                self._books[request.id].proposed = draft
-                chances = self._acceptance.chances(request.id, draft, depths(draft.parents))
-                proposals[i] = Proposal(draft.parents, chances, budgets[i])
+                self._requests[request.id].proposed = draft
+                probabilities = self._acceptance.probabilities(request.id, draft, depths(draft.parents))
+                proposals[i] = Proposal(draft.parents, probabilities, budgets[i])
         if not proposals:
-            return chosen
-        assert self._curve is not None
-        fixed = [n if r.adaptive else n + len(d) for r, d, n in zip(requests, drafts, pending, strict=True)]
-        kept = worthwhile(proposals, fixed, [request.cached for request in requests], self._curve)
+            return selected
+        assert self._forward_pass is not None
+        fixed = [n if r.adaptive else n + len(d) for r, d, n in zip(requests, drafts, num_tokens, strict=True)]
+        contexts = [request.num_computed_tokens for request in requests]
+        nodes = select_nodes(proposals, fixed, contexts, self._forward_pass)
         for i in proposals:
-            chosen[i] = drafts[i].only(kept[i]) if i in kept else EMPTY
-        self._account(requests, fixed, {i: chosen[i] for i in kept})
-        return chosen
+            selected[i] = drafts[i].only(nodes[i]) if i in nodes else EMPTY
+        self._attribute_scoring(requests, fixed, {i: selected[i] for i in nodes})
+        return selected
 
-    def rests(self, request: Request, name: str) -> bool:
-        """Whether a source of the request is not to be asked in this step."""
-        state = self._books.get(request.id)
-        return request.adaptive and state is not None and name not in state.awake
-
-    def dearness(self, name: str) -> float:
-        """Seconds that a source takes for a level, as far as is known."""
-        return self._level.get(name, 0.0)
-
-    def adds(self, request: Request, name: str, said: Sequence[Draft]) -> bool:
-        """Whether a source is likely to pay beside what cheaper ones have ``said`` in this step already."""
-        seconds = self._level.get(name)
-        if not request.adaptive or seconds is None or not any(said):
-            return True
-        chances: dict[int, float] = {}  # of the next token to be this one
-        for draft in said:
-            found = self._acceptance.chances(request.id, draft, depths(draft.parents))
-            for token, parent, chance in zip(draft.tokens, draft.parents, found, strict=True):
-                if parent < 0:
-                    chances[token] = max(chance, chances.get(token, 0.0))
-        left = 1.0 - min(1.0, sum(chances.values()))
-        return left * self._acceptance.ahead(request.id, name, [()]) * self._token > seconds
-
-    def drafted(self, request: Request, efforts: Mapping[str, Effort]) -> None:
-        """Learn what each source's proposal cost.
-
-        Its first for a request, when a draft model reads the prompt, is no measure of the next, and only in the
-        source's account.
-        """
-        state = self._books.get(request.id)
-        if not request.adaptive or state is None:
-            return
-        for name, effort in efforts.items():
-            source, account, seconds = state.sources[name], self._accounts[name], effort.seconds
-            if source.begun and effort.levels:
-                each = seconds / effort.levels
-                old = self._level.get(name, each)
-                self._level[name] = min(old, each) if account.new else MEMORY * old + (1 - MEMORY) * each
-            if account.new:  # what it would have taken, had it been warm
-                seconds = min(seconds, effort.levels * self._level.get(name, 0.0))
-            account.book(seconds, self._token)
-            source.spent = seconds if source.begun else 0.0
-            source.begun = True
-
-    def ran(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """Learn what a run cost in which every request was decoding."""
-        if self._curve is not None:
+    def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """Correct T(n), once it has been measured."""
+        if self._forward_pass is not None:
             rows, branches = [1 + len(draft) for draft in drafts], [_branches(draft) for draft in drafts]
-            self._curve.observe(rows, [request.cached for request in requests], branches, seconds)
+            contexts = [request.num_computed_tokens for request in requests]
+            self._forward_pass.observe(rows, contexts, branches, seconds)
 
     def observe(self, request: Request, committed: Sequence[int], draft: Draft, path: Sequence[int]) -> None:
-        """Learn what became of a proposal: which of its nodes were right, scored or not, and what that saved.
-
-        ``path``: the nodes of ``draft`` that were kept.
-        """
-        state = self._books.get(request.id)
-        if state is None:
+        """Learn which nodes of the proposal were right, scored or not, and what the accepted ones saved."""
+        statistics = self._requests.get(request.id)
+        if statistics is None:
             return
-        if state.proposed:
-            deep = depths(state.proposed.parents)
-            self._acceptance.observe(request.id, state.proposed, deep, committed)
-        kept = state.by_source(draft, path)
-        for name, source in state.sources.items():
-            account = self._accounts[name]
-            account.repay(self._token)
-            account.book(source.extra - kept[name] * self._token, self._token)
-            source.settle(kept[name], self._token, account)
-        state.proposed = EMPTY
+        if statistics.proposed:
+            levels = depths(statistics.proposed.parents)
+            self._acceptance.observe(request.id, statistics.proposed, levels, committed)
+        accepted = statistics.count_by_source(draft, path)
+        for name, source in statistics.sources.items():
+            totals = self._totals_of(name)
+            totals.decay_debt(self._token)
+            totals.record(source.scoring - accepted[name] * self._token, self._token)
+            source.record_step(accepted[name], self._token, totals)
+        statistics.proposed = EMPTY
 
     def finish(self, request_id: str) -> None:
-        """Forget a request."""
-        self._books.pop(request_id, None)
-        self._acceptance.forget(request_id)
+        self._requests.pop(request_id, None)
+        self._acceptance.finish(request_id)
+
+    # -- helpers ----------------------------------------------------------------------------------------------------
+
+    def _totals_of(self, source: str) -> SourceTotals:
+        if source not in self._totals:
+            self._totals[source] = SourceTotals(self._settings)
+        return self._totals[source]
 
     def _budget(self, request: Request, room: int) -> int:
         if room == 0:
             return 0
-        if request.id not in self._books:
+        statistics = self._requests.get(request.id)
+        if statistics is None:
             names = request.speculation.combination.names
-            self._books[request.id] = RequestBooks({name: SourceBooks(self._accounts[name].promise) for name in names})
-            request.judge = partial(self._promising, request.id)
-        state = self._books[request.id]
-        state.awake = tuple(name for name, source in state.sources.items() if self._may_try(name, source))
-        for source in state.sources.values():
-            source.rest = max(0, source.rest - 1)
-        return room if state.awake else 0
+            statistics = self._requests[request.id] = RequestStatistics(
+                {name: SourceStatistics(self._totals_of(name).expected_gain) for name in names}
+            )
+        statistics.active = tuple(name for name, source in statistics.sources.items() if self._may_ask(name, source))
+        for source in statistics.sources.values():
+            source.pause = max(0, source.pause - 1)
+        return room if statistics.active else 0
 
-    def _promising(self, request_id: str, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Whether a level more saves more time than it takes; its scored rows are judged when they are there."""
-        seconds = self._level.get(source)
-        if seconds is None:
-            return len(paths[0]) < _TRIAL
-        return self._acceptance.ahead(request_id, source, paths) * self._token > seconds
+    def _may_ask(self, name: str, source: SourceStatistics) -> bool:
+        """Whether it is not paused and, if it has yet to start in its request, whether that can be afforded."""
+        return source.pause == 0 and (source.started or self._totals_of(name).may_start)
 
-    def _may_try(self, name: str, source: SourceBooks) -> bool:
-        """Whether it does not rest, and if it has yet to be tried in its request, whether all can afford that."""
-        return source.rest == 0 and (source.begun or self._accounts[name].affordable)
-
-    def _alone(self, requests: Sequence[Request]) -> float:
-        """Seconds of a step of these requests without drafts."""
+    def _seconds_without_drafts(self, requests: Sequence[Request]) -> float:
+        """Seconds of a step of these requests in plain decoding."""
         self.calibrate()
-        assert self._curve is not None
-        return self._curve.seconds([1] * len(requests), [request.cached for request in requests]) + OVERHEAD
+        assert self._forward_pass is not None
+        contexts = [request.num_computed_tokens for request in requests]
+        return self._forward_pass.seconds([1] * len(requests), contexts) + self._settings.step_overhead
 
-    def _account(self, requests: Sequence[Request], fixed: Sequence[int], kept: dict[int, Draft]) -> None:
-        """Note what each request's scored nodes add to this run."""
-        assert self._curve is not None
-        contexts = [request.cached for request in requests]
-        plain = self._curve.seconds(fixed, contexts)
-        total = sum(len(draft) for draft in kept.values())
-        more = [n + len(kept.get(i, EMPTY)) for i, n in enumerate(fixed)]
-        extra = self._curve.seconds(more, contexts) - plain
+    def _attribute_scoring(self, requests: Sequence[Request], fixed: Sequence[int], scored: dict[int, Draft]) -> None:
+        """Note what each drafter's scored nodes add to this forward pass."""
+        assert self._forward_pass is not None
+        contexts = [request.num_computed_tokens for request in requests]
+        plain = self._forward_pass.seconds(fixed, contexts)
+        total = sum(len(draft) for draft in scored.values())
+        rows = [n + len(scored.get(i, EMPTY)) for i, n in enumerate(fixed)]
+        extra = self._forward_pass.seconds(rows, contexts) - plain
         for i, request in enumerate(requests):
-            state = self._books.get(request.id)
-            if state is not None and request.adaptive:
-                own = kept.get(i, EMPTY)
-                for name, nodes in state.by_source(own, range(len(own))).items():
-                    added = extra / total + _branches(own) * self._curve.branch(contexts[i]) / len(own)
-                    state.sources[name].extra = nodes * added
+            statistics = self._requests.get(request.id)
+            if statistics is not None and request.adaptive:
+                own = scored.get(i, EMPTY)
+                for name, nodes in statistics.count_by_source(own, range(len(own))).items():
+                    added = extra / total + _branches(own) * self._forward_pass.branch(contexts[i]) / len(own)
+                    statistics.sources[name].scoring = nodes * added
 
 
 def _branches(draft: Draft) -> int:

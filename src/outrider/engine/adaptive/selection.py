@@ -1,9 +1,9 @@
-"""Which nodes of the proposed trees are worth scoring: as many, the likeliest first, as give the most tokens a second.
+"""Which nodes of the proposed trees are scored: those, the likeliest first, that give the most tokens a second.
 
-    n = argmax (requests + Σ chances of the best n nodes) / T(requests + n rows, their branches)
+    n = argmax (requests + Σ probabilities of the best n nodes) / T(requests + n rows, their branches)
 
-A branch costs more than its rows (``engine.cost``), so that the likeliest nodes are tried twice: along one path of each
-request alone, and with those branches that bring more than they cost at the rate the paths alone would give.
+A branch costs more than its rows (``engine.adaptive.cost``). So the likeliest nodes are tried twice: along one path of
+each request alone, and with those branches that bring more than they cost at the rate of the paths alone.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from outrider.engine.adaptive.cost import CostCurve
+from outrider.engine.adaptive.cost import ForwardPassCost
 
-OVERHEAD = 3e-4  # seconds of a step outside the target's run
+Selection = dict[int, list[int]]
+"""Nodes by request, ascending."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A request's tree: each node's parent, and its chance to be kept, which is no more than its parent's."""
+    """A request's tree: each node's parent, and its probability to be accepted, no more than its parent's."""
 
     parents: Sequence[int]
-    chances: Sequence[float]
-    most: int  # nodes to keep
+    probabilities: Sequence[float]
+    max_nodes: int  # to select
 
-    def turnings(self) -> dict[int, float]:
+    def branch_points(self) -> dict[int, float]:
         """The nodes at which a branch begins, and the tokens that each can be expected to bring with all below it.
 
-        Of the children of a node the one that brings most goes on with the path, the others are branches.
+        Of the children of a node the one that brings most continues the path, the others are branches.
         """
-        totals = list(self.chances)
+        totals = list(self.probabilities)
         ahead: dict[int, int] = {}  # the best child
         for node in reversed(range(len(totals))):
             parent = self.parents[node]
@@ -41,64 +42,62 @@ class Proposal:
         return {node: total for node, total in enumerate(totals) if ahead[self.parents[node]] != node}
 
 
-Kept = dict[int, list[int]]
-"""Nodes by request, ascending."""
-
-
-def worthwhile(
-    proposals: Mapping[int, Proposal], fixed: Sequence[int], contexts: Sequence[int], curve: CostCurve
-) -> Kept:
+def select_nodes(
+    proposals: Mapping[int, Proposal], num_tokens: Sequence[int], contexts: Sequence[int], cost: ForwardPassCost
+) -> Selection:
     """The nodes to score of each request's proposal.
 
     Args:
         proposals: by the number of the request.
-        fixed: rows that come with each request in any case.
+        num_tokens: rows that come with each request in any case.
         contexts: tokens each request looks back on.
     """
-    nodes: list[tuple[float, int, int]] = []  # chance, request, node
+    nodes: list[tuple[float, int, int]] = []  # probability, request, node
     for i, proposal in proposals.items():
-        # A parent's chance is no less than its child's, and its number is smaller.
-        nodes += sorted((-chance, i, node) for node, chance in enumerate(proposal.chances))[: proposal.most]
+        # A parent's probability is no less than its child's, and its number is smaller.
+        likeliest = sorted((-probability, i, node) for node, probability in enumerate(proposal.probabilities))
+        nodes += likeliest[: proposal.max_nodes]
     nodes.sort()
-    turnings = {i: proposal.turnings() for i, proposal in proposals.items()}
-    scan = _Scan(proposals, turnings, nodes, fixed, contexts, curve)
-    rate, kept = scan.best(dict.fromkeys(proposals, math.inf))
-    if any(turnings.values()):
-        faster, more = scan.best({i: rate * curve.branch(contexts[i]) for i in proposals})
-        kept = more if faster > rate else kept
-    return {i: sorted(own) for i, own in kept.items()}
+    branch_points = {i: proposal.branch_points() for i, proposal in proposals.items()}
+    scan = _Scan(proposals, branch_points, nodes, num_tokens, contexts, cost)
+    rate, selected = scan.best(dict.fromkeys(proposals, math.inf))
+    if any(branch_points.values()):
+        faster, more = scan.best({i: rate * cost.branch(contexts[i]) for i in proposals})
+        selected = more if faster > rate else selected
+    return {i: sorted(own) for i, own in selected.items()}
 
 
 @dataclass(frozen=True)
 class _Scan:
     proposals: Mapping[int, Proposal]
-    turnings: Mapping[int, Mapping[int, float]]
+    branch_points: Mapping[int, Mapping[int, float]]
     nodes: Sequence[tuple[float, int, int]]
-    fixed: Sequence[int]
+    num_tokens: Sequence[int]
     contexts: Sequence[int]
-    curve: CostCurve
+    cost: ForwardPassCost
 
-    def best(self, tolls: Mapping[int, float]) -> tuple[float, Kept]:
-        """The best rate in tokens a second, and its nodes; a branch that brings fewer tokens than the toll is left."""
-        rows, expected, branching = list(self.fixed), float(len(self.fixed)), 0.0
-        best, count = expected / (self.curve.seconds(rows, self.contexts) + OVERHEAD), 0
+    def best(self, min_gains: Mapping[int, float]) -> tuple[float, Selection]:
+        """The best rate in tokens a second, and its nodes, without branches that bring fewer than ``min_gains[i]``."""
+        rows, expected, branching = list(self.num_tokens), float(len(self.num_tokens)), 0.0
+        overhead = self.cost.settings.step_overhead
+        best, count = expected / (self.cost.seconds(rows, self.contexts) + overhead), 0
         taken: list[tuple[int, int]] = []
         reached: set[tuple[int, int]] = {(i, -1) for i in self.proposals}
-        for chance, i, node in self.nodes:
+        for probability, i, node in self.nodes:
             if (i, self.proposals[i].parents[node]) not in reached:
                 continue
-            if node in self.turnings[i]:
-                if self.turnings[i][node] < tolls[i]:
+            if node in self.branch_points[i]:
+                if self.branch_points[i][node] < min_gains[i]:
                     continue
-                branching += self.curve.branch(self.contexts[i])
+                branching += self.cost.branch(self.contexts[i])
             reached.add((i, node))
             taken.append((i, node))
-            expected -= chance  # which is stored negative, to sort by
+            expected -= probability  # which is stored negative, to sort by
             rows[len(taken) % len(rows)] += 1  # whose row it is matters little to the time
-            rate = expected / (self.curve.seconds(rows, self.contexts) + branching + OVERHEAD)
+            rate = expected / (self.cost.seconds(rows, self.contexts) + branching + overhead)
             if rate > best:
                 best, count = rate, len(taken)
-        kept: Kept = {}
+        selected: Selection = {}
         for i, node in taken[:count]:
-            kept.setdefault(i, []).append(node)
-        return best, kept
+            selected.setdefault(i, []).append(node)
+        return best, selected

@@ -1,4 +1,8 @@
-"""What draft sources have cost and won: of each request, and over all of them (``engine.controller``)."""
+"""What drafters have cost and gained: in each request, and over all of them (docs/algorithms/adaptive.md).
+
+All amounts are seconds. A step with a drafter costs what its proposal took and what its scored nodes added to the
+forward pass; every accepted token gains the time of a token without drafts.
+"""
 
 from __future__ import annotations
 
@@ -8,96 +12,97 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from outrider.core.draft import EMPTY, Draft
-
-_WASTE = 0.01  # share of a request's time that a source without success may take, once it has begun
-_RISK = 0.005  # share of all requests' time that beginning with a source in vain may take
-_LONGEST_REST = 1024  # steps
-_NEW = 16  # steps in which a source is tried, once in an engine's life
-_KNOWN = 200  # steps whose average tells what a source is worth
-MEMORY = 0.9  # weight of the past, of profits and of what a level takes
+from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 
 
 @dataclass(frozen=True)
-class Effort:
-    """What a source's proposal for a request took."""
+class ProposalCost:
+    """What a drafter's proposal for a request took."""
 
     seconds: float
-    levels: int  # of the proposal; 0: it had nothing to say
+    levels: int  # of the proposal; 0: it proposed nothing
 
 
 @dataclass
-class SourceBooks:
-    """What one of a request's sources has won lately."""
+class SourceTotals:
+    """What a drafter has cost and gained over all requests, including the reading of prompts for it."""
+
+    settings: AdaptiveSettings = DEFAULT_SETTINGS
+    debt: float = 0.0  # seconds it has cost lately beyond what it gained; below 0 is credit
+    gained: float = 0.0  # seconds, net, in so many
+    steps: float = 0.0  # with the drafter
+
+    @property
+    def is_new(self) -> bool:
+        """Whether so little is known that it is neither paused nor charged for its first calls, which are slow."""
+        return self.steps < self.settings.warmup_steps
+
+    @property
+    def expected_gain(self) -> float:
+        """Seconds that a request may expect to gain in a step, until it knows better from its own steps."""
+        return max(0.0, self.gained / self.steps) if self.steps else 0.0
+
+    @property
+    def may_start(self) -> bool:
+        """Whether another request may begin with the drafter."""
+        return self.is_new or self.debt <= 0 or self.expected_gain > 0
+
+    def record(self, lost: float, token: float) -> None:
+        """Add ``lost`` seconds, below 0 if gained; ``token``: seconds of a token without drafts.
+
+        Neither debt nor credit grows beyond what the longest pause would pay for.
+        """
+        limit = self.settings.max_pause * self.settings.max_risk * token
+        self.debt = max(-limit, min(limit, self.debt + lost))
+        self.gained -= lost
+
+    def count_step(self) -> None:
+        """A step with the drafter is over. Old steps decay."""
+        self.steps += 1
+        if self.steps >= self.settings.gain_window:
+            self.steps, self.gained = self.steps / 2, self.gained / 2
+
+    def decay_debt(self, token: float) -> None:
+        """Another step of a request has passed, and a share of its time is set against the debt."""
+        if self.debt > 0:
+            self.debt = max(0.0, self.debt - self.settings.max_risk * token)
+
+
+@dataclass
+class SourceStatistics:
+    """What one of a request's drafters has gained lately."""
 
     profit: float = 0.0  # seconds a step, decaying average
-    rest: int = 0  # steps without it from here on
-    begun: bool = False
-    spent: float = 0.0  # seconds it took to propose
-    extra: float = 0.0  # seconds that its scored nodes added to the run
+    pause: int = 0  # steps without it from here on
+    started: bool = False  # whether it has proposed for this request before
+    proposing: float = 0.0  # seconds its proposal took in this step
+    scoring: float = 0.0  # seconds its scored nodes added to the forward pass of this step
 
-    def settle(self, accepted: int, token: float, account: Account) -> None:
-        """The books of a step in which ``accepted`` of its nodes were kept; ``token``: seconds each saved."""
-        if self.spent or self.extra:
-            self.profit = MEMORY * self.profit + (1 - MEMORY) * (accepted * token - self.extra - self.spent)
-            account.count()
-            if self.profit < 0 and not account.new:
-                # Rows of a source that pays on the whole are judged one by one; those of others are waste too.
-                cost = self.spent if account.promise > 0 else self.spent + self.extra
-                self.rest = min(_LONGEST_REST, max(0, math.ceil(cost / (_WASTE * token)) - 1))
-        self.spent = self.extra = 0.0
-
-
-@dataclass
-class Account:
-    """What a source has done for all requests, the reading of prompts for it included."""
-
-    debt: float = 0.0  # seconds it has cost lately beyond what it saved; below 0 is credit
-    won: float = 0.0  # seconds, in so many
-    steps: float = 0.0  # with the source
-
-    @property
-    def new(self) -> bool:
-        """Whether so little is known that it neither rests nor is held to what it cost: first calls are slow."""
-        return self.steps < _NEW
-
-    @property
-    def promise(self) -> float:
-        """Seconds that a request may expect to win a step, until it knows better: one failure is no reason to rest."""
-        return max(0.0, self.won / self.steps) if self.steps else 0.0
-
-    @property
-    def affordable(self) -> bool:
-        """Whether another request may begin with the source."""
-        return self.new or self.debt <= 0 or self.promise > 0
-
-    def book(self, lost: float, token: float) -> None:
-        """``lost``: seconds, below 0 if won. Neither old losses nor old wins count for longer than a long rest."""
-        limit = _LONGEST_REST * _RISK * token
-        self.debt = max(-limit, min(limit, self.debt + lost))
-        self.won -= lost
-
-    def count(self) -> None:
-        """A step with the source is over; old ones are forgotten by and by."""
-        self.steps += 1
-        if self.steps >= _KNOWN:
-            self.steps, self.won = self.steps / 2, self.won / 2
-
-    def repay(self, token: float) -> None:
-        """A token's step has passed: a share of it has been won back."""
-        if self.debt > 0:
-            self.debt = max(0.0, self.debt - _RISK * token)
+    def record_step(self, accepted: int, token: float, totals: SourceTotals) -> None:
+        """A step is over in which ``accepted`` of its nodes were accepted; ``token``: seconds that each saved."""
+        if self.proposing or self.scoring:
+            settings = totals.settings
+            gain = accepted * token - self.scoring - self.proposing
+            self.profit = settings.decay * self.profit + (1 - settings.decay) * gain
+            totals.count_step()
+            if self.profit < 0 and not totals.is_new:
+                # ``select`` judges the rows of a drafter that pays on the whole one by one; those of others are waste.
+                cost = self.proposing if totals.expected_gain > 0 else self.proposing + self.scoring
+                pause = math.ceil(cost / (settings.max_waste * token)) - 1
+                self.pause = min(settings.max_pause, max(0, pause))
+        self.proposing = self.scoring = 0.0
 
 
 @dataclass
-class RequestBooks:
-    """One request's sources by name, and what they are at in this step."""
+class RequestStatistics:
+    """One request's drafters by name, and what they are doing in this step."""
 
-    sources: dict[str, SourceBooks]
-    awake: tuple[str, ...] = ()
+    sources: dict[str, SourceStatistics]
+    active: tuple[str, ...] = ()  # those that are not paused
     proposed: Draft = EMPTY
 
-    def by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
-        """How many of these nodes each source gave; what bears no source's name is the first one's."""
+    def count_by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
+        """How many of these nodes each drafter proposed; a node that names none of them counts for the first."""
         first = next(iter(self.sources))
         given = (draft.source_of(node) for node in nodes)
         return Counter(name if name in self.sources else first for name in given)

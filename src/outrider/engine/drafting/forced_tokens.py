@@ -1,4 +1,4 @@
-"""Whether a draft can be scored and judged, and tokens that leave no choice."""
+"""Tokens that a structured output leaves no choice about."""
 
 from __future__ import annotations
 
@@ -7,22 +7,8 @@ from outrider.drafters.text.grammar import forced_tokens
 from outrider.engine.request import Request
 
 
-def check_draft(draft: Draft, budget: int, request: Request, vocab_size: int) -> None:
-    """Raise ValueError unless the target can score the draft and the request's verifier can judge it."""
-    if len(draft) > budget:
-        raise ValueError(f"it proposed {len(draft)} tokens where {budget} were allowed")
-    for token in draft.tokens:
-        if not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise ValueError(f"it proposed token {token!r}, outside the vocabulary of {vocab_size}")
-    if draft.q is not None and not (draft.q.dim() == 2 and draft.q.is_floating_point()):
-        raise ValueError(f"its q is {draft.q.dtype} {list(draft.q.shape)}, not a float for each node and token")
-    verifier = request.verifier
-    if not draft.is_chain and not verifier.takes_trees:
-        raise ValueError(f"its drafts branch, and verifier={verifier.name!r} takes chains: use verifier='matching'")
-
-
-def certain(request: Request, draft: Draft, room: int) -> Draft:
-    """The draft, unless a structured output leaves no choice and it has nothing, or something else, to say.
+def fill_forced_tokens(request: Request, draft: Draft, room: int) -> Draft:
+    """The draft, or the tokens that the request's grammar forces where the draft does not begin with them.
 
     Exact under every verifier: the replaced draft could not have been accepted, and the new one, which looks at no
     noise, is accepted with certainty.

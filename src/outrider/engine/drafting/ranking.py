@@ -1,13 +1,11 @@
-"""Which of several sources is best for a request: ``draft="a/b"``."""
+"""Which of several alternatives is best for a request: ``draft="a/b"``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from outrider.config.sources import Group
-
-MEMORY = 0.9  # how much of an estimate survives a step: about ten drafts are remembered
-PROBE_EVERY = 16  # steps after which the one that was not asked for longest goes first, so that it can recover
+from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 
 
 class Ranking:
@@ -16,8 +14,9 @@ class Ranking:
     Deterministic, and without effect on the output: it chooses who is asked, before anything is drawn.
     """
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._value: dict[Group, float | None] = dict.fromkeys(groups)
+    def __init__(self, groups: Sequence[Group], settings: AdaptiveSettings = DEFAULT_SETTINGS) -> None:
+        self._settings = settings
+        self._mean: dict[Group, float | None] = dict.fromkeys(groups)
         self._last_asked: dict[Group, int] = dict.fromkeys(groups, 0)
         self._steps = 0
         self._asked: Group | None = None
@@ -26,8 +25,8 @@ class Ranking:
         """The groups as they should be tried in this step."""
         self._steps += 1
         self._asked = None
-        ranked = sorted(self._value, key=lambda group: -self._worth(group))
-        if self._steps % PROBE_EVERY == 0:
+        ranked = sorted(self._mean, key=lambda group: -self._expected(group))
+        if self._steps % self._settings.probe_interval == 0:
             longest = min(ranked, key=self._last_asked.__getitem__)
             ranked.remove(longest)
             ranked.insert(0, longest)
@@ -39,11 +38,11 @@ class Ranking:
         self._last_asked[group] = self._steps
 
     def observe(self, accepted: int) -> None:
-        """How many tokens of that draft were kept; without a draft nothing is learned."""
+        """How many tokens of that draft were accepted; without a draft nothing is learned."""
         if self._asked is not None:
-            before = self._value[self._asked]
-            self._value[self._asked] = accepted if before is None else MEMORY * before + (1 - MEMORY) * accepted
+            before, weight = self._mean[self._asked], self._settings.ranking_decay
+            self._mean[self._asked] = accepted if before is None else weight * before + (1 - weight) * accepted
 
-    def _worth(self, group: Group) -> float:
-        value = self._value[group]
-        return float("inf") if value is None else value
+    def _expected(self, group: Group) -> float:
+        mean = self._mean[group]
+        return float("inf") if mean is None else mean

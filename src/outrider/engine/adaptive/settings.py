@@ -1,0 +1,89 @@
+"""Every constant of the adaptive draft length in one place (docs/algorithms/adaptive.md derives what they are for)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AdaptiveSettings:
+    """Constants of ``spec_length="auto"`` and of ``draft="a/b"``.
+
+    None of them can change an output token under matching verification: they decide how much is drafted, and so only
+    how fast. The defaults are those that every benchmark of this repository was measured with.
+    """
+
+    # -- acceptance: how likely a draft token is to be accepted -----------------------------------------------------
+
+    depth_bins: int = 4
+    """Depths with an acceptance rate of their own; deeper tokens share the last. More: each is learned later."""
+    score_bins: int = 8
+    """Bins for the drafter's own score. More: finer, but each is learned later."""
+    unknown_score: float = 0.5
+    """The score of a token whose drafter gives none. Larger: unknown drafters are trusted with longer drafts."""
+    prior_trials: float = 6.0
+    """Trials that the drafter's score counts for. Larger: the score is believed longer against the record."""
+    max_trials: float = 400.0
+    """Trials after which counts are halved. Larger: steadier rates, which follow a change of traffic more slowly."""
+    request_decay: float = 0.95
+    """Weight of a request's past after another trial. Larger: a request's own record reaches further back."""
+    request_prior_tokens: float = 2.0
+    """Accepted tokens that a request is taken to have had beforehand, as expected. Larger: requests differ less."""
+    min_probability: float = 0.02
+    """Floor of the drafter's score as a prior."""
+    max_probability: float = 0.98
+    """Ceiling of an acceptance probability. Larger: longer drafts where a drafter has not failed yet."""
+
+    # -- cost: seconds of a forward pass ----------------------------------------------------------------------------
+
+    short_context: int = 64
+    """Tokens of context behind which passes of all sizes are timed."""
+    long_context: int = 512
+    """Tokens of context behind which they are timed again, for the slope. Longer: calibration takes more memory."""
+    branched_rows: int = 8
+    """Rows of the tree that is timed beside a chain of as many rows, for the cost of a branch."""
+    branches: int = 3
+    """Branches of that tree."""
+    calibration_seconds: float = 1.0
+    """Time for calibration at most, once every size has been timed. Longer: less noise in T, a later first draft."""
+    calibration_repeats: int = 30
+    """Timings of each size after which calibration ends early."""
+    observation_weight: float = 0.05
+    """Weight of one observed pass against those before. Larger: T follows the machine faster, and its noise too."""
+    shared_drift: float = 0.8
+    """Share of a correction that goes to all sizes. Larger: sizes that are seldom run follow the others more."""
+    max_slowdown: float = 2.0
+    """An observed pass counts as at most so many times, and at least one over so many times, what was expected."""
+
+    # -- selection: which nodes are scored --------------------------------------------------------------------------
+
+    step_overhead: float = 3e-4
+    """Seconds of a step outside the target's forward pass. Larger: longer drafts, as a step costs more anyway."""
+
+    # -- statistics: which drafters are asked -----------------------------------------------------------------------
+
+    decay: float = 0.9
+    """Weight of the past in a drafter's profit and in its cost per level. Larger: slower to pause, and to resume."""
+    max_waste: float = 0.01
+    """Share of a request's time that a drafter without success may take. Larger: shorter pauses, more retries."""
+    max_risk: float = 0.005
+    """Share of all time that starting new requests with a losing drafter may take. Larger: it is retried sooner."""
+    max_pause: int = 1024
+    """Steps that a pause lasts at most, and that old losses and gains count for. Larger: recovery may come later."""
+    warmup_steps: int = 16
+    """Steps in which a drafter new to the engine is asked whatever it costs. More: first calls distort less."""
+    gain_window: int = 200
+    """Steps whose average tells what a drafter gains in a step. Larger: steadier, follows the traffic more slowly."""
+    trial_levels: int = 2
+    """Levels that a drafter may propose before the cost of a level is known."""
+
+    # -- ranking: which alternative of ``draft="a/b"`` goes first ---------------------------------------------------
+
+    ranking_decay: float = 0.9
+    """Weight of the past in the accepted tokens of an alternative: 0.9 remembers about ten drafts."""
+    probe_interval: int = 16
+    """Steps after which the alternative that was not asked for longest goes first. Smaller: quicker to recover,
+    and more steps spent on alternatives that are worse."""
+
+
+DEFAULT_SETTINGS = AdaptiveSettings()

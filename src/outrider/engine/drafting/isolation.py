@@ -1,0 +1,149 @@
+"""Fault isolation of drafters: whatever one of them does costs speed, never output."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from outrider.cache.protocol import KVCache
+from outrider.core.draft import Draft
+from outrider.drafters.api import Drafter, FeatureReader, Outcome, RequestView
+from outrider.engine.drafting.validation import check_draft
+from outrider.engine.request import Request
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS = 1.0  # that a drafter may take for one call
+MAX_SECONDS_PER_TOKEN = 0.02  # and for each token it sees for the first time: draft models read prompts
+MAX_OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
+MAX_STRIKES = 3  # requests that a drafter may fail before it is switched off for all
+
+
+class IsolatedDrafters:
+    """The drafters of an engine by name. Nothing that they raise, and no time that they take, reaches the engine.
+
+    A drafter that raises, takes too long, or returns what the target cannot score is switched off for the requests at
+    hand; the reason is logged once and kept in their statistics. After ``MAX_STRIKES`` such requests it is switched
+    off for those to come.
+    """
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        vocab_size: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.drafters = drafters
+        self._vocab_size = vocab_size
+        self._clock = clock
+        self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens it has drafted behind
+        self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, drafter) was late
+        self._strikes: Counter[str] = Counter()
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """The caches that draft models keep."""
+        return [cache for drafter in self.drafters.values() for cache in getattr(drafter, "caches", ())]
+
+    def start(self, request: Request) -> None:
+        """Start every drafter of the request but those that have failed too often."""
+        for name in request.speculation.combination.names:
+            if self._strikes[name] >= MAX_STRIKES and name not in request.switched_off:
+                self._note(name, request, f"switched off after failing {MAX_STRIKES} requests")
+            if name not in request.switched_off:
+                self._seen[request.id, name] = 0
+            self._call(name, [request], lambda drafter: drafter.start(request))
+
+    def propose(
+        self, name: str, requests: Sequence[Request], views: Sequence[RequestView], budgets: Sequence[int]
+    ) -> dict[str, Draft]:
+        """What a drafter proposes, by request; those after an invalid draft have none.
+
+        ``views``: the requests as the drafter sees them.
+        """
+        drafts: dict[str, Draft] = {}
+
+        def call(drafter: Drafter) -> None:
+            proposed = drafter.propose(views, budgets)
+            for request, budget, draft in zip(requests, budgets, proposed, strict=True):
+                check_draft(draft, budget, request, self._vocab_size)
+                drafts[request.id] = draft
+
+        self._call(name, requests, call)
+        for request in requests:
+            self._seen[request.id, name] = len(request.tokens)
+        return drafts
+
+    def observe(self, request: Request, outcome: Outcome) -> None:
+        """Tell every drafter of the request what became of a draft."""
+        for name in request.speculation.combination.names:
+            self._call(name, [request], lambda drafter: drafter.observe([outcome]))
+
+    def read(self, name: str, request: Request, start: int, features: Tensor) -> None:
+        """Give a drafter that reads features those of the committed tokens from ``start`` on: [n, layers * d]."""
+
+        def call(drafter: Drafter) -> None:
+            assert isinstance(drafter, FeatureReader)
+            drafter.read(request, start, features)
+
+        self._call(name, [request], call)
+
+    def finish(self, request: Request) -> None:
+        """Release what the drafters hold for the request, also those that were switched off."""
+        for name in request.speculation.combination.names:
+            self._overrun.pop((request.id, name), None)
+            if self._seen.pop((request.id, name), None) is not None:  # it was started
+                try:
+                    self.drafters[name].finish(request.id)
+                except Exception:  # a drafter may fail in any way
+                    logger.exception("draft source %r failed to release a request", name)
+
+    def switch_off_all(self, request: Request, error: Exception) -> None:
+        """Draft no more for this request; no drafter is blamed for it."""
+        request.switched_off.update(request.speculation.combination.names)
+        request.stats.draft_error = f"{type(error).__name__}: {error}"
+        logger.warning("drafts switched off for a request: %s", request.stats.draft_error)
+
+    def _call(self, name: str, requests: Sequence[Request], call: Callable[[Drafter], None]) -> None:
+        """Call a drafter; on any failure, switch it off for the requests."""
+        drafter = self.drafters.get(name)
+        if drafter is None or name in requests[0].switched_off:
+            return
+        began = self._clock()
+        try:
+            call(drafter)
+            self._check_time(name, requests, self._clock() - began)
+        except Exception as error:  # noqa: BLE001  a drafter may fail in any way, and costs only speed
+            self._switch_off(name, requests, error)
+
+    def _check_time(self, name: str, requests: Sequence[Request], spent: float) -> None:
+        """Raise TimeoutError if a drafter has kept the requests waiting for too long."""
+        allowed = MAX_SECONDS
+        for request in requests:
+            allowed += MAX_SECONDS_PER_TOKEN * (len(request.tokens) - self._seen.get((request.id, name), 0))
+        if spent > allowed:
+            for request in requests:
+                self._overrun[request.id, name] += spent - allowed
+            if max(self._overrun[request.id, name] for request in requests) > MAX_OVERRUN:
+                raise TimeoutError(f"it took {spent:.1f} s where {allowed:.1f} s are allowed")
+
+    def _switch_off(self, name: str, requests: Sequence[Request], error: Exception) -> None:
+        affected = [request for request in requests if name not in request.switched_off]
+        if not affected:
+            return
+        for request in affected:
+            self._note(name, request, f"{type(error).__name__}: {error}")
+        self._strikes[name] += 1
+        lasting = "for this engine" if self._strikes[name] == MAX_STRIKES else f"for {len(affected)} request(s)"
+        logger.warning("draft source %r switched off %s: %s: %s", name, lasting, type(error).__name__, error)
+
+    def _note(self, name: str, request: Request, reason: str) -> None:
+        request.switched_off.add(name)
+        if len(request.speculation.combination.names) > 1:
+            reason = f"{name}: {reason}"
+        earlier = request.stats.draft_error
+        request.stats.draft_error = reason if earlier is None else f"{earlier}; {reason}"
