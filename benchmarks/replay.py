@@ -29,8 +29,8 @@ from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import children
 from outrider.drafters.api import Outcome
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import Sources
-from outrider.drafters.text.table import DraftTable
 from outrider.engine.adaptive.controller import Controller
 from outrider.engine.adaptive.cost import CostCurve
 from outrider.engine.drafting.rounds import Drafting

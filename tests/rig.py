@@ -9,7 +9,7 @@ from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter

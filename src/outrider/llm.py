@@ -16,8 +16,8 @@ from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import Sources
-from outrider.drafters.text.table import DraftTable
 from outrider.drafters.trained.heads import choose_heads, head_bytes
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from outrider.drafters.trees.builders import Choices, new_tree, tokens_to
 from outrider.drafters.trees.child_sampler import Chooser
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.drafters.trees.growth import Choices, new_tree, tokens_to
 from tests.drafters.views import request
 
 

@@ -11,7 +11,7 @@ import torch
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.draft_cache import CATCH_UP_CHUNK, DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.text.ngram import NgramDrafter

@@ -12,7 +12,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Purpose
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.draft_cache import CATCH_UP_CHUNK, DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardBatch, ForwardOutput

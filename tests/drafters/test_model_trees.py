@@ -13,7 +13,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.core.tree import depths, path_to
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardBatch, ForwardOutput

@@ -26,7 +26,8 @@ from outrider.core.noise import Noise, Purpose
 from outrider.core.tree import path_to
 from outrider.core.verify import Recursive
 from outrider.drafters.api import Drafter, RequestView
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.draft_table import count
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter
@@ -39,7 +40,6 @@ from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.text.prediction import PredictionDrafter
 from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.drafters.text.suffix import SuffixDrafter
-from outrider.drafters.text.table import count
 from outrider.drafters.trained.heads import make_head_drafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request

@@ -9,8 +9,8 @@ from functools import cached_property
 from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.drafters.model.draft_cache import DraftModel
-from outrider.drafters.text.table import DraftTable
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.draft_table import DraftTable
 from outrider.models.base import HeadTarget, Model
 
 

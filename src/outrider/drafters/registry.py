@@ -9,7 +9,7 @@ from outrider.config.sources import HEAD_SOURCES, SOURCES
 from outrider.drafters import custom
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter

@@ -19,9 +19,9 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
 from outrider.core.verify import VERIFIERS, recursive
 from outrider.data.workloads import Question
-from outrider.drafters.model import draft_cache
-from outrider.drafters.trees.growth import StaticTree
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters import draft_cache
+from outrider.drafters.trees.builders import StaticTree
+from outrider.drafters.trees.pending_draft import Sapling
 from outrider.kernels.linear.linear import Linear
 from tests.whole import model_folder
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel, Place
+from outrider.drafters.draft_cache import CATCH_UP_CHUNK, DraftModel, Place
 from outrider.drafters.model.request_views import ahead
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters.trees.pending_draft import Sapling
 
 
 class HierarchicalDrafter:

@@ -10,7 +10,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Outcome, RequestView
 from outrider.drafters.trees.draft_batch import Feed, run
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.drafters.trees.pending_draft import Sapling, grow
 from outrider.models.base import Model
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from outrider.cache import KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.model.draft_cache import DraftModel
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.trees.pending_draft import Sapling, grow
 
 
 class ModelDrafter:

@@ -8,9 +8,9 @@ import torch
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.text.counts import Counts, CountsDrafter
 from outrider.drafters.text.ngram import NgramTable
-from outrider.drafters.text.table import DraftTable
 
 
 class Unigrams:

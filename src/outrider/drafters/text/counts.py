@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.trees.growth import Choices, new_tree, tokens_to
+from outrider.drafters.trees.builders import Choices, new_tree, tokens_to
 
 
 class Counts(Protocol):

@@ -12,11 +12,11 @@ from torch import Tensor
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK
+from outrider.drafters.draft_cache import CATCH_UP_CHUNK
 from outrider.drafters.trained.eagle_attention import Rows, attention
 from outrider.drafters.trained.head_parts import Scores, packed
 from outrider.drafters.trained.parallel import drafts_of
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.drafters.trees.pending_draft import Sapling, grow
 from outrider.heads.eagle import EagleLayer
 from outrider.models.base import HeadTarget
 

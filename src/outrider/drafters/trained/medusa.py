@@ -11,7 +11,7 @@ from outrider.core.draft import Draft
 from outrider.drafters.api import Outcome, RequestView
 from outrider.drafters.trained.head_parts import Scores, packed
 from outrider.drafters.trained.parallel import drafts_of, grow_parallel
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters.trees.pending_draft import Sapling
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.base import HeadTarget

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import RequestView
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.drafters.trees.pending_draft import Sapling, grow
 
 
 def grow_parallel(saplings: Sequence[Sapling], levels: Tensor) -> None:

@@ -11,7 +11,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import Draft
 from outrider.drafters.api import Outcome, RequestView
 from outrider.drafters.trained.parallel import drafts_of, grow_parallel
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters.trees.pending_draft import Sapling
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.base import HeadTarget

@@ -15,8 +15,8 @@ from outrider.config import SamplingParams
 from outrider.core.adjust import changes_logits
 from outrider.core.distribution import Context, log_weights
 from outrider.drafters.api import RequestView
+from outrider.drafters.trees.builders import Choices, Growth, tokens_to
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.drafters.trees.growth import Choices, Growth, tokens_to
 from outrider.errors import GrammarError
 
 _FLOAT32 = np.finfo(np.float32)

@@ -11,7 +11,7 @@ import pytest
 from outrider.config import SpeculationParams
 from outrider.core.draft import EMPTY
 from outrider.core.tree import depths
-from outrider.drafters.trees.growth import Choices, DynamicTree, StaticTree, new_tree, tokens_to
+from outrider.drafters.trees.builders import Choices, DynamicTree, StaticTree, new_tree, tokens_to
 
 
 def grown(tree: StaticTree | DynamicTree, vocab: int, scores: list[float]) -> None:

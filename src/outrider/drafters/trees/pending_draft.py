@@ -11,10 +11,10 @@ from outrider.core.draft import Draft
 from outrider.core.shapes import Acceptance
 from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
+from outrider.drafters.trees.builders import Growth, new_tree
 from outrider.drafters.trees.child_sampler import Chooser
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.drafters.trees.growth import Growth, new_tree
 
 
 class Sapling:
