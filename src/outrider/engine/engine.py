@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.config.sources import is_custom
+from outrider.config.combination import is_custom
 from outrider.core.distribution import TargetRows, check_token_ids
 from outrider.core.draft import Verdict
 from outrider.drafters.api import Drafter, Outcome

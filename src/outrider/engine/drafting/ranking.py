@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.config.sources import Group
+from outrider.config.combination import Group
 
 MEMORY = 0.9  # how much of an estimate survives a step: about ten drafts are remembered
 PROBE_EVERY = 16  # steps after which the one that was not asked for longest goes first, so that it can recover
