@@ -18,7 +18,7 @@ COMMAND = "python docs/tools/tables.py"
 
 def sources() -> str:
     """One row for each record of a draft source."""
-    rows = ["| name | drafts | shape | needs | |", "|---|---|---|---|---|"]
+    rows = ["| name | where drafts come from | shape | needs | |", "|---|---|---|---|---|"]
     return "\n".join([*rows, *map(_row, SOURCES.values())])
 
 

@@ -39,7 +39,7 @@ class StutterDrafter(SingleRequestDrafter):
     """Drafts the last token again and again."""
 
     def draft(self, request: RequestView, budget: int) -> Draft:
-        return Draft.chain(request.tokens[-1:] * budget, source="stutter")
+        return Draft.chain([request.tokens[-1]] * budget, source="stutter")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,7 +88,7 @@ def test_bench_takes_it() -> None:
 
 
 def test_the_commands_say_what_it_drafts() -> None:
-    assert "stutter: the last token again and again" in draft_help()
+    assert "stutter (the last token again and again)" in draft_help()
     script = (
         "from outrider.config import SOURCES, DraftSource\n"
         "SOURCES['stutter'] = DraftSource(name='stutter', summary='the last token', builder=None)\n"
@@ -97,7 +97,7 @@ def test_the_commands_say_what_it_drafts() -> None:
     )
     environment = os.environ | {"COLUMNS": "2000", "TERMINAL_WIDTH": "2000"}
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
-    assert "stutter: the last token" in shown.stdout
+    assert "stutter (the last token)" in shown.stdout
 
 
 def test_the_documentation_lists_it() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
-from outrider.config.sources import SOURCES
+from outrider.config.sources import SOURCES, DraftSource
 from outrider.errors import ConfigError
 
 AUTO = "auto"
@@ -92,14 +92,20 @@ def check_known(draft: str) -> Combination:
 
 
 def draft_help() -> str:
-    """What the option ``draft`` takes: every source with its line, then how to combine them."""
-    lines = [
-        f"{name}: {source.summary}" + (f" (needs {source.needs})" if source.needs else "")
-        for name, source in SOURCES.items()
-    ]
+    """What the option ``draft`` takes: every source with its line, by what it needs, then how to combine them."""
+    groups: dict[str, list[str]] = {}
+    for name, source in SOURCES.items():
+        groups.setdefault(_group(source), []).append(f"{name} ({source.summary})")
+    listed = ". ".join(f"{group}: {', '.join(lines)}" for group, lines in groups.items())
     return (
-        f"Where drafts come from. {'; '.join(lines)}. {AUTO}: the first source that --heads has a head for, else "
-        f"{WITH_EAGLE} where an EAGLE head is shipped for the model, else {WITHOUT_HEADS}. cascade: {CASCADE}. "
-        "package.module:Class: your own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won "
+        f"Where drafts come from. {listed}. {AUTO} is the first source that --heads has a head for, else {WITH_EAGLE} "
+        f"where an EAGLE head is shipped for the model, else {WITHOUT_HEADS}. cascade is {CASCADE}. "
+        "package.module:Class is your own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won "
         "most), 'a+b' (one tree of both)."
-    ).replace("`", "")
+    )
+
+
+def _group(source: DraftSource) -> str:
+    if source.head_kinds:
+        return "With a trained head (--heads, or shipped)"
+    return "With --draft-model" if source.max_draft_models else "Without a model"

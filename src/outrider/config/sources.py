@@ -41,7 +41,7 @@ class DraftSource:
     name: str
     """What requests call it."""
     summary: str
-    """What it drafts, in one line of help."""
+    """Where its drafts come from, in one line of help."""
     builder: str | None
     """``module:function``, imported when first used: makes a ``Drafter`` from a ``DrafterContext``. None: no drafts."""
     shape: DraftShape = DraftShape.AS_ASKED
@@ -82,28 +82,28 @@ SOURCES: dict[str, DraftSource] = {
         DraftSource(name="none", summary="no drafts, plain decoding", builder=None),
         DraftSource(
             name="suffix",
-            summary="what followed where this text, or an earlier response, ended alike",
+            summary="what followed the same text, here or in earlier responses",
             builder=f"{_DRAFTERS}.text.suffix:build",
             shape=DraftShape.GROWING,
             page="suffix",
         ),
         DraftSource(
             name="recycling",
-            summary="what the target held likely when it last saw the same one or two tokens",
+            summary="what the target held likely after the same tokens",
             builder=f"{_DRAFTERS}.text.recycling:build",
             shape=DraftShape.GROWING,
             page="recycling",
         ),
         DraftSource(
             name="lookup",
-            summary="what followed the last time this text ended alike",
+            summary="what followed when the text last ended alike",
             builder=f"{_DRAFTERS}.text.lookup:build",
             shape=DraftShape.CHAIN,
             page="lookup",
         ),
         DraftSource(
             name="ngram",
-            summary="the most frequent continuation in this text, by 4-, 3- and 2-grams",
+            summary="the most frequent continuation in this text",
             builder=f"{_DRAFTERS}.text.ngram:build",
             page="ngram",
         ),
@@ -117,14 +117,14 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="lookahead",
-            summary="guesses that the target's own forward passes improve, and n-grams collected from them",
+            summary="guesses that each forward pass improves",
             builder=f"{_DRAFTERS}.text.lookahead:build",
             shape=DraftShape.LOOKAHEAD,
             page="lookahead",
         ),
         DraftSource(
             name="eagle",
-            summary="what one layer, trained on the target's features, says",
+            summary="a layer on the target's features",
             builder=f"{_DRAFTERS}.trained.eagle:build",
             head_kinds=("eagle3", "eagle"),
             cache="its own",
@@ -132,21 +132,21 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="medusa",
-            summary="what heads on the target's last hidden state say, several tokens at once",
+            summary="heads on the target's last hidden state",
             builder=f"{_DRAFTERS}.trained.medusa:build_medusa",
             head_kinds=("medusa",),
             page="medusa",
         ),
         DraftSource(
             name="blockwise",
-            summary="the same as medusa, with heads of another form",
+            summary="as medusa, with heads of another form",
             builder=f"{_DRAFTERS}.trained.medusa:build_blockwise",
             head_kinds=("blockwise",),
             page="blockwise",
         ),
         DraftSource(
             name="pass",
-            summary="what the target itself says at trained look-ahead embeddings",
+            summary="the target itself, at look-ahead embeddings",
             builder=f"{_DRAFTERS}.trained.pass_:build",
             head_kinds=("pass",),
             runs_target=True,
@@ -155,7 +155,7 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="model",
-            summary="what a smaller model says",
+            summary="a smaller model",
             builder=f"{_DRAFTERS}.model.model:build",
             min_draft_models=1,
             max_draft_models=1,
@@ -164,7 +164,7 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="models",
-            summary="what several smaller models say, merged into one tree",
+            summary="several smaller models, merged into one tree",
             builder=f"{_DRAFTERS}.model.models:build",
             shape=DraftShape.MERGED,
             min_draft_models=2,
@@ -174,7 +174,7 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="layer_skip",
-            summary="what the target's own first layers say",
+            summary="the target's own first layers",
             builder=f"{_DRAFTERS}.model.layer_skip:build",
             runs_target=True,
             engine_option="draft_layers",
@@ -183,7 +183,7 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="hierarchical",
-            summary="what a smaller model says, in fewer forward passes, as n-grams or a second model draft for it",
+            summary="a smaller model that is itself drafted for",
             builder=f"{_DRAFTERS}.model.hierarchical:build",
             shape=DraftShape.CHAIN,
             min_draft_models=1,
@@ -216,7 +216,7 @@ SOURCES: dict[str, DraftSource] = {
         ),
         DraftSource(
             name="grammar",
-            summary="the tokens that a structured output leaves no choice about",
+            summary="tokens that a structured output leaves no choice about",
             builder=f"{_DRAFTERS}.text.grammar:build",
             shape=DraftShape.CHAIN,
             request_option="structured",

@@ -65,7 +65,7 @@ class MedusaDrafter(Drafter):
         """Drafts for requests all of whose tokens but the last have been read."""
         heads = self._heads.config.heads
         pending = [
-            self._sapling(request, budget if request.speculation.tree else min(budget, heads))
+            self._pending_draft(request, budget if request.speculation.tree else min(budget, heads))
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and self._last.get(request.id, (None,))[0] == len(request.tokens) - 2
         ]
@@ -76,6 +76,6 @@ class MedusaDrafter(Drafter):
             grow_parallel(pending, self._scores(states.flatten(0, 1)).unflatten(0, states.shape[:2]))
         return drafts_of(pending, requests, self._source)
 
-    def _sapling(self, request: RequestView, budget: int) -> PendingDraft:
+    def _pending_draft(self, request: RequestView, budget: int) -> PendingDraft:
         learned = self._heads.config.acceptance
         return PendingDraft(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)
