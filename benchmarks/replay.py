@@ -29,8 +29,8 @@ from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import children
 from outrider.drafters.api import Outcome
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.registry import Sources
-from outrider.drafters.text.table import DraftTable
+from outrider.drafters.draft_table import DraftTable
+from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
@@ -123,7 +123,7 @@ def measure(
     """By category, and together. Requests come one after another, so that sources may learn from earlier ones."""
     name, _, length = source.partition("@")
     k = int(length or 10)
-    sources = Sources(DrafterContext(vocab_size=vocab_size, cache=CacheSpec(max_seq_len=1), draft_table=table))
+    sources = DrafterRegistry(DrafterContext(vocab_size=vocab_size, cache=CacheSpec(max_seq_len=1), draft_table=table))
     drafting = Drafting(sources, vocab_size, FixedLength())
     tallies: defaultdict[str, Tally] = defaultdict(Tally)
     for i, recording in enumerate(recordings):

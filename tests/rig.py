@@ -8,8 +8,8 @@ from typing import Any
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.draft import Draft
-from outrider.drafters.api import Drafter, Outcome, RequestView
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
+from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter
@@ -23,7 +23,7 @@ from outrider.engine.request import Request, StepOutput
 from outrider.models.base import Model
 
 
-class Scripted:
+class Scripted(SingleRequestDrafter):
     """A draft source that says what a function says."""
 
     def __init__(self, script: Callable[[RequestView, int], Draft]) -> None:
@@ -34,8 +34,8 @@ class Scripted:
     def start(self, request: RequestView) -> None:
         self.running.add(request.id)
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._script(r, budget) for r, budget in zip(requests, budgets, strict=True)]
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        return self._script(request, budget)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         self.outcomes += outcomes

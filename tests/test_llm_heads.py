@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.config.sources import WITH_EAGLE, WITHOUT_HEADS
-from outrider.drafters.trained.heads import fingerprint
+from outrider.config.combination import WITH_EAGLE, WITHOUT_HEADS
+from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.heads import HeadConfig, Target, find, make_head, save_head
 from tests.whole import model_folder
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def target(folder: Path) -> Target:
-    return fingerprint(load_model(folder, ModelOptions(dtype="float32")), "somebody's copy")
+    return target_fingerprint(load_model(folder, ModelOptions(dtype="float32")), "somebody's copy")
 
 
 @pytest.fixture(scope="module")

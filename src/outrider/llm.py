@@ -16,9 +16,9 @@ from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.registry import Sources
-from outrider.drafters.text.table import DraftTable
-from outrider.drafters.trained.heads import choose_heads, head_bytes
+from outrider.drafters.draft_table import DraftTable
+from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.heads import head_memory, load_heads
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
@@ -81,11 +81,11 @@ class LLM:
             small.append(load_model(draft_folder, config.draft_options()))
         self.model = load_model(folder, config.target_options())
         vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
-        draft, heads = choose_heads(config, self.model)
+        draft, heads = load_heads(config, self.model)
         self.config = config = replace(config, draft=draft)
         self.speculation = config.speculation()
         self.memory_plan = plan_memory(
-            self.model, small, config, available_bytes(self.model.device), *head_bytes(heads, self.model)
+            self.model, small, config, available_bytes(self.model.device), *head_memory(heads, self.model)
         )
         if progress:
             print(self.memory_plan.line(), file=sys.stderr)
@@ -97,7 +97,7 @@ class LLM:
         table = None if config.draft_table is None else DraftTable.load(Path(config.draft_table))
         if table is not None:
             table.check_vocabulary(vocab_size)
-        self.drafters = Sources(
+        self.drafters = DrafterRegistry(
             DrafterContext(
                 vocab_size=vocab_size,
                 cache=cache,

@@ -13,6 +13,7 @@ from outrider.analysis.agreement import Agreement, Counts, Text
 from outrider.analysis.comparison import compare
 from outrider.analysis.measure import Observed
 from outrider.analysis.plan import make, with_seed
+from outrider.config import SOURCES
 from outrider.core.verify import VERIFIERS
 from outrider.drafters import registry
 from outrider.errors import ConfigError
@@ -104,7 +105,8 @@ def test_a_comparison_has_theory_and_measurement(llm: LLM) -> None:
 
 
 def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "SOURCES", ("none", "model", "lookup", "ngram"))  # the others only take time
+    kept = {name: SOURCES[name] for name in ("none", "model", "lookup", "ngram")}
+    monkeypatch.setattr(registry, "SOURCES", kept)  # the others only take time
     prompts = [[5, 6, 7], [8, 9], [10, 11], [12, 13, 14]]
     made = make(llm, prompts, with_seed(SamplingParams(max_tokens=24, ignore_eos=True)))
     assert set(made.sources) == {"model", "lookup", "ngram"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outrider import EngineConfig, SpeculationParams
-from outrider.config.sources import CASCADE, SOURCES, Combination, check_known, parse
+from outrider.config.combination import CASCADE, Combination, check_known, parse
+from outrider.config.sources import SOURCES
 from outrider.errors import ConfigError
 
 

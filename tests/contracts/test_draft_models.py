@@ -18,7 +18,7 @@ from outrider.core.tree import depths, path_to
 from outrider.drafters.api import Drafter, Outcome
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
-from outrider.drafters.registry import Sources
+from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.engine.request import Request
 from outrider.errors import ConfigError
@@ -45,14 +45,14 @@ CASES = [
 
 
 class World:
-    """A target's cache and the sources around it, without an engine."""
+    """A target's cache and the sources beside it, without an engine."""
 
     def __init__(self, source: str) -> None:
         self.cache: KVCache = TARGET.new_cache(SPEC)
-        around = DrafterContext(
+        context = DrafterContext(
             vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS, target=TARGET, target_cache=self.cache
         )
-        self.sources = Sources(around)
+        self.sources = DrafterRegistry(context)
         self.drafter: Drafter = self.sources[source]
 
     def admit(self, id: str, source: str, options: dict[str, Any], **params: Any) -> Request:
@@ -131,13 +131,13 @@ def test_the_same_text_gets_the_same_draft(source: str, options: dict[str, Any])
 
 
 def test_sources_need_what_they_are_made_of() -> None:
-    alone = Sources(DrafterContext(vocab_size=VOCAB, cache=SPEC))
+    alone = DrafterRegistry(DrafterContext(vocab_size=VOCAB, cache=SPEC))
     assert not {"model", "models", "hierarchical", "layer_skip"} & set(alone)
     assert {"ngram", "lookahead"} <= set(alone)
     for source in ("model", "models", "hierarchical", "layer_skip"):
         with pytest.raises(ConfigError, match=f"draft='{source}' needs"):
             alone[source]
-    one = Sources(DrafterContext(vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS[:1]))
+    one = DrafterRegistry(DrafterContext(vocab_size=VOCAB, cache=SPEC, draft_models=DRAFTS[:1]))
     assert {"model", "hierarchical"} <= set(one)
     assert "models" not in set(one)
 
@@ -146,10 +146,10 @@ def test_layers_of_the_target() -> None:
     """A third of them unless told; more than there are is an error."""
 
     def layers(count: int | None) -> int:
-        around = DrafterContext(
+        context = DrafterContext(
             vocab_size=64, cache=SPEC, target=DEEP, target_cache=DEEP.new_cache(SPEC), draft_layers=count
         )
-        drafter = Sources(around)["layer_skip"]
+        drafter = DrafterRegistry(context)["layer_skip"]
         assert isinstance(drafter, LayerSkipDrafter)
         return drafter._layers
 
@@ -160,5 +160,5 @@ def test_layers_of_the_target() -> None:
 
 def test_sources_share_a_draft_model_s_cache() -> None:
     world = World("model")
-    assert world.sources["models"].caches[0] is world.sources["model"].caches[0]  # type: ignore[attr-defined]
-    assert list(world.sources["hierarchical"].caches) == world.sources["models"].caches  # type: ignore[attr-defined]
+    assert world.sources["models"].caches[0] is world.sources["model"].caches[0]
+    assert list(world.sources["hierarchical"].caches) == world.sources["models"].caches

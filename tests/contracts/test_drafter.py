@@ -8,13 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from outrider.cache import CacheSpec
-from outrider.config import BRANCHING_SOURCES, DRAFT_MODELS
-from outrider.config.sources import HEAD_SOURCES
+from outrider.config import SOURCES as RECORDS
 from outrider.core.draft import Draft
 from outrider.core.verify import VERIFIERS
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.registry import BUILDERS, Sources
+from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from tests.drafters.views import grow, request
@@ -25,17 +24,20 @@ TEXT = (0, 1, 2, 0, 1, 3, 0, 1, 2, 0, 4, 5, 0, 1)
 
 def make(name: str) -> Drafter:
     models = tuple(
-        TableModel.random(VOCAB, order=2, seed=seed, max_seq_len=200)
-        for seed in range(DRAFT_MODELS.get(name, (0, 0))[0])
+        TableModel.random(VOCAB, order=2, seed=seed, max_seq_len=200) for seed in range(RECORDS[name].min_draft_models)
     )
-    around = DrafterContext(vocab_size=VOCAB, cache=CacheSpec(slots=4, max_seq_len=200), draft_models=models)
-    return Sources(around)[name]
+    context = DrafterContext(vocab_size=VOCAB, cache=CacheSpec(slots=4, max_seq_len=200), draft_models=models)
+    return DrafterRegistry(context)[name]
 
 
 Options = dict[str, object]
-# layer_skip and trained heads need a target that runs, and grammar a structured output: they have tests with one
-ELSEWHERE = ("layer_skip", "grammar", *HEAD_SOURCES)
-SOURCES: dict[str, Options] = {name: {"draft": name} for name in BUILDERS if name not in ELSEWHERE}
+# Sources that run the target or have trained heads need a target that runs, and grammar a structured output: they have
+# tests with one.
+SOURCES: dict[str, Options] = {
+    name: {"draft": name}
+    for name, record in RECORDS.items()
+    if record.builder is not None and not (record.runs_target or record.head_kinds or name == "grammar")
+}
 SOURCES["prediction"]["prediction"] = TEXT
 BY_STEPS = {"lookahead", "recycling"}  # sources that learn from steps, not only from the text
 
@@ -59,7 +61,7 @@ def source(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("verifier", VERIFIERS)
 @pytest.mark.parametrize("counts", [False, True])
 def test_drafts_can_be_scored_and_judged(source: str, verifier: str, counts: bool) -> None:
-    if source in BRANCHING_SOURCES and not VERIFIERS[verifier].takes_trees:
+    if RECORDS[source].shape.branches and not VERIFIERS[verifier].takes_trees:
         pytest.skip("refused with this verifier")
     drafter, r = make(source), view(source, verifier, counts=counts, temperature=1.0)
     drafter.start(r)

@@ -44,6 +44,12 @@ def test_every_source_and_verifier_is_in_its_table() -> None:
     assert [name for name in VERIFIERS if f"`{name}`" not in verifiers] == []
 
 
+def test_tables_are_those_the_code_knows() -> None:
+    script = [sys.executable, str(DOCS / "tools" / "tables.py"), "--check"]
+    found = subprocess.run(script, check=False, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+
+
 def test_figures_are_those_the_script_draws(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(DOCS / "figures"), str(tmp_path)], check=True, timeout=60)
     kept, drawn = DOCS / "images" / "figures", {path.name: path.read_text() for path in tmp_path.iterdir()}

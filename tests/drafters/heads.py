@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.api import Drafter
-from outrider.drafters.trained.heads import make_head_drafter, source_of
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
 from outrider.heads import HeadConfig, Target, make_head
 from outrider.models.base import HeadTarget
@@ -23,7 +25,15 @@ KINDS = ("medusa", "blockwise", "pass", "eagle", "eagle3")
 
 def drafter(head: nn.Module, target: HeadTarget, cache: KVCache, **spec: Any) -> Drafter:
     options = {"slots": 4, "max_seq_len": target.config.max_seq_len} | spec
-    return make_head_drafter(head, target, cache, vocab_size=target.config.vocab_size, cache=CacheSpec(**options))
+    source = source_of_head(head)
+    context = DrafterContext(
+        vocab_size=target.config.vocab_size,
+        cache=CacheSpec(**options),
+        heads={source: head},
+        target=target,
+        target_cache=cache,
+    )
+    return DrafterRegistry(context)[source]
 
 
 def served(target: HeadTarget, *heads: nn.Module, **options: Any) -> Engine:
@@ -33,7 +43,7 @@ def served(target: HeadTarget, *heads: nn.Module, **options: Any) -> Engine:
     options = {"slots": 4} | options
 
     def more(cache: KVCache) -> dict[str, Drafter]:
-        return others | {source_of(head): drafter(head, target, cache, **options) for head in heads}
+        return others | {source_of_head(head): drafter(head, target, cache, **options) for head in heads}
 
     return engine(target, more=more, max_batched_tokens=budget, **options)
 

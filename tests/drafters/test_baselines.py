@@ -11,8 +11,8 @@ import torch
 
 from outrider.core.draft import EMPTY
 from outrider.drafters.api import Drafter
+from outrider.drafters.draft_table import DraftTable, count
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
-from outrider.drafters.text.table import DraftTable, count
 from outrider.errors import ConfigError, ModelFormatError
 from tests.drafters.views import grow, propose, request
 

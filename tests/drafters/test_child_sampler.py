@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from outrider.drafters.trees.child_sampler import Chooser
+from outrider.drafters.trees.builders import Choices, make_tree_builder, tokens_to
+from outrider.drafters.trees.child_sampler import ChildSampler
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.drafters.trees.growth import Choices, new_tree, tokens_to
 from tests.drafters.views import request
 
 
@@ -26,13 +26,13 @@ def test_rows_together_choose_as_one_by_one(tree: Any, params: dict[str, float],
     if not part:
         logits[1, 5:] = -torch.inf
     for rows in (logits, logits[:1].expand(3, -1)):
-        growth = new_tree(view.speculation, 6, 2)
-        growth.extend([Choices([5, 6, 7], [-0.1, -3.0, -4.0], torch.zeros(12))])
-        assert len(growth.wanted) == 3
-        chooser = Chooser(view, ranks=growth.ranks, vocab_size=11, vocabulary=vocabulary)
+        tree = make_tree_builder(view.speculation, 6, 2)
+        tree.extend([Choices([5, 6, 7], [-0.1, -3.0, -4.0], torch.zeros(12))])
+        assert len(tree.frontier) == 3
+        sampler = ChildSampler(view, ranks=tree.ranks, vocab_size=11, vocabulary=vocabulary)
         full = vocabulary.full(rows) if vocabulary else rows
-        for found, row, node in zip(chooser.level(growth, rows), full, growth.wanted, strict=True):
-            wanted = chooser(row, tokens_to(growth, node), growth.width(node), growth.key(node))
+        for found, row, node in zip(sampler.level(tree, rows), full, tree.frontier, strict=True):
+            wanted = sampler(row, tokens_to(tree, node), tree.width(node), tree.key(node))
             inside = [i for i, token in enumerate(wanted.tokens) if vocabulary is None or token in vocabulary.ids]
             assert list(found.tokens) == [wanted.tokens[i] for i in inside]
             assert list(found.scores) == pytest.approx([wanted.scores[i] for i in inside if wanted.scores], abs=1e-5)

@@ -12,7 +12,7 @@ from torch import nn
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.core.shapes import breadth_first, likeliest
-from outrider.drafters.trained.heads import source_of
+from outrider.drafters.trained.heads import source_of_head
 from outrider.drafters.trained.medusa import MedusaDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
@@ -55,7 +55,7 @@ def test_a_prompt_of_one_token(kind: str, spec_length: int | str) -> None:
     """Nothing has been read of it when its first step begins."""
     head = random_head(kind)
     engine = served(TARGET, head)
-    r = request([5], SamplingParams(max_tokens=12), draft=source_of(head), spec_length=spec_length)
+    r = request([5], SamplingParams(max_tokens=12), draft=source_of_head(head), spec_length=spec_length)
     assert ask(engine, r) == [generate(engine, [5], SamplingParams(max_tokens=12))]
 
 
@@ -94,7 +94,7 @@ def test_output_is_the_target_s_own(kind: str, temperature: float) -> None:
     params = SamplingParams(max_tokens=20, temperature=temperature, seed=3)
     plain = generate(engine, tiny.ids(9), params)
     for tree in (*TREES, "learned"):
-        r = request(tiny.ids(9), params, draft=source_of(head), tree=tree, tree_nodes=6, spec_length=3)
+        r = request(tiny.ids(9), params, draft=source_of_head(head), tree=tree, tree_nodes=6, spec_length=3)
         assert ask(engine, r) == [plain]
         assert r.stats.num_draft_tokens > 0
         if kind == "pass":  # its first guess is the target's own draw
@@ -106,7 +106,7 @@ def test_output_is_the_target_s_own(kind: str, temperature: float) -> None:
 def test_requests_together_are_as_alone(kind: str, paged: bool) -> None:
     """Prompts in chunks, different trees, one request without drafts."""
     head = random_head(kind)
-    source, cache = source_of(head), "paged" if paged else "contiguous"
+    source, cache = source_of_head(head), "paged" if paged else "contiguous"
     engine = served(TARGET, head, max_batched_tokens=24, kind=cache)
     prompts = [tiny.ids(n, seed=n) for n in (30, 3, 12, 7)]
     params = [SamplingParams(max_tokens=14, temperature=t, seed=i) for i, t in enumerate((0, 0.9, 0, 0.9))]
@@ -128,7 +128,7 @@ def test_preempted_requests_go_on(kind: str) -> None:
     params = SamplingParams(max_tokens=30)
     prompts = [tiny.ids(9, seed=i) for i in range(3)]
     plain = [generate(engine, p, params) for p in prompts]
-    requests = [request(p, params, id=str(i), draft=source_of(head)) for i, p in enumerate(prompts)]
+    requests = [request(p, params, id=str(i), draft=source_of_head(head)) for i, p in enumerate(prompts)]
     assert ask(engine, *requests) == plain
     assert engine.stats.preemptions > 0
 
@@ -198,7 +198,7 @@ def test_a_saved_head_drafts_the_same(kind: str, tmp_path: Path) -> None:
 def drafts_of(head: nn.Module) -> list[tuple[int, ...]]:
     """Every draft on the way through a text."""
     engine = served(TARGET, head)
-    drafter: Any = engine.drafters[source_of(head)]
+    drafter: Any = engine.drafters[source_of_head(head)]
     propose, said = drafter.propose, list[tuple[int, ...]]()
 
     def recording(*args: Any) -> Any:
@@ -207,7 +207,7 @@ def drafts_of(head: nn.Module) -> list[tuple[int, ...]]:
         return drafts
 
     drafter.propose = recording
-    ask(engine, request(tiny.ids(9), SamplingParams(max_tokens=20), draft=source_of(head), spec_length=3))
+    ask(engine, request(tiny.ids(9), SamplingParams(max_tokens=20), draft=source_of_head(head), spec_length=3))
     return said
 
 
@@ -225,7 +225,7 @@ def test_a_failing_head_costs_speed_only() -> None:
 
 def test_rows_are_given_back() -> None:
     engine = served(TARGET, random_head("eagle3"))
-    (cache,) = (c for c in engine.drafters["eagle"].caches)  # type: ignore[attr-defined]
+    (cache,) = (c for c in engine.drafters["eagle"].caches)
     before = cache.free_tokens()
     ask(engine, *(request(tiny.ids(9), id=str(i), draft="eagle", tree="dynamic") for i in range(6)))
     assert cache.free_tokens() == before

@@ -15,7 +15,7 @@ from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
-from outrider.drafters.trained.heads import source_of
+from outrider.drafters.trained.heads import source_of_head
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
@@ -100,7 +100,7 @@ def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool)
         TARGET, copy.deepcopy(head), kind="paged" if paged else "contiguous", max_batched_tokens=24,
         more={"knowing": Scripted(knowing)},
     )  # fmt: skip
-    drafter: Any = engine.drafters[source_of(head)]
+    drafter: Any = engine.drafters[source_of_head(head)]
     propose, said = drafter.propose, list[tuple[list[int], Draft]]()
 
     def recording(requests: Any, budgets: Any) -> Any:
@@ -109,7 +109,12 @@ def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool)
         return drafts
 
     drafter.propose = recording
-    options: dict[str, Any] = {"draft": f"knowing+{source_of(head)}", "tree": tree, "tree_nodes": 8, "spec_length": 3}
+    options: dict[str, Any] = {
+        "draft": f"knowing+{source_of_head(head)}",
+        "tree": tree,
+        "tree_nodes": 8,
+        "spec_length": 3,
+    }
     requests = [request(prompt, id=str(i), **options) for i, prompt in enumerate(prompts)]
     run(engine, *requests)
     assert all(r.stats.draft_error is None for r in requests)

@@ -11,7 +11,7 @@ import torch
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.draft_cache import PREFILL_CHUNK, DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.text.ngram import NgramDrafter
@@ -66,7 +66,7 @@ def test_the_same_proposals(kind: str, options: dict[str, Any]) -> None:
         assert (draft.q is None) == (expected.q is None)
         if draft.q is not None and expected.q is not None:
             assert torch.equal(draft.q, expected.q)
-        cached = layered._model.places[view.id].cached
+        cached = layered._model.sequences[view.id].cached
         assert cached == [*view.tokens, *draft.tokens][: len(cached)]
         accepted = draft.tokens[: rng.randint(0, budget)]
         grow(layered, view, [*accepted, rng.randrange(VOCAB)], draft)
@@ -89,12 +89,12 @@ def test_in_fewer_runs() -> None:
 
 def test_a_long_prompt_is_read_in_pieces() -> None:
     model = Counting(TABLE.table, max_seq_len=2000)
-    source, view = HierarchicalDrafter(wrap(model), inner("wrong")), request([1] * (2 * CATCH_UP_CHUNK))
+    source, view = HierarchicalDrafter(wrap(model), inner("wrong")), request([1] * (2 * PREFILL_CHUNK))
     source.start(view)
     alone = ModelDrafter(wrap(table(0, mix=1.0)))
     alone.start(view)
     assert propose(source, view, 3).tokens == propose(alone, view, 3).tokens
-    assert model.fed[:3] == [CATCH_UP_CHUNK, CATCH_UP_CHUNK - 1, 1 + 2]
+    assert model.fed[:3] == [PREFILL_CHUNK, PREFILL_CHUNK - 1, 1 + 2]
 
 
 def test_two_requests_and_no_room() -> None:

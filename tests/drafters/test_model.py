@@ -12,7 +12,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Purpose
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel
+from outrider.drafters.draft_cache import PREFILL_CHUNK, DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
@@ -42,7 +42,7 @@ def greedy(tokens: Sequence[int], n: int) -> tuple[int, ...]:
 
 def agrees(source: ModelDrafter, view: Request) -> None:
     """What the cache holds is what the drafter believes it holds."""
-    sequence = source._model.places[view.id]
+    sequence = source._model.sequences[view.id]
     cache = source._model.cache
     assert cache.length(sequence.slot) == len(sequence.cached)
     if sequence.cached:
@@ -84,10 +84,10 @@ class Counting(TableModel):
 
 def test_feeds_only_what_is_missing() -> None:
     model = Counting(TABLE.table, max_seq_len=2000)
-    source, view = drafter(model, max_seq_len=2000), request([1] * (CATCH_UP_CHUNK + 8))
+    source, view = drafter(model, max_seq_len=2000), request([1] * (PREFILL_CHUNK + 8))
     source.start(view)
     draft = propose(source, view, 3)
-    assert model.fed == [CATCH_UP_CHUNK, 8, 1, 1]
+    assert model.fed == [PREFILL_CHUNK, 8, 1, 1]
     view.tokens += [*draft.tokens, 0]  # all accepted: the last draft token and the bonus token are new to it
     model.fed.clear()
     draft = propose(source, view, 3)

@@ -13,7 +13,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.core.tree import depths, path_to
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
@@ -89,7 +89,7 @@ def test_the_cache_is_left_with_the_request_s_tokens() -> None:
         for _ in range(8):
             draft = propose(source, view, rng.randint(1, 9))
             agrees(source, view)
-            assert source._model.places[view.id].cached == view.tokens
+            assert source._model.sequences[view.id].cached == view.tokens
             fresh = drafter()
             fresh.start(view)
             assert propose(fresh, view, len(draft)).tokens == draft.tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outrider.cache import CacheSpec
 from outrider.core.tree import path_to
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.model.models import ModelsDrafter
 from outrider.models.toy import TableModel

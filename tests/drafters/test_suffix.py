@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import children, depths
-from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, places, predict
+from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, continuations, predict
 from outrider.drafters.text.suffix_index import MAX_MATCH, SuffixIndex
 from outrider.engine.request import Request
 from tests.drafters.views import grow, request
@@ -94,7 +94,7 @@ def test_shares_are_probabilities(tokens: list[int]) -> None:
     index = SuffixIndex()
     index.extend(0, tokens, 0, len(tokens))
     found = index.find(tokens[-MAX_MATCH:], 16)
-    options = predict([*places(found, OWN), *places(found, SHARED)], (), tokens)
+    options = predict([*continuations(found, OWN), *continuations(found, SHARED)], (), tokens)
     assert bool(options) == bool(found)
     assert all(option.share > 0 for option in options.values())
     assert sum(option.share for option in options.values()) < 1

@@ -26,11 +26,14 @@ from outrider.core.noise import Noise, Purpose
 from outrider.core.tree import path_to
 from outrider.core.verify import Recursive
 from outrider.drafters.api import Drafter, RequestView
-from outrider.drafters.model.draft_cache import DraftModel
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.draft_table import count
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.model.models import ModelsDrafter
+from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
 from outrider.drafters.text.grammar import GrammarDrafter
 from outrider.drafters.text.lookahead import LookaheadDrafter
@@ -39,8 +42,7 @@ from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.text.prediction import PredictionDrafter
 from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.drafters.text.suffix import SuffixDrafter
-from outrider.drafters.text.table import count
-from outrider.drafters.trained.heads import make_head_drafter
+from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.heads import HeadConfig, make_head
@@ -109,7 +111,9 @@ def trained(kind: str, **dims: Any) -> Callable[[KVCache], Drafter]:
         head = make_head(config).requires_grad_(False)
         for parameter in head.parameters():
             parameter.normal_(std=2.0)
-        return make_head_drafter(head, TARGET, cache, vocab_size=VOCAB, cache=CACHE)
+        source = source_of_head(head)
+        context = DrafterContext(vocab_size=VOCAB, cache=CACHE, heads={source: head}, target=TARGET, target_cache=cache)
+        return DrafterRegistry(context)[source]
 
     return make
 

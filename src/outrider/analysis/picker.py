@@ -12,7 +12,6 @@ from typing import Any
 from outrider.analysis.candidates import WORTHWHILE, Choice, choose, tree_or_chain
 from outrider.analysis.priors import Workload, candidates
 from outrider.analysis.roofline import Run, devices_needed
-from outrider.config import SOURCES
 
 SHORT_OUTPUT = 16
 
@@ -95,7 +94,7 @@ def draft_temperature(load: Workload, source: str) -> float | None:
 
 def training_advice(load: Workload, choices: Sequence[Choice]) -> list[str]:
     """What a trained head would bring where there is none."""
-    if load.can_train or not {"eagle", "medusa"} & set(SOURCES):
+    if load.can_train:
         return []
     trained = replace(load, can_train=True)
     hardware = load.hardware.times(devices_needed(load.hardware, load.target))

@@ -13,14 +13,12 @@ from outrider.analysis.candidates import WORTHWHILE
 from outrider.analysis.comparison import decoding, predicted_seconds
 from outrider.analysis.cost import CostCurve
 from outrider.analysis.measure import Observed, Round, Tick, alpha, cost_curve, observe, shortened
-from outrider.config import DRAFT_MODELS, EngineConfig, SamplingParams, SpeculationParams
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams, source_record
 from outrider.llm import LLM
 
 MAX_K = 10
 BATCHES = (1, 4, 8, 16)
 CHECKED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
-UNTRIED = ("prediction", "grammar", "random", "unigram")
-"""Sources that need more than a prompt, or are only there to be beaten."""
 _RESAMPLES = 400
 
 
@@ -89,7 +87,7 @@ class Plan:
         found: dict[str, Any] = {"model": config.model, "dtype": config.dtype, "draft": "none"}
         if self.best is not None:
             found |= {"draft": self.best.source, "spec_length": self.best.k}
-            if self.best.source in DRAFT_MODELS:
+            if source_record(self.best.source).max_draft_models:
                 found |= {"draft_model": list(config.draft_models), "draft_dtype": config.draft_dtype}
         return found
 
@@ -113,7 +111,7 @@ def make(
     settings = {"none": SpeculationParams()} | {
         name: SpeculationParams(draft=name, spec_length=MAX_K)
         for name in llm.drafters
-        if name not in ("none", *UNTRIED)
+        if not (source_record(name).request_option or source_record(name).is_control)  # needs more than a prompt
     }
     found = observe(llm, learn, params, settings, tick=tick)
     plain = found.pop("none")

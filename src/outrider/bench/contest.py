@@ -18,7 +18,7 @@ from outrider.bench.process import Worker
 from outrider.bench.serve import Served, closed_loop, poisson
 from outrider.bench.summary import Record, details, summary
 from outrider.config import VERIFIERS, SamplingParams, SpeculationParams
-from outrider.config.sources import check_known
+from outrider.config.combination import check_known
 from outrider.data.workloads import Question
 from outrider.errors import ConfigError
 from outrider.kernels.processor import processor_name

@@ -78,15 +78,16 @@ def _model(
 ) -> Report:
     from outrider.analysis.certify import session
     from outrider.cli.working import working
-    from outrider.config import SOURCES, VERIFIERS
+    from outrider.config import SOURCES, VERIFIERS, source_record
     from outrider.data import workloads
 
     for what, given, known in (("draft", draft, SOURCES), ("verifier", verifier, VERIFIERS)):
         for name in given or ():
             if name not in known:
                 raise ConfigError(f"{what}={name!r} is unknown: use one of {', '.join(known)}")
-    if "model" in (draft or ()) and options["draft_model"] is None:
-        raise ConfigError("draft='model' needs a draft model: name one with --draft-model")
+    for name in draft or ():
+        if source_record(name).min_draft_models and options["draft_model"] is None:
+            raise ConfigError(f"draft={name!r} needs a draft model: name one with --draft-model")
     effort = session.QUICK if quick else session.FULL if full else session.NORMAL
     questions = workloads.load(prompts, count=effort.prompts)
     with working("certify") as tick:

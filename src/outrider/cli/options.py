@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
-from outrider.config.sources import AUTO, HEAD_SOURCES
+from outrider.config.combination import AUTO, draft_help
+from outrider.config.sources import source_record
 from outrider.config.structured import MAX_SOURCE_BYTES, StructuredOutput
 from outrider.errors import InvalidRequestError
 
@@ -23,15 +24,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
-_DRAFTS = (
-    "Where drafts come from. Without a model: suffix (this text and earlier answers, as trees; the best of them), "
-    "lookup, ngram, bigram, unigram, random; prediction (with --prediction); lookahead; grammar (what a form of output "
-    "leaves no choice about). With one: model, models, hierarchical (with --draft-model), layer_skip. With a trained "
-    "head (--heads, or shipped for the model): eagle, medusa, blockwise, pass; auto is the first that --heads names, "
-    "else suffix,eagle where an EAGLE head is shipped, else suffix+recycling. cascade is prediction, then suffix; "
-    "package.module:Class is your own. Combine them: "
-    "'a,b' (the first that has something), 'a/b' (what has won most), 'a+b' (one tree of both)."
-)
+_DRAFTS = draft_help()
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
 Draft = Annotated[
@@ -196,10 +189,10 @@ def load(model: str, **options: Any) -> LLM:
 def draft_with_heads(model: str, draft_models: Sequence[str], sources: Iterable[str] | None) -> str | None:
     """What to load so that ``sources`` (None: all) have the heads they need; None: they need none."""
     if sources is None:
-        from outrider.drafters.trained.heads import shipped_sources
+        from outrider.drafters.trained.heads import sources_with_shipped_heads
 
-        sources = shipped_sources(model)
-    names = dict.fromkeys(name for name in sources if name in HEAD_SOURCES)
+        sources = sources_with_shipped_heads(model)
+    names = dict.fromkeys(name for name in sources if source_record(name).head_kinds)
     with_model = {} if not names or not draft_models else {"model" if len(draft_models) == 1 else "models": None}
     return ",".join(names | with_model) or None
 

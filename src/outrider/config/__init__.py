@@ -6,19 +6,15 @@ anything is loaded, allocated or queued.
 
 from outrider.config.engine import CACHES, DTYPES, EngineConfig, ModelOptions
 from outrider.config.sampling import SamplingParams
-from outrider.config.sources import SOURCES
+from outrider.config.sources import SOURCES, DraftShape, DraftSource, source_record
 from outrider.config.speculation import (
     AUTO_LENGTH,
-    BRANCHING_SOURCES,
     CHAIN_VERIFIERS,
-    DRAFT_MODELS,
     FIXED_LENGTH,
-    GROWING_SOURCES,
     LENIENCE,
     MAX_TREE_NODES,
     POSTERIOR_ALPHA,
     POSTERIOR_THRESHOLD,
-    UNSHAPED_SOURCES,
     VERIFIERS,
     SpeculationParams,
     VerifierName,
@@ -26,23 +22,22 @@ from outrider.config.speculation import (
 
 __all__ = [
     "AUTO_LENGTH",
-    "BRANCHING_SOURCES",
     "CACHES",
     "CHAIN_VERIFIERS",
-    "DRAFT_MODELS",
     "DTYPES",
     "FIXED_LENGTH",
-    "GROWING_SOURCES",
     "LENIENCE",
     "MAX_TREE_NODES",
     "POSTERIOR_ALPHA",
     "POSTERIOR_THRESHOLD",
     "SOURCES",
-    "UNSHAPED_SOURCES",
     "VERIFIERS",
+    "DraftShape",
+    "DraftSource",
     "EngineConfig",
     "ModelOptions",
     "SamplingParams",
     "SpeculationParams",
     "VerifierName",
+    "source_record",
 ]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outrider.config.checks import is_int
-from outrider.config.sources import AUTO, HEAD_SOURCES, check_known, is_custom, parse
-from outrider.config.speculation import DRAFT_MODELS, SpeculationParams, VerifierName
+from outrider.config.combination import AUTO, check_known, is_custom, parse
+from outrider.config.sources import head_sources, source_record
+from outrider.config.speculation import SpeculationParams, VerifierName
 from outrider.errors import ConfigError
 
 CacheName = Literal["contiguous", "paged"]
@@ -117,9 +118,9 @@ class EngineConfig:
         heads = (self.heads,) if isinstance(self.heads, str) else tuple(self.heads)
         object.__setattr__(self, "heads", heads)
         names = () if draft == AUTO else check_known(draft).names
-        if heads and draft != AUTO and not set(names) & set(HEAD_SOURCES):
+        if heads and draft != AUTO and not set(names) & set(head_sources()):
             raise ConfigError(
-                f"heads={heads!r} would not be used with draft={draft!r}: use one of {', '.join(HEAD_SOURCES)}"
+                f"heads={heads!r} would not be used with draft={draft!r}: use one of {', '.join(head_sources())}"
             )
         self._check_draft_models(draft, names)
         if self.draft_layers is not None and "layer_skip" not in names:
@@ -139,12 +140,13 @@ class EngineConfig:
 
     def _check_draft_models(self, draft: str, names: Sequence[str]) -> None:
         count = len(self.draft_models)
-        wanted = {name: DRAFT_MODELS[name] for name in names if name in DRAFT_MODELS}
+        wanted = [source for name in names if (source := source_record(name)).max_draft_models]
         if count and not wanted:
             raise ConfigError(
                 f"draft_model={self.draft_model!r} would not be used with draft={draft!r}: use draft='model'"
             )
-        for name, (least, most) in wanted.items():
+        for source in wanted:
+            name, least, most = source.name, source.min_draft_models, source.max_draft_models
             if count < least:
                 them = "a draft model: name one" if least == 1 else f"{least} draft models: name them"
                 raise ConfigError(f"draft={name!r} needs {them} with draft_model (--draft-model)")

@@ -1,100 +1,237 @@
-"""Names of draft sources, and how a request combines them: text in, a checked ``Combination`` out. No torch.
-
-draft = "suffix"                    one source
-draft = "prediction,suffix,ngram"   a cascade: in every step, the first that has something to say
-draft = "suffix/model"              a choice: in every step, the one that has won most so far
-draft = "suffix+model"              merged: the drafts of both in one tree
-draft = "prediction,suffix+model"   ``+`` binds more tightly
-draft = "cascade"                   short for CASCADE
-draft = "package.module:Class"      a source of your own (docs/sources.md)
-"""
+"""One record for each draft source: the only list of them. No torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
-
-from outrider.errors import ConfigError
-
-SOURCES: tuple[str, ...] = (
-    "none", "suffix", "recycling", "lookup", "ngram", "prediction", "lookahead",
-    "eagle", "medusa", "blockwise", "pass", "model", "models", "layer_skip", "hierarchical",
-    "bigram", "unigram", "random", "grammar",
-)  # fmt: skip
-"""Built-in sources, by the names requests use."""
-
-HEAD_SOURCES: tuple[str, ...] = ("eagle", "medusa", "blockwise", "pass")
-"""Those that need a trained head."""
-
-AUTO = "auto"
-"""An engine's choice: the first of ``HEAD_SOURCES`` it was given a head for, else ``WITH_EAGLE`` where an EAGLE head is
-shipped for its model, else ``WITHOUT_HEADS``; the fastest as measured in benchmarks/README.md."""
-WITH_EAGLE = "suffix,eagle"
-WITHOUT_HEADS = "suffix+recycling"
-
-CASCADE = "prediction,suffix"
-"""What ``cascade`` stands for."""
-
-Group = tuple[str, ...]  # sources whose drafts are merged
+from enum import Enum
+from typing import Literal
 
 
-@dataclass(frozen=True)
-class Combination:
-    """Which sources draft for a request. ``none`` has no groups."""
+class DraftShape(Enum):
+    """Which drafts a source makes. The value is what the documentation says."""
 
-    groups: tuple[Group, ...]
-    best: bool = False  # whether groups are tried in the order of what they won, not in the order given
+    AS_ASKED = "chain, or `tree`"
+    """A chain, or the tree that ``SpeculationParams.tree`` asks for."""
+    CHAIN = "chain"
+    GROWING = "tree of up to `tree_nodes`"
+    """A tree where the verifier takes one, else a chain."""
+    MERGED = "merged tree"
+    """Several chains, or the trees asked for, in one tree of up to ``tree_nodes`` nodes."""
+    LOOKAHEAD = "tree of its own"
+    """As large as ``lookahead_window``, ``lookahead_ngram`` and ``lookahead_guesses`` make it."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Every source, each once."""
-        return tuple(chain.from_iterable(self.groups))
+    def branches(self) -> bool:
+        """Whether drafts branch although no tree is asked for, whatever the verifier."""
+        return self in (DraftShape.MERGED, DraftShape.LOOKAHEAD)
+
+    @property
+    def takes_tree(self) -> bool:
+        """Whether ``SpeculationParams.tree`` has a say."""
+        return self in (DraftShape.AS_ASKED, DraftShape.MERGED)
 
 
-def is_custom(name: str) -> bool:
-    """Whether a source is named by the module and class it comes from."""
-    return ":" in name
+@dataclass(frozen=True, kw_only=True)
+class DraftSource:
+    """All that the engine, the commands, the server and the documentation know of a draft source.
 
-
-@lru_cache(maxsize=256)
-def parse(draft: str) -> Combination:
-    """Read a ``draft`` option. Names are not looked up: an engine may know more than ``SOURCES``.
-
-    Raises:
-        ConfigError: a part is empty or named twice, ``none`` is combined, or ``,`` and ``/`` are mixed.
+    A new source is a file in ``outrider.drafters`` and a record in ``SOURCES``.
     """
-    if not isinstance(draft, str):
-        raise ConfigError(f"draft={draft!r} is not valid: use the name of a draft source, such as 'suffix'")
-    if "," in draft and "/" in draft:
-        raise ConfigError(f"draft={draft!r} mixes ',' (the first that has something) and '/' (the best): use one")
-    best = "/" in draft
-    groups: list[Group] = []
-    for part in draft.split("/" if best else ","):
-        if part.strip() == "cascade" and not best:
-            groups += parse(CASCADE).groups
-        else:
-            groups.append(tuple(name.strip() for name in part.split("+")))
-    names = list(chain.from_iterable(groups))
-    for name in names:
-        if not name:
-            raise ConfigError(
-                f"draft={draft!r} has an empty part: write sources as in 'suffix,ngram' or 'suffix+model'"
-            )
-        if names.count(name) > 1:
-            raise ConfigError(f"draft={draft!r} names {name!r} twice: leave one out")
-        if name == "none" and len(names) > 1:
-            raise ConfigError(f"draft={draft!r} combines 'none' with others: leave it out")
-    return Combination((), False) if names == ["none"] else Combination(tuple(groups), best)
+
+    name: str
+    """What requests call it."""
+    summary: str
+    """Where its drafts come from, in one line of help."""
+    builder: str | None
+    """``module:function``, imported when first used: makes a ``Drafter`` from a ``DrafterContext``. None: no drafts."""
+    shape: DraftShape = DraftShape.AS_ASKED
+    min_draft_models: int = 0
+    max_draft_models: int = 0
+    head_kinds: tuple[str, ...] = ()
+    """The kinds of trained heads it drafts with, the preferred one first; empty: it needs no head."""
+    runs_target: bool = False
+    """Whether it runs layers of the target."""
+    request_option: str | None = None
+    """The option without which it has nothing to say, as ``prediction``."""
+    engine_option: str | None = None
+    """The option of an engine that it can do without, as ``draft_table``."""
+    cache: Literal["its own", "the target's"] | None = None
+    """Where keys and values of its drafts lie, if it has any."""
+    is_control: bool = False
+    """Whether it is only there to be beaten."""
+    page: str | None = None
+    """Where ``docs/algorithms`` explains it."""
+
+    @property
+    def needs(self) -> str:
+        """What it needs besides the target and a prompt; empty: nothing."""
+        if self.head_kinds:
+            return "a trained head"
+        if self.max_draft_models == 1:
+            return "a draft model"
+        if self.max_draft_models:
+            between = "or" if self.max_draft_models - self.min_draft_models == 1 else "to"
+            return f"{self.min_draft_models} {between} {self.max_draft_models} draft models"
+        return f"`{self.request_option}`" if self.request_option else ""
 
 
-def check_known(draft: str) -> Combination:
-    """``parse``, and refuse names that are neither built in nor of the form ``package.module:Class``."""
-    combination = parse(draft)
-    for name in combination.names:
-        if name not in SOURCES and not is_custom(name):
-            raise ConfigError(
-                f"draft={name!r} is unknown: use one of {', '.join((*SOURCES, 'cascade'))}, package.module:Class for "
-                "one of your own, or several: 'a,b' (the first that has something), 'a/b' (the best), 'a+b' (merged)"
-            )
-    return combination
+_DRAFTERS = "outrider.drafters"
+SOURCES: dict[str, DraftSource] = {
+    source.name: source
+    for source in (
+        DraftSource(name="none", summary="no drafts, plain decoding", builder=None),
+        DraftSource(
+            name="suffix",
+            summary="what followed the same text, here or in earlier responses",
+            builder=f"{_DRAFTERS}.text.suffix:build",
+            shape=DraftShape.GROWING,
+            page="suffix",
+        ),
+        DraftSource(
+            name="recycling",
+            summary="what the target held likely after the same tokens",
+            builder=f"{_DRAFTERS}.text.recycling:build",
+            shape=DraftShape.GROWING,
+            page="recycling",
+        ),
+        DraftSource(
+            name="lookup",
+            summary="what followed when the text last ended alike",
+            builder=f"{_DRAFTERS}.text.lookup:build",
+            shape=DraftShape.CHAIN,
+            page="lookup",
+        ),
+        DraftSource(
+            name="ngram",
+            summary="the most frequent continuation in this text",
+            builder=f"{_DRAFTERS}.text.ngram:build",
+            page="ngram",
+        ),
+        DraftSource(
+            name="prediction",
+            summary="the text that the caller expects",
+            builder=f"{_DRAFTERS}.text.prediction:build",
+            shape=DraftShape.GROWING,
+            request_option="prediction",
+            page="prediction",
+        ),
+        DraftSource(
+            name="lookahead",
+            summary="guesses that each forward pass improves",
+            builder=f"{_DRAFTERS}.text.lookahead:build",
+            shape=DraftShape.LOOKAHEAD,
+            page="lookahead",
+        ),
+        DraftSource(
+            name="eagle",
+            summary="a layer on the target's features",
+            builder=f"{_DRAFTERS}.trained.eagle:build",
+            head_kinds=("eagle3", "eagle"),
+            cache="its own",
+            page="eagle",
+        ),
+        DraftSource(
+            name="medusa",
+            summary="heads on the target's last hidden state",
+            builder=f"{_DRAFTERS}.trained.medusa:build_medusa",
+            head_kinds=("medusa",),
+            page="medusa",
+        ),
+        DraftSource(
+            name="blockwise",
+            summary="as medusa, with heads of another form",
+            builder=f"{_DRAFTERS}.trained.medusa:build_blockwise",
+            head_kinds=("blockwise",),
+            page="blockwise",
+        ),
+        DraftSource(
+            name="pass",
+            summary="the target itself, at look-ahead embeddings",
+            builder=f"{_DRAFTERS}.trained.pass_:build",
+            head_kinds=("pass",),
+            runs_target=True,
+            cache="the target's",
+            page="pass",
+        ),
+        DraftSource(
+            name="model",
+            summary="a smaller model",
+            builder=f"{_DRAFTERS}.model.model:build",
+            min_draft_models=1,
+            max_draft_models=1,
+            cache="its own",
+            page="draft-model",
+        ),
+        DraftSource(
+            name="models",
+            summary="several smaller models, merged into one tree",
+            builder=f"{_DRAFTERS}.model.models:build",
+            shape=DraftShape.MERGED,
+            min_draft_models=2,
+            max_draft_models=8,
+            cache="its own",
+            page="draft-model",
+        ),
+        DraftSource(
+            name="layer_skip",
+            summary="the target's own first layers",
+            builder=f"{_DRAFTERS}.model.layer_skip:build",
+            runs_target=True,
+            engine_option="draft_layers",
+            cache="the target's",
+            page="layer-skip",
+        ),
+        DraftSource(
+            name="hierarchical",
+            summary="a smaller model that is itself drafted for",
+            builder=f"{_DRAFTERS}.model.hierarchical:build",
+            shape=DraftShape.CHAIN,
+            min_draft_models=1,
+            max_draft_models=2,
+            cache="its own",
+            page="hierarchical",
+        ),
+        DraftSource(
+            name="bigram",
+            summary="the most frequent follower of the last token",
+            builder=f"{_DRAFTERS}.text.baselines:build_bigram",
+            engine_option="draft_table",
+            page="tables",
+        ),
+        DraftSource(
+            name="unigram",
+            summary="the most frequent token",
+            builder=f"{_DRAFTERS}.text.baselines:build_unigram",
+            engine_option="draft_table",
+            is_control=True,
+            page="tables",
+        ),
+        DraftSource(
+            name="random",
+            summary="uniformly random tokens",
+            builder=f"{_DRAFTERS}.text.baselines:build_random",
+            shape=DraftShape.CHAIN,
+            is_control=True,
+            page="tables",
+        ),
+        DraftSource(
+            name="grammar",
+            summary="tokens that a structured output leaves no choice about",
+            builder=f"{_DRAFTERS}.text.grammar:build",
+            shape=DraftShape.CHAIN,
+            request_option="structured",
+            page="grammar",
+        ),
+    )
+}
+"""The built-in sources by the names requests use, in the order in which they are listed."""
+
+
+def source_record(name: str) -> DraftSource:
+    """The record of a source. A user's own, and any other, drafts a chain or the tree asked for, and needs nothing."""
+    return SOURCES.get(name) or DraftSource(name=name, summary="your own class", builder=None)
+
+
+def head_sources() -> tuple[str, ...]:
+    """Sources that need a trained head."""
+    return tuple(name for name, source in SOURCES.items() if source.head_kinds)

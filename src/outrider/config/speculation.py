@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from outrider.config.checks import as_ids, is_finite, is_int
-from outrider.config.sources import Combination, parse
+from outrider.config.combination import Combination, parse
+from outrider.config.sources import source_record
 from outrider.errors import ConfigError
 
 VerifierName = Literal["matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"]
@@ -18,16 +19,6 @@ VERIFIERS: tuple[str, ...] = get_args(VerifierName)
 
 CHAIN_VERIFIERS: tuple[str, ...] = ("rejection", "block")
 """Verifiers whose drafts must not branch."""
-BRANCHING_SOURCES: tuple[str, ...] = ("models", "lookahead")
-"""Sources that branch whether a tree is asked for or not."""
-UNSHAPED_SOURCES: tuple[str, ...] = (
-    "suffix", "recycling", "prediction", "lookup", "random", "hierarchical", "lookahead", "grammar",
-)  # fmt: skip
-"""Sources whose drafts have no shape to choose: chains, or a tree of their own."""
-GROWING_SOURCES: tuple[str, ...] = ("suffix", "recycling", "prediction")
-"""Sources that branch where the verifier lets them, up to ``tree_nodes`` nodes."""
-DRAFT_MODELS: Mapping[str, tuple[int, int]] = {"model": (1, 1), "models": (2, 8), "hierarchical": (1, 2)}
-"""How many draft models a source takes, from and to."""
 MAX_TREE_NODES = 1024
 # Parameters of the lossy verifiers where none are given, and the verifier that each is for.
 LENIENCE = 0.5
@@ -47,7 +38,7 @@ class SpeculationParams:
 
     draft: str = "none"
     """A draft source, one of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one
-    that has won most, ``a+b`` both in one tree (``outrider.config.sources``)."""
+    that has won most, ``a+b`` both in one tree (``outrider.config.combination``)."""
     spec_length: int | Literal["auto"] = "auto"
     """K: draft tokens on the longest path proposed per step. ``auto``: as many as pay, by measured costs and
     acceptance, for verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens
@@ -116,10 +107,10 @@ class SpeculationParams:
                 )
 
     def _check_branches(self) -> None:
-        names = self.combination.names
-        if self.tree is not None and names and all(name in UNSHAPED_SOURCES for name in names):
+        shapes = [source_record(name).shape for name in self.combination.names]
+        if self.tree is not None and shapes and not any(shape.takes_tree for shape in shapes):
             raise ConfigError(f"tree={self.tree!r} would not be used: draft={self.draft!r} has a shape of its own")
-        branching = any(name in BRANCHING_SOURCES for name in names)
+        branching = any(shape.branches for shape in shapes)
         if self.verifier in CHAIN_VERIFIERS and (self.tree is not None or branching):
             cause = f"draft={self.draft!r}" if self.tree is None else f"tree={self.tree!r}"
             raise ConfigError(f"{cause} branches, and verifier={self.verifier!r} takes chains: use verifier='matching'")

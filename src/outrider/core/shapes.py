@@ -13,12 +13,11 @@ from functools import cache, lru_cache
 
 from outrider.config import (
     AUTO_LENGTH,
-    BRANCHING_SOURCES,
     CHAIN_VERIFIERS,
     FIXED_LENGTH,
-    GROWING_SOURCES,
-    UNSHAPED_SOURCES,
+    DraftShape,
     SpeculationParams,
+    source_record,
 )
 from outrider.core.draft import Draft
 from outrider.core.tree import children
@@ -74,7 +73,7 @@ def levels_wanted(speculation: SpeculationParams, *, adaptive: bool) -> int:
     if isinstance(speculation.tree, tuple):
         return len(speculation.tree)  # as many as there are in the shape, or more
     levelled = speculation.tree in ("dynamic", "learned") or any(
-        n in BRANCHING_SOURCES for n in speculation.combination.names
+        source_record(name).shape.branches for name in speculation.combination.names
     )
     return AUTO_LENGTH if adaptive and not levelled else FIXED_LENGTH
 
@@ -91,16 +90,17 @@ def nodes_by(source: str, speculation: SpeculationParams, depth: int) -> int:
     """Nodes of a draft of at most ``depth`` levels by one source."""
     if depth < 1:
         return 0
-    if source == "lookahead":
+    shape = source_record(source).shape
+    if shape is DraftShape.LOOKAHEAD:
         columns = speculation.lookahead_window + speculation.lookahead_guesses
         return columns * (speculation.lookahead_ngram - 1)
-    if source in GROWING_SOURCES:
+    if shape is DraftShape.GROWING:
         return depth if speculation.verifier in CHAIN_VERIFIERS else max(depth, speculation.tree_nodes)
-    if source in UNSHAPED_SOURCES:
+    if shape is DraftShape.CHAIN:
         return depth
     if isinstance(speculation.tree, tuple):
         return len(static_shape(speculation.tree, depth))
-    if speculation.tree in ("dynamic", "learned") or source == "models":
+    if speculation.tree in ("dynamic", "learned") or shape is DraftShape.MERGED:
         return speculation.tree_nodes
     return depth
 

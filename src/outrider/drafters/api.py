@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from outrider.cache import KVCache
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import TargetRows
@@ -84,22 +86,49 @@ class Outcome:
     p: TargetRows  # what the target said at the last token (row 0) and after each node of the draft
 
 
-class Drafter(Protocol):
-    """A draft source, shared by all requests that name it; its state per request is keyed by ``request.id``."""
+class Drafter(ABC):
+    """A draft source, shared by all requests that name it; its state per request is keyed by ``request.id``.
 
-    def start(self, request: RequestView) -> None: ...
+    The engine calls, for each request::
 
+        start ── propose ── observe ── propose ── observe ── ... ── finish
+
+    Only ``propose`` is required. A drafter that learns nothing and keeps nothing leaves the others out.
+    """
+
+    def start(self, request: RequestView) -> None:  # noqa: B027  (a hook, and optional)
+        """A request begins. A request that was preempted starts again, with the tokens it has by then."""
+
+    @abstractmethod
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """One draft per request, of at most ``budgets[i]`` nodes; ``EMPTY`` where there is nothing to say.
 
         A budget is the number of levels for a chain, and that of nodes where the request asks for a tree, of which
         none should be deeper than its ``depth_limit``.
         """
-        ...
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None: ...
+    def observe(self, outcomes: Sequence[Outcome]) -> None:  # noqa: B027  (a hook, and optional)
+        """A step is over: which tokens were committed, and what the target said at every node of the draft."""
 
-    def finish(self, request_id: str) -> None: ...
+    def finish(self, request_id: str) -> None:  # noqa: B027  (a hook, and optional)
+        """The request has ended, or was preempted. Called for unknown requests too, and more than once."""
+
+    @property
+    def caches(self) -> Sequence[KVCache]:
+        """The caches it keeps, whose memory the engine reports and checks."""
+        return ()
+
+
+class SingleRequestDrafter(Drafter):
+    """A draft source that gains nothing from drafting for several requests at once."""
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """``draft`` for each request in turn."""
+        return [self.draft(request, budget) for request, budget in zip(requests, budgets, strict=True)]
+
+    @abstractmethod
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        """The draft for one request; see ``propose``."""
 
 
 @runtime_checkable

@@ -9,14 +9,14 @@ from functools import cached_property
 from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.drafters.model.draft_cache import DraftModel
-from outrider.drafters.text.table import DraftTable
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.draft_table import DraftTable
 from outrider.models.base import HeadTarget, Model
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterContext:
-    """What sources can be built from."""
+    """What a builder of a draft source is given."""
 
     vocab_size: int  # ids with a meaning, shared by target and draft models
     cache: CacheSpec  # the target's
@@ -29,6 +29,12 @@ class DrafterContext:
     draft_layers: int | None = None  # of the target; None: a third
 
     @cached_property
-    def drafting(self) -> tuple[DraftModel, ...]:
+    def cached_draft_models(self) -> tuple[DraftModel, ...]:
         """The draft models with their caches, which all sources share."""
         return tuple(DraftModel(m, vocab_size=self.vocab_size, cache=self.cache) for m in self.draft_models)
+
+    def require_target(self) -> tuple[HeadTarget, KVCache]:
+        """The target and its cache, for a source whose record says that it needs them."""
+        assert self.target is not None
+        assert self.target_cache is not None
+        return self.target, self.target_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
@@ -10,14 +11,14 @@ from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
 from outrider.errors import ConfigError
 
-METHODS = ("start", "propose", "observe", "finish")
 
-
-def load(name: str, around: DrafterContext) -> Drafter:
+def load(name: str, context: DrafterContext) -> Drafter:
     """Import a class and make one of it: from ``DrafterContext`` if its constructor takes an argument.
 
+    The class may derive from ``Drafter`` or just have its methods, of which only ``propose`` is required.
+
     Raises:
-        ConfigError: it cannot be imported or made, or lacks a method of ``Drafter``.
+        ConfigError: it cannot be imported or made, or lacks ``propose``.
     """
     module_name, _, class_name = name.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not class_name.isidentifier():
@@ -27,21 +28,28 @@ def load(name: str, around: DrafterContext) -> Drafter:
     except Exception as error:
         raise ConfigError(f"draft={name!r} cannot be imported: {type(error).__name__}: {error}") from error
     kind = getattr(module, class_name, None)
-    if not callable(kind):
+    if not isinstance(kind, type):
         raise ConfigError(f"draft={name!r}: {module_name} ({module.__file__}) has no class {class_name}")
-    missing = [method for method in METHODS if not callable(getattr(kind, method, None))]
-    if missing:
-        raise ConfigError(f"draft={name!r} lacks {', '.join(missing)}: a draft source has {', '.join(METHODS)}")
+    if not callable(getattr(kind, "propose", None)):
+        raise ConfigError(f"draft={name!r} lacks propose: a draft source is a class with that method")
     try:
-        return cast("Drafter", kind(around) if _takes_argument(kind) else kind())
+        make = _complete(kind)
+        return make(context) if _takes_argument(kind) else make()
     except Exception as error:
         raise ConfigError(f"draft={name!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
-def _takes_argument(kind: object) -> bool:
+def _complete(kind: type) -> Callable[..., Drafter]:
+    """``kind`` with the methods of ``Drafter`` that it leaves out; its own go first."""
+    if issubclass(kind, Drafter):
+        return kind
+    return cast("Callable[..., Drafter]", type(kind.__name__, (kind, Drafter), {"__module__": kind.__module__}))
+
+
+def _takes_argument(kind: type) -> bool:
     """Whether the constructor has a positional parameter without a default."""
     try:
-        parameters = inspect.signature(cast("type", kind)).parameters.values()
+        parameters = inspect.signature(kind).parameters.values()
     except ValueError:  # written in C: it has no signature to look at
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from outrider.config.sources import is_custom
+from outrider.config.combination import is_custom
 from outrider.core.distribution import check_token_ids
 from outrider.engine.request import Request
 from outrider.errors import ConfigError, InvalidRequestError

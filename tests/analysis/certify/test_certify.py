@@ -19,9 +19,9 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
 from outrider.core.verify import VERIFIERS, recursive
 from outrider.data.workloads import Question
-from outrider.drafters.model import draft_cache
-from outrider.drafters.trees.growth import StaticTree
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters import draft_cache
+from outrider.drafters.trees.builders import StaticTreeBuilder
+from outrider.drafters.trees.pending_draft import PendingDraft
 from outrider.kernels.linear.linear import Linear
 from tests.whole import model_folder
 
@@ -78,19 +78,21 @@ def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused token's row takes the place of the last kept one: no output changes, but drafts do."""
-    cut = draft_cache.DraftModel.cut
+    truncate = draft_cache.DraftModel.truncate
 
-    def wrong(model: draft_cache.DraftModel, place: draft_cache.Place, tokens: Sequence[int], most: int) -> None:
-        held = len(place.cached)
+    def wrong(
+        model: draft_cache.DraftModel, sequence: draft_cache.CachedSequence, tokens: Sequence[int], most: int
+    ) -> None:
+        held = len(sequence.cached)
         cache, layers = model.cache, range(llm.draft_models[0].config.num_layers)
-        rows = [[x.clone() for x in cache.read(layer, place.slot, held)] for layer in layers] if held else []
-        cut(model, place, tokens, most)
-        kept = len(place.cached)
+        rows = [[x.clone() for x in cache.read(layer, sequence.slot, held)] for layer in layers] if held else []
+        truncate(model, sequence, tokens, most)
+        kept = len(sequence.cached)
         if 0 < kept < held:
             for layer, (k, v) in zip(layers, rows, strict=True):
-                cache.write(layer, place.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
+                cache.write(layer, sequence.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
 
-    monkeypatch.setattr(draft_cache.DraftModel, "cut", wrong)
+    monkeypatch.setattr(draft_cache.DraftModel, "truncate", wrong)
     assert failed(certify(llm, effort=BRIEF)) == {"drafts do not depend on what was refused before"}
 
 
@@ -99,16 +101,16 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
 
     Leaving top-p out of the draft altogether would be no bug: q may be any distribution, if it is the one drawn from.
     """
-    extend = Sapling.extend
+    extend = PendingDraft.extend
 
-    def wrong(chain: Sapling, logits: Tensor) -> None:
+    def wrong(chain: PendingDraft, logits: Tensor) -> None:
         extend(chain, logits)
-        assert isinstance(chain._growth, StaticTree)
-        if chain._growth._q:  # not for coupled verifiers, which need no q
-            row = TargetRows(logits, replace(chain._choose._params, top_p=1.0), Context((), ()), EMPTY)
-            chain._growth._q[-1] = row.log_weights(0)
+        assert isinstance(chain._tree, StaticTreeBuilder)
+        if chain._tree._q:  # not for coupled verifiers, which need no q
+            row = TargetRows(logits, replace(chain._sampler._params, top_p=1.0), Context((), ()), EMPTY)
+            chain._tree._q[-1] = row.log_weights(0)
 
-    monkeypatch.setattr(Sapling, "extend", wrong)
+    monkeypatch.setattr(PendingDraft, "extend", wrong)
     assert failed(certify(llm, verifiers=["rejection"])) >= {"enumerable sequences"}
 
 
@@ -180,7 +182,7 @@ def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPat
     def broken(*args: object) -> None:
         raise RuntimeError("out of ideas")
 
-    monkeypatch.setattr(Sapling, "extend", broken)
+    monkeypatch.setattr(PendingDraft, "extend", broken)
     found = [c for c in identity.check(llm, [[5, 6]], ["model"], verifiers=["matching"], tokens=6, each=2, noise=0.0)
              if isinstance(c, Check)]  # fmt: skip
     assert {c.status for c in found} == {"note"}

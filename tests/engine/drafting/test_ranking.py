@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outrider.config.sources import Group
+from outrider.config.combination import Group
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.engine.drafting.ranking import Ranking
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.config import BRANCHING_SOURCES
+from outrider.config import source_record
 from outrider.core.verify import VERIFIERS
 
 
@@ -18,6 +18,6 @@ def pairs(sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | N
         for name in verifiers
         for source in sources
         if VERIFIERS[name].exact
-        and (VERIFIERS[name].takes_trees or source not in BRANCHING_SOURCES)
+        and (VERIFIERS[name].takes_trees or not source_record(source).shape.branches)
         and (coupled is None or VERIFIERS[name].coupled == coupled)
     ]

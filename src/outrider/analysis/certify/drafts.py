@@ -13,18 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from outrider.analysis.certify.report import Check, Status
-from outrider.config import SamplingParams, SpeculationParams
+from outrider.config import SamplingParams, SpeculationParams, source_record
 from outrider.llm import LLM
-
-SOURCES_WITH_A_CACHE = ("model", "models", "layer_skip", "hierarchical")
-"""Sources whose drafts are a function of the text alone, but which keep a cache between steps."""
 
 
 def check(
     llm: LLM, prompts: Sequence[list[int]], sources: Sequence[str], *, tokens: int, noise: float
 ) -> Iterator[Check | str]:
     """Yields progress, then one check; nothing if no source keeps a cache."""
-    sources = [s for s in sources if s in SOURCES_WITH_A_CACHE]
+    # Drafts of trained heads are no function of the text alone: tokens from the prefix cache come without features.
+    sources = [name for name in sources if (s := source_record(name)).cache is not None and not s.head_kinds]
     if not sources:
         return
     params = SamplingParams(max_tokens=tokens, temperature=1.0, seed=77, ignore_eos=True)

@@ -18,7 +18,7 @@ from outrider.core.draft import EMPTY
 from outrider.core.noise import Noise
 from outrider.core.verify import VERIFIERS
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.registry import Sources
+from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel, sequence_probs
@@ -114,16 +114,16 @@ def plain(params: SamplingParams) -> tuple[int, ...]:
 
 
 def _sources() -> list[str]:
-    return list(_around())
+    return list(_registry())
 
 
-def _around() -> Sources:
-    return Sources(DrafterContext(vocab_size=VOCAB, cache=_CACHE, draft_models=(DRAFT,)))
+def _registry() -> DrafterRegistry:
+    return DrafterRegistry(DrafterContext(vocab_size=VOCAB, cache=_CACHE, draft_models=(DRAFT,)))
 
 
 def _serve(cell: Cell, samples: int) -> list[Request]:
     """``samples`` requests with seeds of their own, in batches as large as the cache holds."""
-    drafters = _around()
+    drafters = _registry()
     engine = Engine(
         TARGET, drafters={cell.source: drafters[cell.source]}, eos_token_ids=(), vocab_size=VOCAB, cache=_CACHE
     )

@@ -23,7 +23,7 @@ def table(
     """
     contents = [_read(path) for path in texts]
     from outrider.checkpoints.catalog import resolve
-    from outrider.drafters.text.table import count
+    from outrider.drafters.draft_table import count
     from outrider.tokenizer.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_folder(resolve(model, progress=True))

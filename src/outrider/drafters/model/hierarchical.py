@@ -7,14 +7,23 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from outrider.cache import KVCache
-from outrider.core.draft import EMPTY, Draft
+from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK, DraftModel, Place
-from outrider.drafters.model.request_views import ahead
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_cache import PREFILL_CHUNK, CachedSequence, DraftModel
+from outrider.drafters.model.model import ModelDrafter, pending_drafts
+from outrider.drafters.model.request_views import with_drafted
+from outrider.drafters.text.ngram import NgramDrafter
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of
 
 
-class HierarchicalDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``hierarchical``: the first draft model, drafted for by the second, or by n-grams if there is none."""
+    model, *others = context.cached_draft_models
+    return HierarchicalDrafter(model, ModelDrafter(others[0]) if others else NgramDrafter(context.vocab_size))
+
+
+class HierarchicalDrafter(Drafter):
     """Proposes the very chains that ``ModelDrafter`` does, in fewer runs of its model.
 
     Each run scores a chain of an inner source, and what the model itself draws, row by row, is kept as far as the
@@ -27,7 +36,7 @@ class HierarchicalDrafter:
 
     @property
     def caches(self) -> Sequence[KVCache]:
-        return (self._model.cache, *getattr(self._inner, "caches", ()))
+        return (self._model.cache, *self._inner.caches)
 
     def start(self, request: RequestView) -> None:
         self._model.start(request.id)
@@ -41,61 +50,55 @@ class HierarchicalDrafter:
         self._inner.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        chains: dict[str, Sapling] = {}
-        for request, budget in zip(requests, budgets, strict=True):
-            budget = min(budget, self._model.room(len(request.tokens)))
-            if budget > 0:
-                place = self._model.places[request.id]
-                chains[request.id] = Sapling(request, place.slot, budget, self._model.vocab_size)
-                self._model.cut(place, request.tokens, len(request.tokens) - 1)
-        growing = self._read_prompts(list(chains.values()))
+        chains = pending_drafts(self._model, requests, budgets)
+        growing = self._read_prompts(chains)
         while growing:
             growing = self._round(growing)
-        return [chains[r.id].draft("hierarchical") if r.id in chains else EMPTY for r in requests]
+        return drafts_of(chains, requests, "hierarchical")
 
-    def _read_prompts(self, chains: Sequence[Sapling]) -> list[Sapling]:
+    def _read_prompts(self, chains: Sequence[PendingDraft]) -> list[PendingDraft]:
         """Read all but the last token where that takes more than one run; the chains that can grow."""
-        long = [c for c in chains if len(c.request.tokens) - len(self._place(c).cached) > CATCH_UP_CHUNK]
-        read = self._model.read([(self._place(c), c.request.tokens[:-1]) for c in long])
+        long = [c for c in chains if len(c.request.tokens) - len(self._sequence(c).cached) > PREFILL_CHUNK]
+        read = self._model.prefill([(self._sequence(c), c.request.tokens[:-1]) for c in long])
         return [c for c in chains if c not in long or long.index(c) in read]
 
-    def _round(self, chains: Sequence[Sapling]) -> list[Sapling]:
+    def _round(self, chains: Sequence[PendingDraft]) -> list[PendingDraft]:
         """One run of the model over inner drafts for all chains, grown as far as these were right; those not done."""
         guesses = self._guess(chains)
-        work: list[tuple[Place, list[int], int]] = []
-        growing: list[tuple[Sapling, Sequence[int]]] = []
+        work: list[tuple[CachedSequence, list[int], int]] = []
+        growing: list[tuple[PendingDraft, Sequence[int]]] = []
         for chain, guess in zip(chains, guesses, strict=True):
-            place = self._place(chain)
-            tokens = [*chain.request.tokens, *chain.tokens, *guess][len(place.cached) :]
-            if self._model.fits(place, len(tokens)):
-                work.append((place, tokens, 1 + len(guess)))
+            sequence = self._sequence(chain)
+            tokens = [*chain.request.tokens, *chain.tokens, *guess][len(sequence.cached) :]
+            if self._model.can_extend(sequence, len(tokens)):
+                work.append((sequence, tokens, 1 + len(guess)))
                 growing.append((chain, guess))
         if not work:
             return []
-        for (chain, guess), logits in zip(growing, self._model.feed(work), strict=True):
+        for (chain, guess), logits in zip(growing, self._model.extend(work), strict=True):
             _keep(chain, guess, logits)
             # The last token is fed again, for its logits.
             text = [*chain.request.tokens, *chain.tokens]
-            self._model.cut(self._place(chain), text, len(text) - 1)
-        return [chain for chain, _ in growing if chain.wants and chain.should_continue("hierarchical")]
+            self._model.truncate(self._sequence(chain), text, len(text) - 1)
+        return [chain for chain, _ in growing if chain.frontier_size and chain.should_continue("hierarchical")]
 
-    def _guess(self, chains: Sequence[Sapling]) -> list[Sequence[int]]:
+    def _guess(self, chains: Sequence[PendingDraft]) -> list[Sequence[int]]:
         """The inner source's chains, each leaving room for the draw after its last token."""
         left = [chain.room - 1 for chain in chains]
         asked = [i for i, budget in enumerate(left) if budget > 0]
         if not asked:
             return [()] * len(chains)
-        views = [ahead(chains[i].request, chains[i].tokens, left[i]) for i in asked]
+        views = [with_drafted(chains[i].request, chains[i].tokens, left[i]) for i in asked]
         drafts = dict(zip(asked, self._inner.propose(views, [left[i] for i in asked]), strict=True))
         return [drafts[i].tokens if i in drafts else () for i in range(len(chains))]
 
-    def _place(self, chain: Sapling) -> Place:
-        return self._model.places[chain.request.id]
+    def _sequence(self, chain: PendingDraft) -> CachedSequence:
+        return self._model.sequences[chain.request.id]
 
 
-def _keep(chain: Sapling, guess: Sequence[int], logits: Tensor) -> None:
+def _keep(chain: PendingDraft, guess: Sequence[int], logits: Tensor) -> None:
     """Draw from row after row, [1 + len(guess), vocab], as long as the guess before it was what was drawn."""
     for i in range(len(logits)):
         chain.extend(logits[i : i + 1])
-        if not chain.wants or i == len(guess) or chain.tokens[-1] != guess[i]:
+        if not chain.frontier_size or i == len(guess) or chain.tokens[-1] != guess[i]:
             return

@@ -7,14 +7,30 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from outrider.cache import KVCache
-from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.core.draft import Draft
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.trees.draft_batch import Feed, run
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
+from outrider.errors import ConfigError
 from outrider.models.base import Model
 
 
-class LayerSkipDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``layer_skip``.
+
+    Raises:
+        ConfigError: ``draft_layers`` is more than the target has.
+    """
+    target, cache = context.require_target()
+    count = target.config.num_layers
+    layers = max(1, count // 3) if context.draft_layers is None else context.draft_layers
+    if layers > count:
+        raise ConfigError(f"draft_layers={layers} is more than the target's {count} layers: use fewer")
+    return LayerSkipDrafter(target, cache, layers=layers, vocab_size=context.vocab_size)
+
+
+class LayerSkipDrafter(Drafter):
     """Runs the first layers, then the final norm and LM head (LayerSkip, Elhoushi et al. 2024).
 
     The committed tokens' keys and values of those layers are in the target's cache already. A draft run writes the
@@ -32,36 +48,26 @@ class LayerSkipDrafter:
         self._model, self._cache = model, cache
         self._layers, self._vocab_size = layers, vocab_size
 
-    def start(self, request: RequestView) -> None:
-        """Nothing to prepare."""
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to learn."""
-
-    def finish(self, request_id: str) -> None:
-        """Nothing to release."""
-
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests whose last token alone is pending: a prompt would be read by these layers twice."""
-        saplings = [
-            Sapling(request, request.slot, budget, self._vocab_size)
+        pending = [
+            PendingDraft(request, request.slot, budget, self._vocab_size)
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and request.slot is not None and request.num_computed_tokens == len(request.tokens) - 1
         ]
-        if saplings:
+        if pending:
             last = [
                 Feed(s.slot, s.request.num_computed_tokens, s.request.tokens[-1:], (s.request.num_computed_tokens,))
-                for s in saplings
+                for s in pending
             ]
-            grow(saplings, self._feed(last), fits=self._fits, run=self._run, source="layer_skip")
-        drafts = {s.request.id: s.draft("layer_skip") for s in saplings}
-        return [drafts.get(request.id, EMPTY) for request in requests]
+            grow(pending, self._feed(last), fits=self._fits, run=self._run, source="layer_skip")
+        return drafts_of(pending, requests, "layer_skip")
 
-    def _run(self, growing: Sequence[Sapling]) -> list[Tensor]:
+    def _run(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
         return self._feed([each.feed() for each in growing])
 
     def _feed(self, feeds: Sequence[Feed]) -> list[Tensor]:
         return run(self._model, self._cache, feeds, self._layers)
 
-    def _fits(self, each: Sapling, rows: int) -> bool:
+    def _fits(self, each: PendingDraft, rows: int) -> bool:
         return each.end + rows <= self._cache.length(each.slot)

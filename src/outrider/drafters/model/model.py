@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from outrider.cache import KVCache
-from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.model.draft_cache import DraftModel
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.core.draft import Draft
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 
 
-class ModelDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``model``."""
+    return ModelDrafter(context.cached_draft_models[0])
+
+
+class ModelDrafter(Drafter):
     """Runs a draft model once for each token of a chain, or level of a tree, for all requests at once."""
 
     def __init__(self, model: DraftModel, name: str = "model") -> None:
@@ -27,37 +33,41 @@ class ModelDrafter:
     def start(self, request: RequestView) -> None:
         self._model.start(request.id)
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the cache catches up when it drafts."""
-
     def finish(self, request_id: str) -> None:
         self._model.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         model = self._model
-        saplings: list[Sapling] = []
-        for request, budget in zip(requests, budgets, strict=True):
-            budget = min(budget, model.room(len(request.tokens)))
-            if budget > 0:
-                place = model.places[request.id]
-                # The last token is always fed, for its logits.
-                model.cut(place, request.tokens, len(request.tokens) - 1)
-                saplings.append(Sapling(request, place.slot, budget, model.vocab_size))
-        last = model.read([(model.places[s.request.id], s.request.tokens) for s in saplings])
-        grown = [saplings[i] for i in last]
-        grow(grown, list(last.values()), fits=self._fits, run=self._run, source=self._name)
-        drafts = {s.request.id: s.draft(self._name) for s in grown}
-        for each in grown:
+        pending = pending_drafts(model, requests, budgets)
+        last = model.prefill([(model.sequences[each.request.id], each.request.tokens) for each in pending])
+        pending = [pending[i] for i in last]
+        grow(pending, list(last.values()), fits=self._fits, run=self._run, source=self._name)
+        for each in pending:
             if not each.in_order:  # a later step finds its rows again only if they are in order
                 model.cache.truncate_to(each.slot, len(each.request.tokens))
-        return [drafts.get(request.id, EMPTY) for request in requests]
+        return drafts_of(pending, requests, self._name)
 
-    def _fits(self, each: Sapling, rows: int) -> bool:
+    def _fits(self, each: PendingDraft, rows: int) -> bool:
         return self._model.cache.can_extend(each.slot, rows)
 
-    def _run(self, growing: Sequence[Sapling]) -> list[Tensor]:
+    def _run(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
         feeds = [each.feed() for each in growing]
         for each, feed in zip(growing, feeds, strict=True):
             if each.in_order:
-                self._model.places[each.request.id].cached += feed.tokens
+                self._model.sequences[each.request.id].cached += feed.tokens
         return self._model.run(feeds)
+
+
+def pending_drafts(model: DraftModel, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[PendingDraft]:
+    """A draft to grow for each request that the model can draft for, whose cache holds nothing but the request's text.
+
+    The last token is not in the cache: it is always fed, for its logits.
+    """
+    pending: list[PendingDraft] = []
+    for request, budget in zip(requests, budgets, strict=True):
+        nodes = min(budget, model.remaining_context(len(request.tokens)))
+        if nodes > 0:
+            sequence = model.sequences[request.id]
+            model.truncate(sequence, request.tokens, len(request.tokens) - 1)
+            pending.append(PendingDraft(request, sequence.slot, nodes, model.vocab_size))
+    return pending

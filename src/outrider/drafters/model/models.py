@@ -6,13 +6,19 @@ from collections.abc import Sequence
 
 from outrider.cache import KVCache
 from outrider.core.draft import Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.merge import merge
 from outrider.drafters.model.model import ModelDrafter
-from outrider.drafters.model.request_views import unsampled
+from outrider.drafters.model.request_views import greedy
 
 
-class ModelsDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``models``."""
+    return ModelsDrafter([ModelDrafter(model, "models") for model in context.cached_draft_models])
+
+
+class ModelsDrafter(Drafter):
     """Each model drafts a chain, or a tree of the request's shape, with its share of the budget.
 
     For verifiers that compare ``p`` with ``q`` the merged draft goes without ``q``, and so each model drafts its most
@@ -31,16 +37,12 @@ class ModelsDrafter:
         for drafter in self._drafters:
             drafter.start(request)
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        for drafter in self._drafters:
-            drafter.observe(outcomes)
-
     def finish(self, request_id: str) -> None:
         for drafter in self._drafters:
             drafter.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        views = [request if request.draws().coupled else unsampled(request) for request in requests]
+        views = [request if request.draws().coupled else greedy(request) for request in requests]
         proposed = [
             drafter.propose(views, [self._share(i, r, budget) for r, budget in zip(requests, budgets, strict=True)])
             for i, drafter in enumerate(self._drafters)

@@ -14,7 +14,7 @@ from outrider.drafters.api import RequestView
 
 
 @dataclass(frozen=True)
-class View:
+class ChangedView:
     """A ``RequestView`` with some of its fields changed."""
 
     request: RequestView
@@ -75,13 +75,13 @@ class _Shifted(Draws):
         return super().perturbed(log_weights, depth=depth + self.shift)
 
 
-def ahead(request: RequestView, drafted: Sequence[int], depth: int) -> View:
+def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> ChangedView:
     """The request as if ``drafted`` were committed, to have a chain of at most ``depth`` tokens drafted behind them.
 
     Who drafts for it draws with the noise with which the tokens of a chain are drawn at those places.
     """
     draws = request.draws()
-    return View(
+    return ChangedView(
         request,
         [*request.tokens, *drafted],
         depth,
@@ -90,7 +90,7 @@ def ahead(request: RequestView, drafted: Sequence[int], depth: int) -> View:
     )
 
 
-def unsampled(request: RequestView) -> View:
+def greedy(request: RequestView) -> ChangedView:
     """The request as one whose drafts are to be the most likely tokens."""
     speculation = replace(request.speculation, draft_temperature=0.0)
-    return View(request, request.tokens, request.depth_limit, speculation, request.draws())
+    return ChangedView(request, request.tokens, request.depth_limit, speculation, request.draws())

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.text.counts import Counts, CountsDrafter
 from outrider.drafters.text.ngram import NgramTable
-from outrider.drafters.text.table import DraftTable
 
 
 class Unigrams:
@@ -52,25 +53,28 @@ def _always(counts: Counts) -> Callable[[], Counts]:
     return lambda: counts
 
 
-class RandomDrafter:
+def build_unigram(context: DrafterContext) -> Drafter:
+    """The source ``unigram``."""
+    return unigram(context.vocab_size, context.draft_table)
+
+
+def build_bigram(context: DrafterContext) -> Drafter:
+    """The source ``bigram``."""
+    return bigram(context.vocab_size, context.draft_table)
+
+
+def build_random(context: DrafterContext) -> Drafter:
+    """The source ``random``."""
+    return RandomDrafter(context.vocab_size)
+
+
+class RandomDrafter(SingleRequestDrafter):
     """Uniformly random tokens: the control that every source has to beat, and that no verifier may be misled by."""
 
     def __init__(self, vocab_size: int) -> None:
         self._uniform = torch.zeros(vocab_size)
 
-    def start(self, request: RequestView) -> None:
-        """Nothing to remember."""
-
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to learn."""
-
-    def finish(self, request_id: str) -> None:
-        """Nothing to forget."""
-
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def draft(self, request: RequestView, budget: int) -> Draft:
         if budget < 1:
             return EMPTY
         draws = request.draws()

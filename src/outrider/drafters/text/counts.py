@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.trees.growth import Choices, new_tree, tokens_to
+from outrider.core.verify import Draws
+from outrider.drafters.api import Outcome, RequestView, SingleRequestDrafter
+from outrider.drafters.trees.builders import Choices, make_tree_builder, tokens_to
 
 
 class Counts(Protocol):
@@ -31,7 +32,7 @@ class Counts(Protocol):
         ...
 
 
-class CountsDrafter:
+class CountsDrafter(SingleRequestDrafter):
     """Drafts what is most frequent, token after token, and takes each as context of the next.
 
     With ``counts_as_q`` tokens are drawn from the counts, as a distribution ``q``: for verifiers that compare ``p``
@@ -52,11 +53,10 @@ class CountsDrafter:
         counts.update(request.tokens)
         self._counts[request.id] = counts
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [
-            self._chain(r, budget) if r.speculation.tree is None else self._tree(r, budget)
-            for r, budget in zip(requests, budgets, strict=True)
-        ]
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        if request.speculation.tree is not None:
+            return self._tree(request, budget)
+        return self._sampled_chain(request, budget) if request.speculation.counts_as_q else self._chain(request, budget)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -67,11 +67,11 @@ class CountsDrafter:
 
     def _tree(self, request: RequestView, budget: int) -> Draft:
         counts, draws = self._counts[request.id], request.draws()
-        tree = new_tree(request.speculation, budget, request.depth_limit)
+        tree = make_tree_builder(request.speculation, budget, request.depth_limit)
         recent = request.tokens[-self._context :]
-        while tree.wanted:
+        while tree.frontier:
             found: list[Choices] = []
-            for node in tree.wanted:
+            for node in tree.frontier:
                 path = tokens_to(tree, node)
                 followers = counts.followers([*recent, *path][-self._context :])
                 if followers is None:
@@ -86,27 +86,50 @@ class CountsDrafter:
         return tree.draft(self._name)
 
     def _chain(self, request: RequestView, budget: int) -> Draft:
-        counts, sample, draws = self._counts[request.id], request.speculation.counts_as_q, request.draws()
-        context = list(request.tokens[-self._context :])
+        """The most frequent token, again and again."""
+        counts, context = self._counts[request.id], list(request.tokens[-self._context :])
         drafted: list[int] = []
-        rows: list[Tensor] = []
         scores: list[float] = []
-        while len(drafted) < budget:
-            best: tuple[int, float] | None = None
-            if not sample:
-                best = counts.best(context)
-            elif (followers := counts.followers(context)) is not None:
-                rows.append(log_counts(followers, self._vocab_size))
-                token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
-                best = token, followers[token] / sum(followers.values())
-            if best is None:
-                break
+        while len(drafted) < budget and (best := counts.best(context)) is not None:
             drafted.append(best[0])
             scores.append(best[1])
             context = [*context, best[0]][-self._context :]
-        if not drafted:
-            return EMPTY
-        return Draft.chain(drafted, q=torch.stack(rows) if sample else None, source=self._name, scores=scores)
+        return Draft.chain(drafted, source=self._name, scores=scores) if drafted else EMPTY
+
+    def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
+        """A chain drawn from the counts, which are its ``q``."""
+        counts, recent = self._counts[request.id], request.tokens[-self._context :]
+
+        def after(drafted: Sequence[int]) -> dict[int, int] | None:
+            return counts.followers([*recent, *drafted][-self._context :])
+
+        return sampled_chain(self._name, request.draws(), after, budget, self._vocab_size, normalised=False)
+
+
+def sampled_chain(
+    source: str,
+    draws: Draws,
+    after: Callable[[Sequence[int]], Mapping[int, float] | None],
+    budget: int,
+    vocab_size: int,
+    *,
+    normalised: bool = True,
+) -> Draft:
+    """A chain of at most ``budget`` tokens drawn from weights, which are its ``q``.
+
+    Args:
+        after: the weights of the tokens that may follow those drafted so far; nothing ends the chain.
+        normalised: whether weights are probabilities as they are.
+    """
+    drafted: list[int] = []
+    rows: list[Tensor] = []
+    scores: list[float] = []
+    while len(drafted) < budget and (weights := after(drafted)):
+        rows.append(log_counts(weights, vocab_size))
+        token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
+        drafted.append(token)
+        scores.append(weights[token] if normalised else weights[token] / sum(weights.values()))
+    return Draft.chain(drafted, q=torch.stack(rows), source=source, scores=scores) if drafted else EMPTY
 
 
 def ranked(followers: dict[int, int], count: int) -> Choices:

@@ -8,26 +8,20 @@ import numpy as np
 
 from outrider.core.constraint import Constraint
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
 from outrider.errors import GrammarError
 
 
-class GrammarDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``grammar``."""
+    return GrammarDrafter()
+
+
+class GrammarDrafter(SingleRequestDrafter):
     """Drafts the tokens that must come; says nothing where there is a choice, or no constraint."""
 
-    def start(self, request: RequestView) -> None:
-        """Nothing to keep: the constraint knows."""
-
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to learn."""
-
-    def finish(self, request_id: str) -> None:
-        """Nothing to release."""
-
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def draft(self, request: RequestView, budget: int) -> Draft:
         if request.constraint is None:
             return EMPTY
         tokens = forced_tokens(request.constraint, request.tokens[request.prompt_length :], budget)

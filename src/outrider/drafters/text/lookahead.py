@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from outrider.config import SpeculationParams
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.merge import Trie
 
 _GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are spread evenly
@@ -56,7 +57,12 @@ class _State:
     seeds: int = 0  # columns made from the text so far
 
 
-class LookaheadDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``lookahead``."""
+    return LookaheadDrafter()
+
+
+class LookaheadDrafter(SingleRequestDrafter):
     """Drafts one tree: the window, whose rows are improved by every run, and n-grams that earlier rows have formed.
 
     ::
@@ -81,16 +87,13 @@ class LookaheadDrafter:
     def finish(self, request_id: str) -> None:
         self._states.pop(request_id, None)
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(request, budget) for request, budget in zip(requests, budgets, strict=True)]
-
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             state = self._states[outcome.request.id]
             _iterate(state, outcome)
             state.columns = state.columns[len(outcome.committed) - 1 :]  # those before lie behind us
 
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def draft(self, request: RequestView, budget: int) -> Draft:
         state, options = self._states[request.id], request.speculation
         if budget < 1:
             return EMPTY

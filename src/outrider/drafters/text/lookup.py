@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
 
 MAX_MATCH = 8  # longer agreements choose no better: what counts is the most recent of the longest matches
 
@@ -62,7 +63,12 @@ class LatestMatches:
         return best, best_length if best else 0
 
 
-class LookupDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``lookup``."""
+    return LookupDrafter()
+
+
+class LookupDrafter(SingleRequestDrafter):
     """Continues as the text did after the longest earlier match of its last tokens (Saxena 2023).
 
     The longer the match, the longer the draft: see ``reach``.
@@ -74,16 +80,10 @@ class LookupDrafter:
     def start(self, request: RequestView) -> None:
         self._indexes[request.id] = LatestMatches()
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the index follows the request's tokens."""
-
     def finish(self, request_id: str) -> None:
         self._indexes.pop(request_id, None)
 
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def draft(self, request: RequestView, budget: int) -> Draft:
         tokens, index = request.tokens, self._indexes[request.id]
         index.extend(tokens)
         end, match = index.longest_match(tokens)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from outrider.drafters.api import Drafter
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.text.counts import CountsDrafter
 
 MAX_ORDER = 4  # 4-grams: a context of three tokens and the token after it
@@ -73,6 +75,11 @@ class NgramTable:
 def most_frequent(followers: dict[int, int]) -> int:
     """The token with the highest count, the most recently seen of equals."""
     return max(reversed(followers), key=followers.__getitem__)
+
+
+def build(context: DrafterContext) -> Drafter:
+    """The source ``ngram``."""
+    return NgramDrafter(context.vocab_size)
 
 
 class NgramDrafter(CountsDrafter):

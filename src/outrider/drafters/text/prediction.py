@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.merge import combine
 
 MAX_MATCH = 16  # longer agreements do not choose better
@@ -69,7 +70,12 @@ class _State:
     seen: int = 0  # tokens of the output
 
 
-class PredictionDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``prediction``."""
+    return PredictionDrafter()
+
+
+class PredictionDrafter(SingleRequestDrafter):
     """Drafts what ``SpeculationParams.prediction`` says comes next.
 
     While output and prediction agree, as much as may be drafted. After a mismatch little, until they agree again: as
@@ -87,16 +93,10 @@ class PredictionDrafter:
             raise TypeError("prediction is text, but this engine knows only tokens: give token ids, or use LLM")
         self._states[request.id] = _State(Alignment(tuple(prediction)))
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the alignment follows the request's tokens."""
-
     def finish(self, request_id: str) -> None:
         self._states.pop(request_id, None)
 
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def draft(self, request: RequestView, budget: int) -> Draft:
         state = self._states.get(request.id)
         if state is None or budget < 1:
             return EMPTY

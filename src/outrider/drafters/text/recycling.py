@@ -6,22 +6,20 @@ with token recycling"); what is different here is in docs/algorithms/recycling.m
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.text.counts import log_counts
+from outrider.core.draft import Draft
+from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.text.best_first import Children, best_first
+from outrider.drafters.text.counts import sampled_chain
 
 WIDTH = 8  # likeliest tokens that are remembered after a context
 CAPACITY = 1 << 16  # contexts of all salts together, about 700 bytes each
 _SINGLE = 0.4  # how much less is believed what followed one token rather than two
-_NEGLIGIBLE = 1e-3  # joint probability of nodes that no budget should be spent on
+_LEAST = 1e-3  # joint probability of nodes that no budget should be spent on
 
 Followers = tuple[tuple[int, float], ...]  # tokens and probabilities, the likeliest first
 
@@ -62,21 +60,22 @@ class Memory:
         return len(self._after)
 
 
-class RecyclingDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``recycling``."""
+    return RecyclingDrafter(context.vocab_size)
+
+
+class RecyclingDrafter(SingleRequestDrafter):
     """Remembers what the target's rows said, accepted or not, and drafts trees of it; separate for each salt."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
         self._vocab_size = vocab_size
         self.memory = Memory(capacity)
 
-    def start(self, request: RequestView) -> None:
-        """Nothing to prepare: what is remembered belongs to no request."""
-
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [
-            self._sample(r, min(budget, r.depth_limit)) if r.speculation.counts_as_q else self._grow(r, budget)
-            for r, budget in zip(requests, budgets, strict=True)
-        ]
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        if request.speculation.counts_as_q:
+            return self._sampled_chain(request, min(budget, request.depth_limit))
+        return self._tree(request, budget)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -90,50 +89,26 @@ class RecyclingDrafter:
                     before, last = last if parent < 0 else draft.tokens[parent], draft.tokens[row - 1]
                 self.memory.learn(salt, before, last, followers)
 
-    def finish(self, request_id: str) -> None:
-        """What was learned outlives the request."""
-
-    def _grow(self, request: RequestView, budget: int) -> Draft:
-        """The likeliest tree of at most ``budget`` nodes, or the likeliest chain, best first."""
+    def _tree(self, request: RequestView, budget: int) -> Draft:
+        """The likeliest tree of at most ``budget`` nodes, or the likeliest chain."""
         branching, salt = request.draws().takes_trees, request.cache_salt
-        tokens: list[int] = []
-        parents: list[int] = []
-        scores: list[float] = []
-        heap: list[tuple[float, int, float, int, int, int, int]] = []
-        order = 0
 
-        def offer(node: int, chance: float, depth: int, before: int, last: int) -> None:
-            nonlocal order
-            after = sorted(self.memory.recall(salt, before, last).items(), key=lambda one: -one[1])
-            for token, p in after if branching else after[:1]:
-                if chance * p > _NEGLIGIBLE:
-                    order += 1  # ties go to the first found, as no two numbers are equal
-                    heapq.heappush(heap, (-chance * p, order, p, node, token, depth, last))
+        def expand(pair: tuple[int, int]) -> Children[tuple[int, int]]:
+            after = sorted(self.memory.recall(salt, *pair).items(), key=lambda one: -one[1])
+            return [(token, p, (pair[1], token)) for token, p in (after if branching else after[:1])]
 
-        if budget > 0 and request.depth_limit > 0:
-            offer(-1, 1.0, 0, *_last_two(request.tokens))
-        while heap and len(tokens) < budget:
-            negative, _, p, parent, token, depth, before = heapq.heappop(heap)
-            tokens.append(token)
-            parents.append(parent)
-            scores.append(p)
-            if depth + 1 < request.depth_limit and len(tokens) < budget:
-                offer(len(tokens) - 1, -negative, depth + 1, before, token)
-        return Draft(tuple(tokens), tuple(parents), None, "recycling", tuple(scores)) if tokens else EMPTY
+        pair, depth = _last_two(request.tokens), request.depth_limit
+        return best_first("recycling", pair, expand, budget=budget, depth=depth, least=_LEAST)
 
-    def _sample(self, request: RequestView, budget: int) -> Draft:
+    def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
         """A chain drawn from what is remembered, which is its ``q``."""
-        draws = request.draws()
-        before, last = _last_two(request.tokens)
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        scores: list[float] = []
-        while len(drafted) < budget and (after := self.memory.recall(request.cache_salt, before, last)):
-            rows.append(log_counts(after, self._vocab_size))
-            before, last = last, draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
-            drafted.append(last)
-            scores.append(after[last])
-        return Draft.chain(drafted, q=torch.stack(rows), source="recycling", scores=scores) if drafted else EMPTY
+        tail = list(_last_two(request.tokens))
+
+        def after(drafted: Sequence[int]) -> dict[int, float]:
+            before, last = [*tail, *drafted][-2:]
+            return self.memory.recall(request.cache_salt, before, last)
+
+        return sampled_chain("recycling", request.draws(), after, budget, self._vocab_size)
 
     def _likeliest(self, outcome: Outcome) -> Iterator[Followers]:
         """The likeliest tokens of each of the target's rows, and their probabilities."""

@@ -5,27 +5,25 @@ After SuffixDecoding (Oliaro et al. 2024); how it scores and why is in docs/algo
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.text.counts import log_counts
+from outrider.core.draft import Draft
+from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.text.best_first import Children, best_first
+from outrider.drafters.text.counts import sampled_chain
 from outrider.drafters.text.responses import CAPACITY, Responses
 from outrider.drafters.text.suffix_index import MAX_MATCH, Occurrence, SuffixIndex
 
 OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences looked at in the request itself, and in earlier responses
 FREE_NODES = 3  # drafted whatever their probability: four rows cost what one costs
 LEAST = 0.14  # probability of further nodes: the share of a run's cost that a row adds, times tokens a run
-_NEGLIGIBLE = 0.01
+_LEAST_EVER = 0.01  # probability of nodes that are never drafted
 _REUSED = 4  # tokens that agree where a response counts as used
 
 
@@ -56,7 +54,7 @@ OWN = [_weights(c) for c in _confidence(0.32, 0.93)]
 SHARED = [_weights(c) for c in _confidence(0.10, 0.60)]
 
 
-class Place(NamedTuple):
+class Continuation(NamedTuple):
     """Where a text went on, and how much that is believed."""
 
     weights: _Weights
@@ -66,18 +64,18 @@ class Place(NamedTuple):
     match: int
 
 
-def places(found: Iterable[Occurrence], table: Sequence[_Weights]) -> list[Place]:
-    return [Place(table[o.match], table, o.tokens, o.end, o.match) for o in found]
+def continuations(found: Iterable[Occurrence], table: Sequence[_Weights]) -> list[Continuation]:
+    return [Continuation(table[o.match], table, o.tokens, o.end, o.match) for o in found]
 
 
 class Candidate(NamedTuple):
     """A token that may come next."""
 
     share: float  # its probability after its parent
-    places: list[Place]  # where it came next
+    continuations: list[Continuation]  # where it came next
 
 
-def predict(after: Sequence[Place], path: Sequence[int], own: Sequence[int]) -> dict[int, Candidate]:
+def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[int]) -> dict[int, Candidate]:
     """Tokens that followed the places, with probabilities that sum to less than 1.
 
     Places of equal confidence vote by frequency; each group of them takes its share of the probability and leaves
@@ -85,7 +83,7 @@ def predict(after: Sequence[Place], path: Sequence[int], own: Sequence[int]) -> 
     that a match which overlaps the end repeats with its period.
     """
     shares: dict[int, float] = {}
-    where: dict[int, list[Place]] = {}
+    where: dict[int, list[Continuation]] = {}
     left = 1.0
     for weights, group in groupby(sorted(after, key=lambda p: -p.weights.confidence), key=lambda p: p.weights):
         counts: Counter[int] = Counter()
@@ -99,7 +97,9 @@ def predict(after: Sequence[Place], path: Sequence[int], own: Sequence[int]) -> 
                 continue
             counts[token] += 1
             match = min(place.match + 1, MAX_MATCH)
-            where.setdefault(token, []).append(Place(place.table[match], place.table, place.tokens, at + 1, match))
+            where.setdefault(token, []).append(
+                Continuation(place.table[match], place.table, place.tokens, at + 1, match)
+            )
         if not counts:
             continue
         total = counts.total() + weights.strength
@@ -111,51 +111,40 @@ def predict(after: Sequence[Place], path: Sequence[int], own: Sequence[int]) -> 
     return {token: Candidate(share, where[token]) for token, share in shares.items()}
 
 
-def grow(root: Sequence[Place], own: Sequence[int], budget: int, depth: int, *, branching: bool) -> Draft:
-    """The likeliest tree of at most ``budget`` nodes and ``depth`` levels, or the likeliest chain, best first.
+def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: int, *, branching: bool) -> Draft:
+    """The likeliest tree of at most ``budget`` nodes and ``depth`` levels, or the likeliest chain.
 
-    A node's probability is the product of the shares on its path. Growth ends where no further node is likely
-    enough for the row it costs.
+    It ends where no further node is likely enough for the row it costs.
     """
-    tokens: list[int] = []
-    parents: list[int] = []
-    scores: list[float] = []
-    heap: list[tuple[float, int, float, int, int, list[Place], tuple[int, ...]]] = []
-    order = 0
 
-    def offer(node: int, probability: float, after: Sequence[Place], path: tuple[int, ...]) -> None:
-        nonlocal order
+    def expand(state: tuple[Sequence[Continuation], tuple[int, ...], tuple[int, ...]]) -> Children[Any]:
+        after, above, last = state
+        path = (*above, *last)
         options = predict(after, path, own)
         if not branching and options:
             best = max(options, key=lambda token: options[token].share)
             options = {best: options[best]}
-        for token, (share, came) in options.items():
-            if probability * share > _NEGLIGIBLE:
-                order += 1  # ties go to the first found, which is the more recent
-                heapq.heappush(heap, (-probability * share, order, share, node, token, came, path))
+        return [(token, share, (came, path, (token,))) for token, (share, came) in options.items()]
 
-    if budget > 0 and depth > 0:
-        offer(-1, 1.0, root, ())
-    while heap and len(tokens) < budget:
-        negative, _, share, parent, token, came, path = heapq.heappop(heap)
-        if -negative < LEAST and len(tokens) >= FREE_NODES:
-            break
-        tokens.append(token)
-        parents.append(parent)
-        scores.append(share)
-        if len(path) + 1 < depth and len(tokens) < budget:
-            offer(len(tokens) - 1, -negative, came, (*path, token))
-    return Draft(tuple(tokens), tuple(parents), None, "suffix", tuple(scores)) if tokens else EMPTY
+    def enough(nodes: int, probability: float) -> bool:
+        return probability < LEAST and nodes >= FREE_NODES
+
+    return best_first("suffix", (root, (), ()), expand, budget=budget, depth=depth, least=_LEAST_EVER, enough=enough)
 
 
 @dataclass
 class _State:
     request: RequestView
     index: SuffixIndex
-    learned: int = 0  # places of the request's tokens that are in the index
+    learned: int = 0  # positions of the request's tokens that are in the index
 
 
-class SuffixDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``suffix``."""
+    return SuffixDrafter(context.vocab_size)
+
+
+class SuffixDrafter(SingleRequestDrafter):
     """Drafts trees from the request's own tokens and from earlier responses with the same cache salt."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
@@ -167,41 +156,31 @@ class SuffixDrafter:
     def start(self, request: RequestView) -> None:
         self._states[request.id] = _State(request, SuffixIndex())
 
-    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        return [self._propose(r, budget) for r, budget in zip(requests, budgets, strict=True)]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: the index follows the request's tokens."""
-
     def finish(self, request_id: str) -> None:
         state = self._states.pop(request_id, None)
         if state is not None:
             request = state.request
             self.responses.add(request.cache_salt, request_id, request.tokens[request.prompt_length :])
 
-    def _propose(self, request: RequestView, budget: int) -> Draft:
+    def draft(self, request: RequestView, budget: int) -> Draft:
         tokens, state = request.tokens, self._states[request.id]
         state.index.extend(0, tokens, state.learned, len(tokens))  # not the very end, where nothing follows
         state.learned = len(tokens)
         tail = tokens[-MAX_MATCH:]
         shared = self.responses.find(request.cache_salt, tail, SHARED_LIMIT)
         self.responses.used(o.text for o in shared if o.match >= _REUSED)
-        root = [*places(state.index.find(tail, OWN_LIMIT), OWN), *places(shared, SHARED)]
+        root = [*continuations(state.index.find(tail, OWN_LIMIT), OWN), *continuations(shared, SHARED)]
         if request.speculation.counts_as_q:
-            return self._sample(request, root, min(budget, request.depth_limit))
+            return self._sampled_chain(request, root, min(budget, request.depth_limit))
         return grow(root, tokens, budget, request.depth_limit, branching=request.draws().takes_trees)
 
-    def _sample(self, request: RequestView, root: Sequence[Place], budget: int) -> Draft:
+    def _sampled_chain(self, request: RequestView, root: Sequence[Continuation], budget: int) -> Draft:
         """A chain drawn from the shares, which are its ``q``."""
-        draws = request.draws()
-        drafted: list[int] = []
-        rows: list[Tensor] = []
-        scores: list[float] = []
-        options: Mapping[int, Candidate] = predict(root, (), request.tokens)
-        while options and len(drafted) < budget:
-            rows.append(log_counts({token: option.share for token, option in options.items()}, self._vocab_size))
-            token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
-            drafted.append(token)
-            scores.append(options[token].share)
-            options = predict(options[token].places, drafted, request.tokens)
-        return Draft.chain(drafted, q=torch.stack(rows), source="suffix", scores=scores) if drafted else EMPTY
+        options: Mapping[int, Candidate] = {}
+
+        def after(drafted: Sequence[int]) -> dict[int, float]:
+            nonlocal options
+            options = predict(options[drafted[-1]].continuations if drafted else root, drafted, request.tokens)
+            return {token: option.share for token, option in options.items()}
+
+        return sampled_chain("suffix", request.draws(), after, budget, self._vocab_size)

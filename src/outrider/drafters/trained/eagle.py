@@ -11,18 +11,18 @@ from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.model.draft_cache import CATCH_UP_CHUNK
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.trained.eagle_attention import Rows, attention
 from outrider.drafters.trained.head_parts import Scores, packed
-from outrider.drafters.trained.parallel import drafts_of
-from outrider.drafters.trees.tree_builder import Sapling, grow
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.heads.eagle import EagleLayer
 from outrider.models.base import HeadTarget
 
 
 @dataclass(eq=False)
-class _Place:
+class _Sequence:
     """What the head knows of one request.
 
     ::
@@ -56,7 +56,14 @@ class _Place:
         return len(self.positions)
 
 
-class EagleDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``eagle``."""
+    head = context.heads["eagle"]
+    assert isinstance(head, EagleLayer)
+    return EagleDrafter(context.require_target()[0], head, vocab_size=context.vocab_size, cache=context.cache)
+
+
+class EagleDrafter(Drafter):
     """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025): which, is a matter of the head's kind and the tree asked for.
 
     The row at position t pairs the target's feature at t with the token at t + 1 and guesses the token at t + 2. So all
@@ -65,7 +72,7 @@ class EagleDrafter:
     """
 
     def __init__(self, target: HeadTarget, head: EagleLayer, *, vocab_size: int, cache: CacheSpec) -> None:
-        """``head`` becomes the drafter's own: its layers are packed. ``cache`` is the target's, for its places."""
+        """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
         c = head.config
         self._target, self._head = target, packed(head, target)
         self._scores, self._vocab_size, self._learned = Scores(self._head, target), vocab_size, c.acceptance
@@ -78,7 +85,7 @@ class EagleDrafter:
             dtype=target.dtype,
             device=target.device,
         )
-        self._places: dict[str, _Place] = {}
+        self._sequences: dict[str, _Sequence] = {}
 
     @property
     def caches(self) -> Sequence[KVCache]:
@@ -86,96 +93,97 @@ class EagleDrafter:
 
     def start(self, request: RequestView) -> None:
         self.finish(request.id)
-        self._places[request.id] = _Place(self._cache.allocate())
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to do: accepted tokens come with their features."""
+        self._sequences[request.id] = _Sequence(self._cache.allocate())
 
     def finish(self, request_id: str) -> None:
-        place = self._places.pop(request_id, None)
-        if place is not None:
-            self._cache.free(place.slot)
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is not None:
+            self._cache.free(sequence.slot)
 
     def read(self, request: RequestView, start: int, features: Tensor) -> None:
-        place = self._places[request.id]
-        if start < place.end:  # the request is read again
-            self._cache.truncate_to(place.slot, place.forget(start))
-        place.end = start + len(features)
-        place.waiting.append((range(start, place.end), features))
+        sequence = self._sequences[request.id]
+        if start < sequence.end:  # the request is read again
+            self._cache.truncate_to(sequence.slot, sequence.forget(start))
+        sequence.end = start + len(features)
+        sequence.waiting.append((range(start, sequence.end), features))
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = {
             request.id: (request, budget)
             for request, budget in zip(requests, budgets, strict=True)
-            if budget > 0 and 0 < self._places[request.id].end == len(request.tokens) - 1
+            if budget > 0 and 0 < self._sequences[request.id].end == len(request.tokens) - 1
         }
-        ready = self._catch_up([request for request, _ in asked.values()])
+        ready = self._read_waiting([request for request, _ in asked.values()])
         if not ready:
             return [EMPTY] * len(requests)
-        saplings = [
-            Sapling(request, self._places[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary)
+        pending = [
+            PendingDraft(
+                request, self._sequences[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary
+            )
             for id, (request, budget) in asked.items()
             if id in ready
         ]
-        last = self._logits(torch.cat([self._places[each.request.id].outputs for each in saplings]))
-        grow(saplings, [row[None] for row in last], fits=self._fits, run=self._grow, source="eagle")
-        for each in saplings:
-            place = self._places[each.request.id]
-            self._cache.truncate_to(place.slot, len(place.positions))
-            place.outputs = place.outputs[:1]
-        return drafts_of(saplings, requests, "eagle")
+        last = self._logits(torch.cat([self._sequences[each.request.id].outputs for each in pending]))
+        grow(pending, [row[None] for row in last], fits=self._fits, run=self._grow, source="eagle")
+        for each in pending:
+            sequence = self._sequences[each.request.id]
+            self._cache.truncate_to(sequence.slot, len(sequence.positions))
+            sequence.outputs = sequence.outputs[:1]
+        return drafts_of(pending, requests, "eagle")
 
-    def _catch_up(self, requests: Sequence[RequestView]) -> set[str]:
+    def _read_waiting(self, requests: Sequence[RequestView]) -> set[str]:
         """Run the layer over waiting features, in shared runs of limited size; the ids of those there was room for."""
-        left = [request for request in requests if self._places[request.id].waiting]
+        left = [request for request in requests if self._sequences[request.id].waiting]
         while left:
-            fed: list[_Place] = []
+            fed: list[_Sequence] = []
             rows: list[Rows] = []
             tokens: list[int] = []
             positions: list[int] = []
             features: list[Tensor] = []
             for request in left:
-                place = self._places[request.id]
-                at, some = place.next(CATCH_UP_CHUNK - len(tokens))
-                if at and self._cache.can_extend(place.slot, len(at)):
-                    fed.append(place)
-                    rows.append(Rows(place.slot, len(place.positions), len(at)))
+                sequence = self._sequences[request.id]
+                at, some = sequence.next(PREFILL_CHUNK - len(tokens))
+                if at and self._cache.can_extend(sequence.slot, len(at)):
+                    fed.append(sequence)
+                    rows.append(Rows(sequence.slot, len(sequence.positions), len(at)))
                     tokens += [request.tokens[position + 1] for position in at]
                     positions += at
                     features.append(some)
-                    place.take(at)
+                    sequence.take(at)
             if not fed:
                 break
             out = self._run(self._fused(torch.cat(features)), tokens, positions, rows)
-            for place, part in zip(fed, torch.split(out, [each.count for each in rows]), strict=True):
-                place.outputs = part[-1:]
-            left = [request for request in left if self._places[request.id].waiting]
-        return {request.id for request in requests if not self._places[request.id].waiting}
+            for sequence, part in zip(fed, torch.split(out, [each.count for each in rows]), strict=True):
+                sequence.outputs = part[-1:]
+            left = [request for request in left if self._sequences[request.id].waiting]
+        return {request.id for request in requests if not self._sequences[request.id].waiting}
 
     def _fused(self, features: Tensor) -> Tensor:
         if not self._head.config.feature_layers:
             features = self._target.final_norm(features)
         return self._head.fuse(features)
 
-    def _fits(self, each: Sapling, rows: int) -> bool:
+    def _fits(self, each: PendingDraft, rows: int) -> bool:
         return self._cache.can_extend(each.slot, rows)
 
-    def _grow(self, growing: Sequence[Sapling]) -> list[Tensor]:
+    def _grow(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
         """Run the layer over a level of all drafts, each node going on from its parent's output."""
         feeds = [each.feed() for each in growing]
-        places = [self._places[each.request.id] for each in growing]
-        before = [place.outputs[[1 + row for row in feed.above]] for place, feed in zip(places, feeds, strict=True)]
+        sequences = [self._sequences[each.request.id] for each in growing]
+        before = [
+            sequence.outputs[[1 + row for row in feed.above]] for sequence, feed in zip(sequences, feeds, strict=True)
+        ]
         rows = [
-            Rows(place.slot, len(place.positions) + len(place.outputs) - 1, len(feed.tokens), feed.mask)
-            for place, feed in zip(places, feeds, strict=True)
+            Rows(sequence.slot, len(sequence.positions) + len(sequence.outputs) - 1, len(feed.tokens), feed.mask)
+            for sequence, feed in zip(sequences, feeds, strict=True)
         ]
         tokens = [token for feed in feeds for token in feed.tokens]
         positions = [position - 1 for feed in feeds for position in feed.positions]
         out = self._run(torch.cat(before), tokens, positions, rows)
         counts = [each.count for each in rows]
-        for place, part in zip(places, torch.split(out, counts), strict=True):
-            place.outputs = torch.cat([place.outputs, part])
+        for sequence, part in zip(sequences, torch.split(out, counts), strict=True):
+            sequence.outputs = torch.cat([sequence.outputs, part])
         return list(torch.split(self._logits(out), counts))
 
     def _run(self, features: Tensor, tokens: list[int], positions: list[int], rows: Sequence[Rows]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which trained heads an engine has: those named, and those that come with the package."""
+"""Which trained heads an engine drafts with: those named, and those shipped with the package."""
 
 from __future__ import annotations
 
@@ -7,46 +7,35 @@ from pathlib import Path
 
 from torch import nn
 
-from outrider.cache import CacheSpec, KVCache
-from outrider.config import EngineConfig
-from outrider.config.sources import AUTO, HEAD_SOURCES, WITH_EAGLE, WITHOUT_HEADS, check_known
-from outrider.drafters.api import Drafter
-from outrider.drafters.trained.eagle import EagleDrafter
-from outrider.drafters.trained.medusa import MedusaDrafter
-from outrider.drafters.trained.pass_ import PassDrafter
+from outrider.config import SOURCES, EngineConfig
+from outrider.config.combination import AUTO, WITH_EAGLE, WITHOUT_HEADS, check_known
+from outrider.config.sources import head_sources
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, Target, load_head
-from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import fingerprint_rows
-from outrider.heads.eagle import EagleLayer
 from outrider.heads.find import shipped_heads, shipped_kinds
-from outrider.heads.medusa import MedusaHeads
-from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.models.base import HeadTarget
 
-_SOURCE_OF = {"medusa": "medusa", "blockwise": "blockwise", "pass": "pass", "eagle3": "eagle", "eagle": "eagle"}
-"""The source that drafts with a kind of head; of two shipped ones the first here is taken."""
 
-
-def source_of(head: nn.Module) -> str:
-    """The draft source that uses ``head``."""
+def source_of_head(head: nn.Module) -> str:
+    """The draft source that drafts with ``head``."""
     config = head.config
     assert isinstance(config, HeadConfig)
-    return _SOURCE_OF[config.kind]
+    return _source_of_kind(config.kind)
 
 
-def shipped_sources(model: str) -> list[str]:
+def sources_with_shipped_heads(model: str) -> list[str]:
     """Sources that have a head shipped for the built-in model of that name."""
-    return list(dict.fromkeys(_SOURCE_OF[kind] for kind in shipped_kinds(model)))
+    return list(dict.fromkeys(_source_of_kind(kind) for kind in shipped_kinds(model)))
 
 
-def fingerprint(target: HeadTarget, name: str = "") -> Target:
+def target_fingerprint(target: HeadTarget, name: str = "") -> Target:
     """What a head must have been trained for to draft for ``target``."""
     rows = target.embed(fingerprint_rows(target.config.vocab_size))
     return Target.of(target.config, rows, name)
 
 
-def choose_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, nn.Module]]:
+def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, nn.Module]]:
     """The draft that ``config`` comes down to for this target, and its heads by source, not yet packed.
 
     Raises:
@@ -54,42 +43,31 @@ def choose_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[st
         IncompatibleDraftError: a head was trained for another target.
         ConfigError: two heads are for one source, or a source has none.
     """
-    found = fingerprint(target, config.model)
+    fingerprint = target_fingerprint(target, config.model)
     heads: dict[str, nn.Module] = {}
     for folder in config.heads:
-        head = _load(Path(folder), target, found)
-        source = source_of(head)
+        head = _load(Path(folder), target, fingerprint)
+        source = source_of_head(head)
         if source in heads:
             raise ConfigError(f"heads={config.heads!r} has two for draft={source!r}: name one")
         heads[source] = head
-    at_hand = {_SOURCE_OF[kind]: path for kind, path in _in_order(shipped_heads(found)).items()}
+    shipped = _preferred(shipped_heads(fingerprint))
     draft = config.draft_source
     if draft == AUTO:
-        shipped = WITH_EAGLE if "eagle" in at_hand else WITHOUT_HEADS
-        draft = next((name for name in HEAD_SOURCES if name in heads), shipped)
+        default = WITH_EAGLE if "eagle" in shipped else WITHOUT_HEADS
+        draft = next((name for name in head_sources() if name in heads), default)
     for name in check_known(draft).names:
-        if name in HEAD_SOURCES and name not in heads:
-            if name not in at_hand:
+        if name in head_sources() and name not in heads:
+            if name not in shipped:
                 raise ConfigError(
                     f"draft={name!r} needs a head trained for {config.model}, and none is shipped: name its "
                     f"folder with heads (--heads), or train one with `outrider train {name}`"
                 )
-            heads[name] = _load(at_hand[name], target, found)
+            heads[name] = _load(shipped[name], target, fingerprint)
     return draft, heads
 
 
-def _in_order(folders: Mapping[str, Path]) -> dict[str, Path]:
-    """The preferred kinds last, so that they win."""
-    return {kind: folders[kind] for kind in reversed(_SOURCE_OF) if kind in folders}
-
-
-def _load(folder: Path, target: HeadTarget, found: Target) -> nn.Module:
-    head, config = load_head(folder, target.dtype)
-    config.check_target(found)
-    return head
-
-
-def head_bytes(heads: Mapping[str, nn.Module], target: HeadTarget) -> tuple[int, int]:
+def head_memory(heads: Mapping[str, nn.Module], target: HeadTarget) -> tuple[int, int]:
     """Bytes of the heads' weights, and of what they cache of one token."""
     size, weights, row = target.dtype.itemsize, 0, 0
     for head in heads.values():
@@ -102,13 +80,21 @@ def head_bytes(heads: Mapping[str, nn.Module], target: HeadTarget) -> tuple[int,
     return weights, row
 
 
-def make_head_drafter(
-    head: nn.Module, target: HeadTarget, target_cache: KVCache, *, vocab_size: int, cache: CacheSpec
-) -> Drafter:
-    """The source that drafts with ``head``, which becomes its own."""
-    if isinstance(head, EagleLayer):
-        return EagleDrafter(target, head, vocab_size=vocab_size, cache=cache)
-    if isinstance(head, LookaheadEmbeddings):
-        return PassDrafter(target, target_cache, head, vocab_size=vocab_size)
-    assert isinstance(head, MedusaHeads | BlockwiseHeads)
-    return MedusaDrafter(target, head, vocab_size=vocab_size)
+def _source_of_kind(kind: str) -> str:
+    return next(name for name, source in SOURCES.items() if kind in source.head_kinds)
+
+
+def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
+    """By source the folder of its head; ``folders`` has them by kind, of which a source may have several."""
+    return {
+        name: folders[kind]
+        for name, source in SOURCES.items()
+        for kind in reversed(source.head_kinds)  # the preferred one last, so that it stays
+        if kind in folders
+    }
+
+
+def _load(folder: Path, target: HeadTarget, fingerprint: Target) -> nn.Module:
+    head, config = load_head(folder, target.dtype)
+    config.check_target(fingerprint)
+    return head

@@ -5,19 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from outrider.core.draft import Draft
-from outrider.drafters.api import Outcome, RequestView
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
 from outrider.drafters.trained.head_parts import Scores, packed
-from outrider.drafters.trained.parallel import drafts_of, grow_parallel
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.base import HeadTarget
 
 
-class MedusaDrafter:
+def build_medusa(context: DrafterContext) -> Drafter:
+    """The source ``medusa``."""
+    return _build(context, context.heads["medusa"])
+
+
+def build_blockwise(context: DrafterContext) -> Drafter:
+    """The source ``blockwise``."""
+    return _build(context, context.heads["blockwise"])
+
+
+def _build(context: DrafterContext, heads: nn.Module) -> Drafter:
+    assert isinstance(heads, MedusaHeads | BlockwiseHeads)
+    return MedusaDrafter(context.require_target()[0], heads, vocab_size=context.vocab_size)
+
+
+class MedusaDrafter(Drafter):
     """Medusa (Cai et al. 2024) and blockwise parallel decoding (Stern et al. 2018).
 
     The last token has not been through the target yet; the hidden state before it has guessed it, and head i guesses
@@ -43,27 +58,24 @@ class MedusaDrafter:
     def read(self, request: RequestView, start: int, features: Tensor) -> None:
         self._last[request.id] = start + len(features) - 1, features[-1:].clone()
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to learn."""
-
     def finish(self, request_id: str) -> None:
         self._last.pop(request_id, None)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         heads = self._heads.config.heads
-        saplings = [
-            self._sapling(request, budget if request.speculation.tree else min(budget, heads))
+        pending = [
+            self._pending_draft(request, budget if request.speculation.tree else min(budget, heads))
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and self._last.get(request.id, (None,))[0] == len(request.tokens) - 2
         ]
-        if saplings:
-            features = torch.cat([self._last[each.request.id][1] for each in saplings])
-            deepest = min(heads, max(each.request.depth_limit for each in saplings))
+        if pending:
+            features = torch.cat([self._last[each.request.id][1] for each in pending])
+            deepest = min(heads, max(each.request.depth_limit for each in pending))
             states = self._heads(self._target.final_norm(features))[:deepest]  # [depths, requests, d]
-            grow_parallel(saplings, self._scores(states.flatten(0, 1)).unflatten(0, states.shape[:2]))
-        return drafts_of(saplings, requests, self._source)
+            grow_parallel(pending, self._scores(states.flatten(0, 1)).unflatten(0, states.shape[:2]))
+        return drafts_of(pending, requests, self._source)
 
-    def _sapling(self, request: RequestView, budget: int) -> Sapling:
+    def _pending_draft(self, request: RequestView, budget: int) -> PendingDraft:
         learned = self._heads.config.acceptance
-        return Sapling(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)
+        return PendingDraft(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)

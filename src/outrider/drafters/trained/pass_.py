@@ -9,15 +9,23 @@ from torch import Tensor
 
 from outrider.cache import KVCache
 from outrider.core.draft import Draft
-from outrider.drafters.api import Outcome, RequestView
-from outrider.drafters.trained.parallel import drafts_of, grow_parallel
-from outrider.drafters.trees.tree_builder import Sapling
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.base import HeadTarget
 
 
-class PassDrafter:
+def build(context: DrafterContext) -> Drafter:
+    """The source ``pass``."""
+    ahead = context.heads["pass"]
+    assert isinstance(ahead, LookaheadEmbeddings)
+    target, cache = context.require_target()
+    return PassDrafter(target, cache, ahead, vocab_size=context.vocab_size)
+
+
+class PassDrafter(Drafter):
     """PaSS (Monea et al. 2023): one more run of the target, over the last token and look-ahead embeddings.
 
     ::
@@ -35,35 +43,26 @@ class PassDrafter:
         self._ahead = ahead().detach().to(device=target.device, dtype=target.dtype)  # [T, d]
         self._learned = ahead.config.acceptance
 
-    def start(self, request: RequestView) -> None:
-        """Nothing to prepare."""
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing to learn."""
-
-    def finish(self, request_id: str) -> None:
-        """Nothing to release."""
-
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests whose last token alone is pending."""
         most = 1 + len(self._ahead)
-        saplings = [
-            Sapling(
+        pending = [
+            PendingDraft(
                 request, request.slot, budget if request.speculation.tree else min(budget, most), self._vocab_size,
                 self._learned,
             )
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0 and request.slot is not None and request.num_computed_tokens == len(request.tokens) - 1
         ]  # fmt: skip
-        if saplings:
-            room = min(self._cache.length(s.slot) - s.request.num_computed_tokens for s in saplings)
-            deepest = min(most, room, max(each.request.depth_limit for each in saplings))
-            grow_parallel(saplings, self._run(saplings, deepest))
-        return drafts_of(saplings, requests, "pass")
+        if pending:
+            room = min(self._cache.length(s.slot) - s.request.num_computed_tokens for s in pending)
+            deepest = min(most, room, max(each.request.depth_limit for each in pending))
+            grow_parallel(pending, self._run(pending, deepest))
+        return drafts_of(pending, requests, "pass")
 
-    def _run(self, saplings: Sequence[Sapling], depths: int) -> Tensor:
+    def _run(self, pending: Sequence[PendingDraft], depths: int) -> Tensor:
         """Logits [depths, requests, vocab]."""
-        requests = [each.request for each in saplings]
+        requests = [each.request for each in pending]
         last = self._target.embed(torch.tensor([r.tokens[-1] for r in requests]))  # [requests, d]
         ahead = self._ahead[: depths - 1].expand(len(requests), -1, -1)
         inputs = torch.cat([last[:, None], ahead], dim=1)  # [requests, depths, d]
@@ -71,7 +70,7 @@ class PassDrafter:
         positions = torch.tensor(
             [[*range(r.num_computed_tokens, r.num_computed_tokens + depths)] for r in requests]
         ).flatten()
-        spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths) for s in saplings)
+        spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths) for s in pending)
         batch = ForwardBatch(ids, positions, spans, None, inputs=inputs.flatten(0, 1))
         logits = self._target.forward(batch, self._cache).logits
         return logits.view(len(requests), depths, -1).transpose(0, 1)

@@ -15,8 +15,8 @@ from outrider.config import SamplingParams
 from outrider.core.adjust import changes_logits
 from outrider.core.distribution import Context, log_weights
 from outrider.drafters.api import RequestView
+from outrider.drafters.trees.builders import Choices, TreeBuilder, tokens_to
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.drafters.trees.growth import Choices, Growth, tokens_to
 from outrider.errors import GrammarError
 
 _FLOAT32 = np.finfo(np.float32)
@@ -42,7 +42,7 @@ def most_likely(row: Tensor, count: int) -> Choices:
     return Choices(tokens, [float(row[token]) - total for token in tokens])
 
 
-class Chooser:
+class ChildSampler:
     """Picks children so that a request's verifier is likely to find the target's token among them.
 
     ============================  =====================================================  ===================
@@ -90,15 +90,15 @@ class Chooser:
             return most_likely(self._draws.perturbed(row, depth=depth), count)
         return Choices(self._draws.siblings(row, count, depth=depth, node=key), q=row)
 
-    def level(self, tree: Growth, logits: Tensor) -> list[Choices]:
-        """The choices behind every wanted node of a tree, from their rows: [wanted, vocab]."""
+    def level(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
+        """The choices behind every frontier node of a tree, from their rows: [frontier, vocab]."""
         if self._alike and bool(logits.amax(1).isfinite().all()):
             return self._at_once(tree, logits)
         if self._vocabulary is not None:
             logits = self._vocabulary.full(logits)
         return [
             self(row, tokens_to(tree, node), tree.width(node), tree.key(node))
-            for node, row in zip(tree.wanted, logits, strict=True)
+            for node, row in zip(tree.frontier, logits, strict=True)
         ]
 
     @cached_property
@@ -109,16 +109,16 @@ class Chooser:
         known = self._vocabulary is None or int(self._vocabulary.ids[-1]) < self._vocab_size
         return whole and known and self._constraint is None and (self._by_likelihood or self._draws.coupled)
 
-    def _at_once(self, tree: Growth, logits: Tensor) -> list[Choices]:
-        """``__call__`` for all wanted nodes: the same choices from a few calls over all rows."""
-        counts = [tree.width(node) for node in tree.wanted]
+    def _at_once(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
+        """``__call__`` for all frontier nodes: the same choices from a few calls over all rows."""
+        counts = [tree.width(node) for node in tree.frontier]
         same = logits.stride(0) == 0  # one row, shown several times
         x = logits[:1].float().cpu() if same else logits.float().cpu()
         if self._vocabulary is None:
             x = x[:, : self._vocab_size]
         x = (x - x.amax(1, keepdim=True)) / float(np.clip(self._params.temperature, _FLOAT32.tiny, _FLOAT32.max))
         if not self._by_likelihood:
-            x = x + self._noise(len(tokens_to(tree, tree.wanted[0])), x.shape[1])
+            x = x + self._noise(len(tokens_to(tree, tree.frontier[0])), x.shape[1])
         best = x.topk(min(max(counts), x.shape[1]))
         scores = (best.values - x.logsumexp(1, keepdim=True)).tolist()
         first = x.numpy().argmax(1).tolist()  # of equals; topk takes any

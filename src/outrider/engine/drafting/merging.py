@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from outrider.config.sources import Group
+from outrider.config.combination import Group
 from outrider.core.draft import Draft
 from outrider.drafters.merge import combine
 from outrider.engine.adaptive.statistics import ProposalCost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.config.sources import Group
+from outrider.config.combination import Group
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 
 

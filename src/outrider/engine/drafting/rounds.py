@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
-from outrider.config.sources import Group
+from outrider.config.combination import Group
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import nodes_by
 from outrider.core.tree import depths

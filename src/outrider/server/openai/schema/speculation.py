@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from outrider.config import SpeculationParams
+from outrider.config import SOURCES, SpeculationParams
 from outrider.server.openai.schema.strict import Strict
 
 MOST = 1024  # of any number of tokens, nodes or columns that a request may ask for
@@ -24,7 +24,7 @@ class SpeculationBase(Strict):
     Output is the same with any ``method`` and length while ``verifier`` is ``matching``.
     """
 
-    method: str | None = Field(None, max_length=256, description="Draft source: ngram, lookup, model, ..., or none.")
+    method: str | None = Field(None, max_length=256, description=f"Draft source: {', '.join(SOURCES)}, or several.")
     spec_length: Length | None = Field(None, description="K: draft tokens per step at most; auto: as many as pay.")
     num_speculative_tokens: Length | None = Field(None, description="Another name of spec_length.")
     verifier: str | None = Field(None, max_length=64)

@@ -1,9 +1,9 @@
-"""Trees in the making: which node is looked behind next, and which of the tokens found there become nodes.
+"""Draft trees in the making: which nodes are looked behind next, and which of the tokens found there become nodes.
 
-A source with scores asks a tree what it wants, level by level, and never needs to know its policy:
+A drafter looks behind the frontier of a tree, level by level, and never needs to know how the tree is chosen:
 
-    while tree.wanted:
-        tree.extend([choices_after(node, tree.width(node)) for node in tree.wanted])
+    while tree.frontier:
+        tree.extend([choices_after(node, tree.width(node)) for node in tree.frontier])
 
 so that one draft-model run serves a whole level of all requests' trees (docs/algorithms/trees.md).
 """
@@ -33,12 +33,12 @@ class Choices:
     q: Tensor | None = None  # float32 [vocab], log-weights they were drawn from, where the verifier needs them
 
 
-class Growth(Protocol):
+class TreeBuilder(Protocol):
     """A tree in the making."""
 
     tokens: list[int]
     parents: list[int]
-    wanted: list[int]  # nodes to look behind next, all of one depth; -1 is the root, and nothing: fully grown
+    frontier: list[int]  # nodes to look behind next, all of one depth; -1 is the root; empty: the tree is complete
 
     @property
     def ranks(self) -> bool:
@@ -46,15 +46,15 @@ class Growth(Protocol):
         ...
 
     def width(self, node: int) -> int:
-        """How many choices it can use behind a wanted node."""
+        """How many choices it can use behind a node of the frontier."""
         ...
 
     def key(self, node: int) -> int:
-        """A number for the first child of a wanted node, and those after it for its siblings; no other has it."""
+        """A number for the first child of a frontier node, and those after it for its siblings; no other has it."""
         ...
 
     def extend(self, found: Sequence[Choices]) -> None:
-        """Take what may follow each wanted node, in their order."""
+        """Take what may follow each node of the frontier, in their order."""
         ...
 
     def scores_to(self, node: int) -> list[float]:
@@ -64,7 +64,7 @@ class Growth(Protocol):
     def draft(self, source: str) -> Draft: ...
 
 
-class StaticTree:
+class StaticTreeBuilder:
     """Grows into a shape fixed beforehand, whose branches end where fewer tokens are possible."""
 
     ranks = False
@@ -77,7 +77,7 @@ class StaticTree:
         self._places: list[int] = []  # where each node is in the shape
         self._q: list[Tensor] = []
         self._scores: list[float] = []
-        self.wanted = [-1] if shape else []
+        self.frontier = [-1] if shape else []
 
     def width(self, node: int) -> int:
         return len(self._at(node))
@@ -87,7 +87,7 @@ class StaticTree:
 
     def extend(self, found: Sequence[Choices]) -> None:
         fresh = len(self.tokens)
-        for node, choices in zip(self.wanted, found, strict=True):
+        for node, choices in zip(self.frontier, found, strict=True):
             places = self._at(node)[: len(choices.tokens)]
             self.tokens += choices.tokens[: len(places)]
             self.parents += [node] * len(places)
@@ -95,7 +95,7 @@ class StaticTree:
             self._scores += choices.scores[: len(places)]
             if choices.q is not None:
                 self._q += [choices.q] * len(places)
-        self.wanted = [node for node in range(fresh, len(self.tokens)) if self._at(node)]
+        self.frontier = [node for node in range(fresh, len(self.tokens)) if self._at(node)]
 
     def scores_to(self, node: int) -> list[float]:
         return [math.exp(self._scores[i]) for i in path_to(self.parents, node)] if self._scores else []
@@ -111,7 +111,7 @@ class StaticTree:
         return self._below[0 if node < 0 else 1 + self._places[node]]
 
 
-class DynamicTree:
+class DynamicTreeBuilder:
     """The ``nodes`` most likely nodes of all that a source can name, down to ``depth`` levels.
 
     A node's score is the log of the product of probabilities along its path, an estimate of the chance that it is
@@ -129,7 +129,7 @@ class DynamicTree:
         self._scores: list[float] = []
         self._kept: list[int] = []  # ascending; the others were among the best for a while
         self._nodes, self._levels = nodes, depth
-        self.wanted = [-1] if nodes > 0 and depth > 0 else []
+        self.frontier = [-1] if nodes > 0 and depth > 0 else []
 
     def width(self, node: int) -> int:
         return self._nodes
@@ -139,7 +139,7 @@ class DynamicTree:
 
     def extend(self, found: Sequence[Choices]) -> None:
         candidates: list[tuple[float, int, int]] = []  # score, parent, token
-        for node, choices in zip(self.wanted, found, strict=True):
+        for node, choices in zip(self.frontier, found, strict=True):
             so_far = self._score(node)
             for token, score in zip(choices.tokens, choices.scores, strict=True):
                 if score > -math.inf:  # false for NaN too
@@ -158,7 +158,7 @@ class DynamicTree:
             self.parents.append(parent)
             self._scores.append(score)
         self._kept = kept + fresh
-        self.wanted = fresh if self._levels > 0 else []
+        self.frontier = fresh if self._levels > 0 else []
 
     def scores_to(self, node: int) -> list[float]:
         return [self._own(i) for i in path_to(self.parents, node)]
@@ -182,21 +182,21 @@ class DynamicTree:
         return 0.0 if node < 0 else self._scores[node]
 
 
-def new_tree(speculation: SpeculationParams, nodes: int, depth: int, learned: Acceptance = ()) -> Growth:
+def make_tree_builder(speculation: SpeculationParams, nodes: int, depth: int, learned: Acceptance = ()) -> TreeBuilder:
     """The tree a request asks for, of at most ``nodes`` nodes and ``depth`` levels.
 
     ``learned``: what its source knows of its own acceptance, for ``tree="learned"``; without it the tree is dynamic.
     """
     if speculation.tree == "learned" and learned:
-        return StaticTree(likeliest(learned, nodes, depth))
+        return StaticTreeBuilder(likeliest(learned, nodes, depth))
     if speculation.tree in ("dynamic", "learned"):
-        return DynamicTree(nodes, depth)
+        return DynamicTreeBuilder(nodes, depth)
     shape = (
         static_shape(speculation.tree, depth) if isinstance(speculation.tree, tuple) else tuple(range(-1, depth - 1))
     )
-    return StaticTree(shape[:nodes])
+    return StaticTreeBuilder(shape[:nodes])
 
 
-def tokens_to(tree: Growth, node: int) -> list[int]:
+def tokens_to(tree: TreeBuilder, node: int) -> list[int]:
     """Tokens from the root's child down to ``node``."""
     return [tree.tokens[i] for i in path_to(tree.parents, node)]

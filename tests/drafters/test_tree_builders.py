@@ -11,23 +11,29 @@ import pytest
 from outrider.config import SpeculationParams
 from outrider.core.draft import EMPTY
 from outrider.core.tree import depths
-from outrider.drafters.trees.growth import Choices, DynamicTree, StaticTree, new_tree, tokens_to
+from outrider.drafters.trees.builders import (
+    Choices,
+    DynamicTreeBuilder,
+    StaticTreeBuilder,
+    make_tree_builder,
+    tokens_to,
+)
 
 
-def grown(tree: StaticTree | DynamicTree, vocab: int, scores: list[float]) -> None:
+def grown(tree: StaticTreeBuilder | DynamicTreeBuilder, vocab: int, scores: list[float]) -> None:
     """Behind every node come tokens 0, 1, ... with these scores."""
-    while tree.wanted:
-        tree.extend([Choices(range(vocab)[: tree.width(n)], scores[: tree.width(n)]) for n in tree.wanted])
+    while tree.frontier:
+        tree.extend([Choices(range(vocab)[: tree.width(n)], scores[: tree.width(n)]) for n in tree.frontier])
 
 
 def test_a_static_tree_takes_its_shape() -> None:
-    tree = StaticTree((-1, -1, 0, 0, 1))
+    tree = StaticTreeBuilder((-1, -1, 0, 0, 1))
     assert [tree.width(-1), tree.key(-1)] == [2, 0]
     tree.extend([Choices([7, 8])])
-    assert tree.wanted == [0, 1]
-    assert [(tree.width(n), tree.key(n)) for n in tree.wanted] == [(2, 2), (1, 4)]
+    assert tree.frontier == [0, 1]
+    assert [(tree.width(n), tree.key(n)) for n in tree.frontier] == [(2, 2), (1, 4)]
     tree.extend([Choices([1, 2]), Choices([3])])
-    assert tree.wanted == []
+    assert tree.frontier == []
     draft = tree.draft("test")
     assert (draft.tokens, draft.parents) == ((7, 8, 1, 2, 3), (-1, -1, 0, 0, 1))
     assert draft.q is None
@@ -35,27 +41,27 @@ def test_a_static_tree_takes_its_shape() -> None:
 
 
 def test_branches_end_where_fewer_tokens_are_possible() -> None:
-    tree = StaticTree((-1, -1, -1, 0, 1, 2))
+    tree = StaticTreeBuilder((-1, -1, -1, 0, 1, 2))
     tree.extend([Choices([4])])
-    assert tree.wanted == [0]
+    assert tree.frontier == [0]
     assert tree.key(0) == 3
     tree.extend([Choices([])])
-    assert tree.wanted == []
+    assert tree.frontier == []
     assert tree.draft("test").tokens == (4,)
-    nothing = StaticTree((-1,))
+    nothing = StaticTreeBuilder((-1,))
     nothing.extend([Choices([])])
     assert nothing.draft("test") is EMPTY
 
 
 def test_short_budgets_cut_a_static_tree_breadth_first() -> None:
-    whole = new_tree(SpeculationParams(tree=(3, 2)), 9, 5)
-    short = new_tree(SpeculationParams(tree=(3, 2)), 5, 5)
+    whole = make_tree_builder(SpeculationParams(tree=(3, 2)), 9, 5)
+    short = make_tree_builder(SpeculationParams(tree=(3, 2)), 5, 5)
     for tree in (whole, short):
-        while tree.wanted:
-            tree.extend([Choices(range(tree.width(n))) for n in tree.wanted])
+        while tree.frontier:
+            tree.extend([Choices(range(tree.width(n))) for n in tree.frontier])
     assert whole.parents == [-1, -1, -1, 0, 0, 1, 1, 2, 2]
     assert short.parents == [-1, -1, -1, 0, 0]
-    assert new_tree(SpeculationParams(), 4, 4).width(-1) == 1  # a chain is a shape too
+    assert make_tree_builder(SpeculationParams(), 4, 4).width(-1) == 1  # a chain is a shape too
 
 
 def best_first(vocab: int, nodes: int, depth: int, score: dict[tuple[int, ...], float]) -> set[tuple[int, ...]]:
@@ -96,12 +102,12 @@ def test_a_dynamic_tree_has_the_most_likely_nodes(seed: int) -> None:
                 all_choices((*path, t))
 
     all_choices(())
-    tree = DynamicTree(nodes, depth)
+    tree = DynamicTreeBuilder(nodes, depth)
     looked = 0
-    while tree.wanted:
-        assert len(tree.wanted) <= nodes
-        looked += len(tree.wanted)
-        tree.extend([scorer[tuple(tokens_to(tree, n))] for n in tree.wanted])
+    while tree.frontier:
+        assert len(tree.frontier) <= nodes
+        looked += len(tree.frontier)
+        tree.extend([scorer[tuple(tokens_to(tree, n))] for n in tree.frontier])
     draft = tree.draft("test")
     paths = set()
     for node in range(len(draft)):
@@ -116,22 +122,22 @@ def test_a_dynamic_tree_has_the_most_likely_nodes(seed: int) -> None:
 
 
 def test_equal_scores_keep_parents() -> None:
-    tree = DynamicTree(3, 5)
+    tree = DynamicTreeBuilder(3, 5)
     grown(tree, 1, [0.0])  # certain at every level
     assert tree.draft("test").parents == (-1, 0, 1)
 
 
 def test_impossible_and_nameless_scores_are_left_out() -> None:
-    tree = DynamicTree(8, 1)
+    tree = DynamicTreeBuilder(8, 1)
     tree.extend([Choices([1, 2, 3], [-0.5, -math.inf, math.nan])])
     assert tree.draft("test").tokens == (1,)
-    assert tree.wanted == []
+    assert tree.frontier == []
 
 
 def test_depth_limits_a_dynamic_tree() -> None:
-    tree = DynamicTree(10, 2)
+    tree = DynamicTreeBuilder(10, 2)
     grown(tree, 2, [math.log(0.9), math.log(0.1)])
     assert sorted(depths(tree.draft("test").parents)) == [0, 0, 1, 1, 1, 1]
-    for tree in (DynamicTree(0, 4), DynamicTree(4, 0)):
-        assert tree.wanted == []
+    for tree in (DynamicTreeBuilder(0, 4), DynamicTreeBuilder(4, 0)):
+        assert tree.frontier == []
         assert tree.draft("test") is EMPTY

@@ -1,4 +1,4 @@
-"""Drafts in the making with their rows in a cache: chains and trees."""
+"""Drafts of models in the making, with their rows in a cache: chains and trees."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from outrider.core.draft import Draft
+from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import Acceptance
 from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
-from outrider.drafters.trees.child_sampler import Chooser
+from outrider.drafters.trees.builders import TreeBuilder, make_tree_builder
+from outrider.drafters.trees.child_sampler import ChildSampler
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.drafters.trees.growth import Growth, new_tree
 
 
-class Sapling:
+class PendingDraft:
     """A request's draft in the making; its nodes lie in the cache in the order in which they were looked behind.
 
     ::
@@ -41,15 +41,15 @@ class Sapling:
             vocabulary: which tokens the logits are of, if not all of the target's.
         """
         self.request, self.slot = request, slot
-        self._growth: Growth = new_tree(request.speculation, nodes, request.depth_limit, learned)
-        self._choose = Chooser(request, ranks=self._growth.ranks, vocab_size=vocab_size, vocabulary=vocabulary)
+        self._tree: TreeBuilder = make_tree_builder(request.speculation, nodes, request.depth_limit, learned)
+        self._sampler = ChildSampler(request, ranks=self._tree.ranks, vocab_size=vocab_size, vocabulary=vocabulary)
         self._row: dict[int, int] = {}  # of each node fed, counted from the request's last token
         self._nodes = nodes
 
     @property
     def tokens(self) -> Sequence[int]:
         """Of its nodes so far."""
-        return self._growth.tokens
+        return self._tree.tokens
 
     @property
     def room(self) -> int:
@@ -62,9 +62,9 @@ class Sapling:
         return self.request.speculation.tree is None
 
     @property
-    def wants(self) -> int:
-        """Rows its next feed takes; 0: fully grown."""
-        return len(self._growth.wanted)
+    def frontier_size(self) -> int:
+        """Nodes to look behind next, each of which takes a row; 0: the draft is complete."""
+        return len(self._tree.frontier)
 
     @property
     def end(self) -> int:
@@ -73,17 +73,17 @@ class Sapling:
 
     def should_continue(self, source: str) -> bool:
         """Whether a further level is likely to be worth its time, as far as anybody can say."""
-        return self.request.should_continue(source, [self._growth.scores_to(node) for node in self._growth.wanted])
+        return self.request.should_continue(source, [self._tree.scores_to(node) for node in self._tree.frontier])
 
     def extend(self, logits: Tensor) -> None:
         """Grow by a level, from the rows of its last feed (or of the last token): [rows, vocab]."""
-        self._growth.extend(self._choose.level(self._growth, logits))
+        self._tree.extend(self._sampler.level(self._tree, logits))
 
     def feed(self) -> Feed:
-        """What it wants the draft model to look behind next."""
-        nodes, start, base, fed = self._growth.wanted, self.end, len(self.request.tokens), len(self._row)
+        """The nodes that the draft model is to look behind next."""
+        nodes, start, base, fed = self._tree.frontier, self.end, len(self.request.tokens), len(self._row)
         self._row |= {node: fed + i for i, node in enumerate(nodes)}
-        paths = [path_to(self._growth.parents, node) for node in nodes]
+        paths = [path_to(self._tree.parents, node) for node in nodes]
         mask = None
         if not self.in_order:
             mask = torch.zeros(len(nodes), fed + len(nodes), dtype=torch.bool)
@@ -93,7 +93,7 @@ class Sapling:
         return Feed(
             self.slot,
             start,
-            [self._growth.tokens[node] for node in nodes],
+            [self._tree.tokens[node] for node in nodes],
             [base + len(path) - 1 for path in paths],
             mask,
             len(nodes),
@@ -101,31 +101,60 @@ class Sapling:
         )
 
     def draft(self, source: str) -> Draft:
-        return self._growth.draft(source)
+        """What it is by now."""
+        return self._tree.draft(source)
 
 
 def grow(
-    saplings: Iterable[Sapling],
+    drafts: Iterable[PendingDraft],
     logits: Sequence[Tensor],
     *,
-    fits: Callable[[Sapling, int], bool],
-    run: Callable[[Sequence[Sapling]], Sequence[Tensor]],
+    fits: Callable[[PendingDraft, int], bool],
+    run: Callable[[Sequence[PendingDraft]], Sequence[Tensor]],
     source: str | None = None,
 ) -> None:
     """Grow all of them together, a run a level, from the logits [1, vocab] after each request's last token.
 
     Args:
         fits: whether there is room for so many more rows of one; where there is not, it stays as it is.
-        run: feeds every sapling what it wants.
+        run: looks behind the frontier of every draft.
         source: whose time a run takes, so that none is made that is not likely to pay; None: runs cost nothing.
     """
-    growing = list(saplings)
+    growing = list(drafts)
     while growing:
         for each, rows in zip(growing, logits, strict=True):
             each.extend(rows)
         growing = [
             each
             for each in growing
-            if each.wants and (source is None or each.should_continue(source)) and fits(each, each.wants)
+            if each.frontier_size
+            and (source is None or each.should_continue(source))
+            and fits(each, each.frontier_size)
         ]
         logits = run(growing) if growing else ()
+
+
+def grow_parallel(drafts: Sequence[PendingDraft], levels: Tensor) -> None:
+    """Grow all of them where each depth has one row of logits, whatever the path to it.
+
+    Args:
+        levels: float [depths, len(drafts), vocab].
+    """
+    place = {id(each): i for i, each in enumerate(drafts)}
+    level = 0
+
+    def fits(each: PendingDraft, rows: int) -> bool:
+        return level + 1 < len(levels)
+
+    def run(growing: Sequence[PendingDraft]) -> list[Tensor]:
+        nonlocal level
+        level += 1
+        return [levels[level][place[id(each)]].expand(each.frontier_size, -1) for each in growing]
+
+    grow(drafts, [row[None] for row in levels[0]], fits=fits, run=run)
+
+
+def drafts_of(pending: Iterable[PendingDraft], requests: Sequence[RequestView], source: str) -> list[Draft]:
+    """The drafts in the order of ``requests``; nothing where a request has none."""
+    drafts = {each.request.id: each.draft(source) for each in pending}
+    return [drafts.get(request.id, EMPTY) for request in requests]

@@ -11,11 +11,11 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.base import Model
 
-CATCH_UP_CHUNK = 512  # tokens a run takes at most while the draft model reads a prompt
+PREFILL_CHUNK = 512  # tokens a forward pass takes at most while the draft model reads a prompt
 
 
 @dataclass(eq=False)
-class Place:
+class CachedSequence:
     """The rows of one request in the draft model's cache."""
 
     slot: int
@@ -32,42 +32,42 @@ class DraftModel:
     def __init__(self, model: Model, *, vocab_size: int, cache: CacheSpec) -> None:
         """``vocab_size``: tokens shared with the target; columns beyond it are padding.
 
-        ``cache`` is the target's: the draft model's has the same places, but only its own context length, and no
+        ``cache`` is the target's: the draft model's has as many sequences, but only its own context length, and no
         shared prefixes, as it is filled behind the target's back.
         """
         self.model, self.vocab_size = model, vocab_size
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
-        self.places: dict[str, Place] = {}
+        self.sequences: dict[str, CachedSequence] = {}
 
     def start(self, request_id: str) -> None:
-        """A source begins to draft for a request; several may share its place."""
-        if request_id not in self.places:
-            self.places[request_id] = Place(self.cache.allocate())
-        self.places[request_id].users += 1
+        """A source begins to draft for a request; several may share its sequence."""
+        if request_id not in self.sequences:
+            self.sequences[request_id] = CachedSequence(self.cache.allocate())
+        self.sequences[request_id].users += 1
 
     def finish(self, request_id: str) -> None:
-        """A source has done with a request; its place is free when the last one has."""
-        place = self.places.get(request_id)
-        if place is not None:
-            place.users -= 1
-            if place.users == 0:
-                self.cache.free(self.places.pop(request_id).slot)
+        """A source has done with a request; its sequence is free when the last one has."""
+        sequence = self.sequences.get(request_id)
+        if sequence is not None:
+            sequence.users -= 1
+            if sequence.users == 0:
+                self.cache.free(self.sequences.pop(request_id).slot)
 
-    def room(self, length: int) -> int:
+    def remaining_context(self, length: int) -> int:
         """Tokens it can draft behind ``length`` ones: beyond its context it has no say."""
         return max(0, self.max_seq_len - length)
 
-    def cut(self, place: Place, tokens: Sequence[int], most: int) -> None:
+    def truncate(self, sequence: CachedSequence, tokens: Sequence[int], most: int) -> None:
         """Drop what it has cached beyond its common beginning with ``tokens``, and beyond ``most`` rows."""
-        kept = min(_common_prefix(place.cached, tokens), most)
-        self.cache.truncate_to(place.slot, kept)
-        del place.cached[kept:]
+        kept = min(_common_prefix(sequence.cached, tokens), most)
+        self.cache.truncate_to(sequence.slot, kept)
+        del sequence.cached[kept:]
 
-    def fits(self, place: Place, count: int) -> bool:
-        return self.cache.can_extend(place.slot, count)
+    def can_extend(self, sequence: CachedSequence, count: int) -> bool:
+        return self.cache.can_extend(sequence.slot, count)
 
-    def read(self, texts: Sequence[tuple[Place, Sequence[int]]]) -> dict[int, Tensor]:
+    def prefill(self, texts: Sequence[tuple[CachedSequence, Sequence[int]]]) -> dict[int, Tensor]:
         """Feed every text but what is cached of it, in shared runs of limited size.
 
         The logits [1, vocab] after its last token, by its index; texts for which memory is short are not there.
@@ -76,29 +76,29 @@ class DraftModel:
         left = list(range(len(texts)))
         while left:
             work: list[tuple[int, Sequence[int]]] = []
-            room = CATCH_UP_CHUNK
+            room = PREFILL_CHUNK
             for i in left:
-                place, tokens = texts[i]
-                piece = tokens[len(place.cached) : len(place.cached) + room]
-                if piece and self.fits(place, len(piece)):
+                sequence, tokens = texts[i]
+                piece = tokens[len(sequence.cached) : len(sequence.cached) + room]
+                if piece and self.can_extend(sequence, len(piece)):
                     work.append((i, piece))
                     room -= len(piece)
             if not work:
                 break
-            logits = self.feed([(texts[i][0], piece, 1) for i, piece in work])
+            logits = self.extend([(texts[i][0], piece, 1) for i, piece in work])
             for (i, _), rows in zip(work, logits, strict=True):
                 if len(texts[i][0].cached) == len(texts[i][1]):
                     last[i] = rows
             left = [i for i in left if i not in last]
         return last
 
-    def feed(self, work: Sequence[tuple[Place, Sequence[int], int]]) -> list[Tensor]:
-        """Feed tokens behind what each place holds, in one run; the logits of the last rows of each, so many."""
+    def extend(self, work: Sequence[tuple[CachedSequence, Sequence[int], int]]) -> list[Tensor]:
+        """Feed tokens behind what each sequence holds, in one run; the logits of the last rows of each, so many."""
         feeds: list[Feed] = []
-        for place, tokens, scored in work:
-            start = len(place.cached)
-            feeds.append(Feed(place.slot, start, tokens, range(start, start + len(tokens)), scored=scored))
-            place.cached += tokens
+        for sequence, tokens, scored in work:
+            start = len(sequence.cached)
+            feeds.append(Feed(sequence.slot, start, tokens, range(start, start + len(tokens)), scored=scored))
+            sequence.cached += tokens
         return self.run(feeds)
 
     def run(self, feeds: Sequence[Feed]) -> list[Tensor]:
