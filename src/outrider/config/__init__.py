@@ -5,6 +5,7 @@ anything is loaded, allocated or queued.
 """
 
 from outrider.config.engine import CACHES, DTYPES, EngineConfig, ModelOptions
+from outrider.config.options import EngineOptions, engine_config
 from outrider.config.sampling import SamplingParams
 from outrider.config.sources import SOURCES
 from outrider.config.speculation import (
@@ -41,8 +42,10 @@ __all__ = [
     "UNSHAPED_SOURCES",
     "VERIFIERS",
     "EngineConfig",
+    "EngineOptions",
     "ModelOptions",
     "SamplingParams",
     "SpeculationParams",
     "VerifierName",
+    "engine_config",
 ]

@@ -63,7 +63,7 @@ def choose_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[st
             raise ConfigError(f"heads={config.heads!r} has two for draft={source!r}: name one")
         heads[source] = head
     at_hand = {_SOURCE_OF[kind]: path for kind, path in _in_order(shipped_heads(found)).items()}
-    draft = config.draft_source
+    draft = config.speculation.draft
     if draft == AUTO:
         shipped = WITH_EAGLE if "eagle" in at_hand else WITHOUT_HEADS
         draft = next((name for name in HEAD_SOURCES if name in heads), shipped)
