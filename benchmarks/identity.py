@@ -28,7 +28,7 @@ def first_difference(
 ) -> dict[str, float]:
     """Where two outputs part, and the gap between the target's two most likely tokens there (a near-tie, or a bug)."""
     at = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), min(len(plain), len(other)))
-    step = llm.generate([prompt], replace(params, logprobs=2), speculation=SpeculationParams())[0].steps[at]
+    step = llm.generate([prompt], replace(params, logprobs=2), speculation=SpeculationParams(draft="none"))[0].steps[at]
     best = sorted((step.logprobs or {}).values(), reverse=True)
     return {"position": at, "gap": best[0] - best[1]}
 

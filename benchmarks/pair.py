@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.questions import BUILT_IN
-from outrider import LLM, SamplingParams, SpeculationParams
+from outrider import LLM, Output, SamplingParams, SpeculationParams
 from outrider.core.shapes import RankAcceptance, expected_accepted, optimal
-from outrider.llm import Output
 
 STORIES = [
     "Once upon a time, there was a little girl named Lily. She loved to play in the garden. One day, she",
@@ -79,14 +78,14 @@ def main() -> None:
     args = arguments()
     llm = LLM(
         args.model,
-        draft="layer_skip" if args.draft_layers else None,
+        draft="layer_skip" if args.draft_layers else "none" if args.no_draft_model else "model",
         draft_model=None if args.no_draft_model else args.draft_model,
         draft_layers=args.draft_layers,
         max_batch_size=1,
         prefix_reuse=False,
         progress=True,
     )
-    settings = {"plain": SpeculationParams()} | {text: setting(text) for text in args.settings}
+    settings = {"plain": SpeculationParams(draft="none")} | {text: setting(text) for text in args.settings}
     prompts: list[Any] = STORIES if args.prompts == "stories" else [[ask(q.text)] for q in BUILT_IN]
     rows: dict[str, Any] = {}
     for mode in args.modes:

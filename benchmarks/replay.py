@@ -140,7 +140,7 @@ def measure(
 def record(args: argparse.Namespace) -> None:
     from outrider import LLM
 
-    llm = LLM(args.model, max_batch_size=4, progress=True)
+    llm = LLM(args.model, draft="none", max_batch_size=4, progress=True)
     asked = questions.read(args.questions, count=args.count)
     prompts = [llm.tokenizer.encode_chat([{"role": "user", "content": q.text}]) for q in asked]
     outputs = llm.generate(prompts, SamplingParams(max_tokens=args.max_tokens))

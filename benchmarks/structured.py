@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=len(TASKS))
     parser.add_argument("--temperature", type=float, default=0.0)
     args = parser.parse_args()
-    llm = LLM(args.model, max_batch_size=1)
+    llm = LLM(args.model, draft="none", max_batch_size=1)
     seconds = dict.fromkeys(args.sources, 0.0)
     tokens, runs, same = (dict.fromkeys(args.sources, 0) for _ in range(3))
     masks: list[float] = []

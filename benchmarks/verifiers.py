@@ -40,7 +40,7 @@ from outrider.models.base import Model
 
 SHAPES: dict[str, tuple[int, ...]] = {"chain of 4": (1, 1, 1, 1), "tree 3-2-1": (3, 2, 1)}
 SETTINGS = [
-    SpeculationParams(),
+    SpeculationParams(draft="none"),
     *(SpeculationParams(verifier=v) for v in ("rejection", "block", "iterative", "specinfer", "sequoia")),
     *(SpeculationParams(verifier="lenient", lenience=x) for x in (1.0, 0.5, 0.3, 0.1)),
     SpeculationParams(verifier="typical"),
@@ -60,7 +60,7 @@ class Scorer:
 
     def score(self, tokens: Sequence[int], draft: Draft) -> Tensor:
         """Logits [1 + n, vocab] after a text that continues the one before, and after each node of a draft."""
-        request = Request("", tuple(tokens), SamplingParams(), SpeculationParams(), frozenset())
+        request = Request("", tuple(tokens), SamplingParams(), SpeculationParams(draft="none"), frozenset())
         request.slot, request.num_computed_tokens = self._slot, self._cache.length(self._slot)
         self._cache.extend(self._slot, request.num_pending_tokens + len(draft))
         logits = run_target(self._model, self._cache, [ScheduledRequest(request, request.num_pending_tokens, draft)])[
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    llm = LLM(args.model, dtype=args.dtype, max_batch_size=1, progress=not args.json)
+    llm = LLM(args.model, draft="none", dtype=args.dtype, max_batch_size=1, progress=not args.json)
     small = load_model(resolve(args.draft_model, progress=not args.json), ModelOptions(dtype=args.draft_dtype))
     vocab = min(llm.engine.vocab_size, small.config.vocab_size)
     bench = Bench(Scorer(llm.model, 512), Scorer(small, 256), vocab, args.seeds)

@@ -106,9 +106,9 @@ def request(
 ) -> Request:
     """A request that ends at ``stop_ids`` and its own."""
     options = params or SamplingParams(max_tokens=12)
-    speculation = {"spec_length": 5} | speculation
+    chosen: dict[str, Any] = {"draft": "none", "spec_length": 5} | speculation
     stops = frozenset(stop_ids) | frozenset(options.stop_token_ids)
-    return Request(id, tuple(prompt), options, SpeculationParams(**speculation), stops, Letters() if letters else None)
+    return Request(id, tuple(prompt), options, SpeculationParams(**chosen), stops, Letters() if letters else None)
 
 
 def run(engine: Engine, *requests: Request) -> dict[str, list[StepOutput]]:

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tasks_side_by_side_get_what_they_get_alone(folder: Path) -> None:
-    alone = [LLM(str(folder), threads=1).generate(p, PARAMS).token_ids for p in PROMPTS]
+    alone = [LLM(str(folder), draft="none", threads=1).generate(p, PARAMS).token_ids for p in PROMPTS]
 
     async def serve() -> list[list[int]]:
         async with AsyncLLM(str(folder), draft="ngram", max_batch_size=3) as llm:
@@ -33,7 +33,7 @@ def test_tasks_side_by_side_get_what_they_get_alone(folder: Path) -> None:
 
 def test_a_cancelled_task_frees_its_place(folder: Path) -> None:
     async def serve() -> None:
-        async with AsyncLLM(str(folder), max_batch_size=1, max_seq_len=120) as llm:
+        async with AsyncLLM(str(folder), draft="none", max_batch_size=1, max_seq_len=120) as llm:
             endless = SamplingParams(max_tokens=100, ignore_eos=True)
             task = asyncio.create_task(llm.generate("hello", endless))
             await asyncio.sleep(0.05)
@@ -51,7 +51,7 @@ def test_a_cancelled_task_frees_its_place(folder: Path) -> None:
 
 def test_a_bad_request_hurts_nobody_else(folder: Path) -> None:
     async def serve() -> None:
-        async with AsyncLLM(str(folder)) as llm:
+        async with AsyncLLM(str(folder), draft="none") as llm:
             good = asyncio.create_task(llm.generate("hello", PARAMS))
             with pytest.raises(InvalidRequestError, match="prompt is empty"):
                 await llm.generate([], PARAMS)
@@ -62,7 +62,7 @@ def test_a_bad_request_hurts_nobody_else(folder: Path) -> None:
 
 def test_closing_ends_what_still_runs(folder: Path) -> None:
     async def serve() -> None:
-        llm = AsyncLLM(str(folder))
+        llm = AsyncLLM(str(folder), draft="none")
         task = asyncio.create_task(llm.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True)))
         await asyncio.sleep(0.01)
         llm.close()

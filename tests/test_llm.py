@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
-from dataclasses import replace
+import weakref
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.errors import ConfigError, IncompatibleDraftError, InvalidRequestError
+from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams
+from outrider.config import EngineOptions, engine_config
+from outrider.config.engine import ALIASES
+from outrider.errors import ConfigError, EngineDeadError, IncompatibleDraftError, InvalidRequestError
 from tests.whole import model_folder, other_vocabulary
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -114,14 +120,96 @@ def test_bad_requests_are_refused_before_anything_runs(llm: LLM) -> None:
         llm.generate("hello", SamplingParams(logit_bias={77777: 1.0}))
     with pytest.raises(ConfigError, match="not loaded"):
         llm.generate("hello", speculation=SpeculationParams(draft="telepathy"))
-    for call in (llm.generate, llm.stream, lambda p, o: llm.chat([{"role": "user", "content": p}], o)):
-        with pytest.raises(InvalidRequestError, match="n=2"):
+    for call in (llm.stream, llm.request):
+        with pytest.raises(InvalidRequestError, match="n=2 outputs here"):
             call("hello", SamplingParams(n=2))
+    with pytest.raises(InvalidRequestError, match="params and sampling_params are the same option"):
+        llm.generate("hello", PARAMS, sampling_params=PARAMS)
     with pytest.raises(InvalidRequestError, match="list of params"):
         llm.generate("hello", [PARAMS])
     with pytest.raises(InvalidRequestError, match="2 prompts came with 1"):
         llm.generate(["a", "b"], [PARAMS])
     assert not llm.engine.busy
+
+
+def test_several_outputs_of_one_text_or_chat(llm: LLM) -> None:
+    several = replace(SAMPLED, n=3)
+    one_by_one = [llm.generate("hello", replace(SAMPLED, seed=5 + i)).token_ids for i in range(3)]
+    assert [output.token_ids for output in llm.generate("hello", several)] == one_by_one
+    assert [output.token_ids for output in llm.generate(["hello"], sampling_params=several)] == one_by_one
+    messages = [{"role": "user", "content": "hello"}]
+    answers = llm.chat(messages, several)
+    assert [answer.seed for answer in answers] == [5, 6, 7]
+    assert answers[0].token_ids == llm.chat(messages, sampling_params=SAMPLED).token_ids
+
+
+def test_auto_chooses_the_draft_of_engines_and_requests(folder: Path) -> None:
+    llm = LLM(str(folder), threads=1)
+    assert (llm.speculation.draft, llm.config.speculation.draft) == ("suffix+recycling", "suffix+recycling")
+    assert llm.request("hello", speculation=SpeculationParams(spec_length=3)).speculation.draft == "suffix+recycling"
+    expected = llm.request("hello", speculation=SpeculationParams(prediction="world")).speculation
+    assert (expected.draft, expected.prediction) == ("prediction", tuple(llm.tokenizer.encode("world")))
+    plain = LLM(str(folder), threads=1, use_speculative_decoding=False)
+    assert plain.speculation.draft == plain.request("x", speculation=SpeculationParams()).speculation.draft == "none"
+    assert plain.generate("hello", SAMPLED).token_ids == llm.generate("hello", SAMPLED).token_ids
+
+
+def test_a_closed_llm_lets_go_of_its_models_and_caches(folder: Path) -> None:
+    with LLM(str(folder), draft_model=str(folder), threads=1) as llm:
+        output = llm.generate("hello", PARAMS)
+        held = [weakref.ref(thing) for thing in (llm.model, llm.draft_models[0], llm.engine, llm.engine.cache)]
+    assert [thing() for thing in held] == [None] * 4
+    assert len(output.token_ids) == 24
+
+
+def test_a_closed_llm_says_so(folder: Path) -> None:
+    llm = LLM(str(folder), draft="none", threads=1)
+    stream = llm.stream("hello", PARAMS)
+    next(stream)
+    llm.close()
+    llm.close()
+    for call in (lambda: llm.generate("hello"), lambda: llm.request("hello"), lambda: list(stream), lambda: llm.engine):
+        with pytest.raises(EngineDeadError, match="was closed: load it again"):
+            call()
+    assert llm.closed
+    assert repr(llm) == f"LLM({str(folder)!r}, closed)"
+    with pytest.raises(AttributeError, match="no attribute 'motor'"):
+        llm.motor  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_representations_are_short(llm: LLM, folder: Path) -> None:
+    about = f"LLM({str(folder)!r}, {str(llm.model.dtype)[6:]} on cpu, draft='model', 8 sequences of up to 128 tokens)"
+    assert repr(llm) == about
+    output = llm.generate("hello", replace(SAMPLED, max_tokens=100))
+    assert re.fullmatch(
+        r"Output\('.*…', 100 tokens, finish_reason='length', seed=5, \d\.\d\d tokens a run\)", repr(output)
+    )
+    assert repr(PARAMS) == "SamplingParams(max_tokens=24, ignore_eos=True)"
+    assert repr(SpeculationParams()) == "SpeculationParams()"
+    assert (
+        repr(engine_config("m", spec_length=3))
+        == "EngineConfig(model='m', speculation=SpeculationParams(spec_length=3))"
+    )
+
+
+def test_options_go_where_they_belong_and_mistyped_ones_are_met_with_a_suggestion(folder: Path) -> None:
+    own = SpeculationParams(draft="ngram", spec_length=2)
+    llm = LLM(str(folder), speculation=own, max_model_len=64, max_num_seqs=2, torch_dtype=torch.float32, threads=1)
+    assert (llm.speculation, llm.engine.max_seq_len, llm.config.max_batch_size) == (own, 64, 2)
+    assert llm.model.dtype == torch.float32
+    with pytest.raises(ConfigError, match="LLM has no option 'spec_lenght': did you mean spec_length"):
+        LLM(str(folder), spec_lenght=3)  # type: ignore[call-arg]
+
+
+def test_the_signature_shows_every_option_with_its_default() -> None:
+    options = [field for kind in (SpeculationParams, EngineConfig) for field in fields(kind) if field.name != "model"]
+    for kind in (LLM, AsyncLLM):
+        shown = inspect.signature(kind).parameters
+        assert {field.name for field in options} <= set(shown)
+        assert (shown["draft"].default, shown["max_batch_size"].default) == ("auto", 8)
+        assert all(f"    {field.name}: " in (kind.__init__.__doc__ or "") for field in options)
+    elsewhere = {"speculative_config", "use_speculative_decoding", *ALIASES}
+    assert set(EngineOptions.__annotations__) == {field.name for field in options} | elsewhere
 
 
 def test_a_draft_of_another_vocabulary_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -144,7 +232,7 @@ def test_options_that_do_not_go_together(folder: Path) -> None:
 
 
 def test_two_streams_side_by_side_get_their_own_tokens(folder: Path) -> None:
-    llm = LLM(str(folder), threads=1, max_batch_size=2)
+    llm = LLM(str(folder), draft="none", threads=1, max_batch_size=2)
     alone = [llm.generate(p, SAMPLED).token_ids for p in ("hello", "the world")]
     first, second = llm.stream("hello", SAMPLED), llm.stream("the world", SAMPLED)
     pairs = [(a.token_id, b.token_id) for a, b in zip(first, second, strict=True)]
@@ -152,7 +240,7 @@ def test_two_streams_side_by_side_get_their_own_tokens(folder: Path) -> None:
 
 
 def test_salts_and_priorities_reach_the_engine(folder: Path) -> None:
-    llm = LLM(str(folder), threads=1, kv_cache="paged", block_size=4)
+    llm = LLM(str(folder), draft="none", threads=1, kv_cache="paged", block_size=4)
     prompt = [[5, 6, 7, 8, 9, 10, 11, 12, 13]]
     cached = [
         llm.generate(prompt, PARAMS, cache_salt=salt)[0].stats.cached_prompt_tokens for salt in ("a", "b", "a", "")
@@ -180,9 +268,9 @@ def test_only_sources_named_at_the_start_are_imported(folder: Path, monkeypatch:
     own = SpeculationParams(draft="own_source:Echo,ngram")
     params = SamplingParams(max_tokens=8, ignore_eos=True)
     with pytest.raises(ConfigError, match="name your own in extra_sources"):
-        LLM(str(folder), threads=1).generate("hello hello hello", params, speculation=own)
+        LLM(str(folder), draft="none", threads=1).generate("hello hello hello", params, speculation=own)
     assert "own_source" not in sys.modules
-    told = LLM(str(folder), threads=1, extra_sources=["own_source:Echo"])
+    told = LLM(str(folder), draft="none", threads=1, extra_sources=["own_source:Echo"])
     output = told.generate("hello hello hello", params, speculation=own)
     assert output.token_ids == told.generate("hello hello hello", params).token_ids
     assert "echo" in output.stats.by_source

@@ -61,7 +61,7 @@ def test_every_kind_drafts_and_changes_nothing(folder: Path, heads: dict[str, Pa
     named = [str(heads[kind]) for kind in ("eagle3", "medusa", "blockwise", "pass")]
     llm = LLM(str(folder), heads=named, threads=1, spec_length=3)
     assert llm.speculation.draft == "eagle"  # the first there is
-    plain = llm.generate("hello world", PARAMS, speculation=SpeculationParams())
+    plain = llm.generate("hello world", PARAMS, speculation=SpeculationParams(draft="none"))
     for draft in ("eagle", "medusa", "blockwise", "pass", "eagle+suffix"):
         output = llm.generate("hello world", PARAMS, speculation=SpeculationParams(draft=draft, spec_length=3))
         assert output.token_ids == plain.token_ids
@@ -70,10 +70,10 @@ def test_every_kind_drafts_and_changes_nothing(folder: Path, heads: dict[str, Pa
 
 
 def test_memory_counts_heads(folder: Path, heads: dict[str, Path]) -> None:
-    without = LLM(str(folder), threads=1).memory_plan
+    without = LLM(str(folder), draft="none", threads=1).memory_plan
     plan = LLM(str(folder), heads=str(heads["eagle"]), threads=1).memory_plan
     assert (without.draft_weights, without.draft_pool) == (0, 0)
-    size = LLM(str(folder), threads=1).model.dtype.itemsize
+    size = LLM(str(folder), draft="none", threads=1).model.dtype.itemsize
     assert plan.draft_pool == plan.kv_tokens * 2 * 8 * size
     weights = load_file(heads["eagle"] / "model.safetensors")
     assert plan.draft_weights == sum(tensor.numel() for tensor in weights.values()) * size
@@ -96,13 +96,13 @@ def test_shipped_heads_are_found_by_their_target(
     llm = LLM(str(folder), draft="eagle", threads=1, spec_length=3)
     assert llm.drafters["eagle"].feature_layers == (1, 2)  # type: ignore[attr-defined]  # eagle3 goes first
     assert LLM(str(folder), draft="pass,suffix", threads=1, spec_length=3).drafters["pass"]
-    assert LLM(str(folder), threads=1, spec_length=3).speculation.draft == "none"
+    assert LLM(str(folder), threads=1, spec_length=3).speculation.draft == WITH_EAGLE
 
 
 def test_a_source_without_a_head(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"draft='medusa' needs a head trained for .*--heads.*outrider train medusa"):
         LLM(str(folder), draft="medusa", threads=1)
-    llm = LLM(str(folder), threads=1)
+    llm = LLM(str(folder), draft="none", threads=1)
     with pytest.raises(ConfigError, match="'eagle' is not loaded"):
         llm.generate("hello", speculation=SpeculationParams(draft="eagle"))
 

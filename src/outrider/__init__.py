@@ -21,17 +21,26 @@ if TYPE_CHECKING:
     from outrider.async_llm import AsyncLLM
     from outrider.config import EngineConfig, SamplingParams, SpeculationParams
     from outrider.config.structured import StructuredOutput
+    from outrider.core.draft import Draft
+    from outrider.drafters.api import Drafter, Outcome, RequestView
+    from outrider.engine.request import StepOutput
     from outrider.errors import OutriderError
-    from outrider.llm import LLM, Output
+    from outrider.llm import LLM
+    from outrider.output import Output
 
 _HOMES = {
     "LLM": "outrider.llm",
     "AsyncLLM": "outrider.async_llm",
+    "Draft": "outrider.core.draft",
+    "Drafter": "outrider.drafters.api",
     "EngineConfig": "outrider.config",
-    "Output": "outrider.llm",
+    "Outcome": "outrider.drafters.api",
+    "Output": "outrider.output",
     "OutriderError": "outrider.errors",
+    "RequestView": "outrider.drafters.api",
     "SamplingParams": "outrider.config",
     "SpeculationParams": "outrider.config",
+    "StepOutput": "outrider.engine.request",
     "StructuredOutput": "outrider.config.structured",
 }
 
@@ -40,11 +49,16 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "Draft",
+    "Drafter",
     "EngineConfig",
+    "Outcome",
     "Output",
     "OutriderError",
+    "RequestView",
     "SamplingParams",
     "SpeculationParams",
+    "StepOutput",
     "StructuredOutput",
     "__version__",
 ]

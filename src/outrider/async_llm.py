@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
-from outrider.config import SamplingParams
+from outrider.config import EngineOptions, SamplingParams
+from outrider.config.options import shows_options
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
-from outrider.errors import CapacityError
-from outrider.input_processor import Message, Prompt, Speculation
-from outrider.llm import LLM, Output
+from outrider.errors import CapacityError, ConfigError
+from outrider.input_processor import Message, Prompt, Scheduling, Speculation, either
+from outrider.llm import LLM
+from outrider.output import Output, one_or_all
+
+T = TypeVar("T")
 
 
 class AsyncLLM:
@@ -26,14 +30,27 @@ class AsyncLLM:
     A task that is cancelled, or leaves its loop, frees its place in the engine within a step.
     """
 
+    @shows_options
     def __init__(
-        self, model: str | LLM, *, on_death: Callable[[BaseException], None] = lambda error: None, **options: Any
+        self,
+        model: str | LLM,
+        *,
+        on_death: Callable[[BaseException], None] = lambda error: None,
+        progress: bool = False,
+        **options: Unpack[EngineOptions],
     ) -> None:
-        """``model`` and ``options`` as for ``LLM``; an ``LLM`` is used as it is, and belongs to this object then.
+        """Load a model, and start a thread for its engine.
 
-        ``on_death`` is called on the engine's thread should that ever die (see ``EngineThread``).
+        Args:
+            model: as for ``LLM``. An ``LLM`` is used as it is; it serves nothing else meanwhile, and stays open.
+            on_death: called on the engine's thread should that ever die (see ``EngineThread``).
+            progress: as for ``LLM``.
+            options: as for ``LLM``; of no use to one that is loaded already.
         """
-        self.llm = model if isinstance(model, LLM) else LLM(model, **options)
+        if isinstance(model, LLM) and options:
+            raise ConfigError(f"{next(iter(options))} is given with an LLM that is loaded already: give it to that LLM")
+        self._owns_llm = not isinstance(model, LLM)
+        self.llm = model if isinstance(model, LLM) else LLM(model, progress=progress, **options)
         self._thread = EngineThread(self.llm.engine, on_death=on_death)
 
     async def __aenter__(self) -> AsyncLLM:
@@ -50,8 +67,13 @@ class AsyncLLM:
         return self._thread.alive
 
     def close(self) -> None:
-        """Stop the engine's thread; requests that still run end with ``EngineDeadError``."""
+        """Stop the engine's thread, and close the ``LLM`` if it was loaded here.
+
+        Requests that still run end with ``EngineDeadError``, as do later ones. Closing twice does nothing.
+        """
         self._thread.close()
+        if self._owns_llm:
+            self.llm.close()
 
     async def stream(
         self,
@@ -59,10 +81,11 @@ class AsyncLLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
-        **scheduling: Any,
+        sampling_params: SamplingParams | None = None,
+        **scheduling: Unpack[Scheduling],
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
-        request = await self._request(prompt, params, speculation, **scheduling)
+        request = await self._made(self.llm.request, prompt, either(params, sampling_params), speculation, scheduling)
         async with aclosing(self.bursts([request])) as bursts:
             async for _, steps in bursts:
                 for step in steps:
@@ -74,21 +97,30 @@ class AsyncLLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
-        **scheduling: Any,
-    ) -> Output:
-        """The whole output of one prompt."""
-        request = await self._request(prompt, params, speculation, **scheduling)
-        async with aclosing(self.bursts([request])) as bursts:
-            steps = [step async for _, burst in bursts for step in burst]
-        return self.llm.output(request, steps)
+        sampling_params: SamplingParams | None = None,
+        **scheduling: Unpack[Scheduling],
+    ) -> Output | Any:  # Any: with n above 1, list[Output]
+        """The output of one prompt; with ``n`` above 1, a list of ``n``."""
+        options = either(params, sampling_params)
+        requests = await self._made(self.llm.requests, prompt, options, speculation, scheduling)
+        steps: list[list[StepOutput]] = [[] for _ in requests]
+        async with aclosing(self.bursts(requests)) as bursts:
+            async for index, burst in bursts:
+                steps[index] += burst
+        return one_or_all([Output.of(request, own) for request, own in zip(requests, steps, strict=True)])
 
-    async def _request(
-        self, prompt: Prompt | Sequence[Message], params: SamplingParams | None, *more: Any, **scheduling: Any
-    ) -> Request:
+    async def _made(
+        self,
+        make: Callable[..., T],
+        prompt: Prompt | Sequence[Message],
+        params: SamplingParams | None,
+        speculation: Speculation,
+        scheduling: Scheduling,
+    ) -> T:
+        """Requests. Compiling a grammar may take seconds, which the loop's other tasks must not wait for."""
         if params is None or params.structured is None:
-            return self.llm.request(prompt, params, *more, **scheduling)
-        # Compiling a grammar may take seconds, which the loop's other tasks must not wait for.
-        return await asyncio.to_thread(self.llm.request, prompt, params, *more, **scheduling)
+            return make(prompt, params, speculation, **scheduling)
+        return await asyncio.to_thread(make, prompt, params, speculation, **scheduling)
 
     async def bursts(
         self, requests: Sequence[Request], *, backlog: int | None = None

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.combination import AUTO
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
@@ -21,11 +22,18 @@ Prompt = str | Sequence[int]
 Speculation = SpeculationParams | None
 
 
-class Intake:
+class Scheduling(TypedDict, total=False):
+    """When a request runs, and with whom it shares."""
+
+    priority: int  # lower runs first; default 0
+    cache_salt: str  # only requests with the same salt share cached prefixes; default ""
+
+
+class InputProcessor:
     """Turns prompts into token ids, grammars into constraints, and numbers requests."""
 
     def __init__(self, tokenizer: Tokenizer, eos: tuple[int, ...], speculation: SpeculationParams) -> None:
-        """``speculation`` is for requests that say nothing else."""
+        """``speculation`` is for requests that say nothing else; its ``draft`` names sources, not ``auto``."""
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
         self._ids = itertools.count()
 
@@ -48,21 +56,36 @@ class Intake:
         self, ids: list[int], params: SamplingParams, speculation: Speculation, after: Request | None = None
     ) -> Request:
         """One request, not yet checked against an engine; ``after``: another output of the same prompt."""
-        if speculation is not None and isinstance(speculation.prediction, str):
-            expected = self._tokenizer.encode(speculation.prediction, add_special_tokens=False)
-            speculation = replace(speculation, prediction=expected)
+        speculation = self._resolve(speculation or self._speculation)
         form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         return Request(
             id=str(next(self._ids)),
             prompt=tuple(ids),
             params=params,
-            speculation=speculation or self._speculation,
+            speculation=speculation,
             stop_ids=stop,
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
             constraint=None if form is None else self.grammars.constraint(form),
             after=after,
         )
+
+    def _resolve(self, speculation: SpeculationParams) -> SpeculationParams:
+        """With ``draft="auto"`` decided, and a prediction as token ids."""
+        if speculation.draft == AUTO:
+            draft = self._speculation.draft if speculation.prediction is None else "prediction"
+            speculation = replace(speculation, draft=draft)
+        if isinstance(speculation.prediction, str):
+            expected = self._tokenizer.encode(speculation.prediction, add_special_tokens=False)
+            speculation = replace(speculation, prediction=expected)
+        return speculation
+
+
+def either(params: Any, sampling_params: Any) -> Any:
+    """``params``, under either of its names."""
+    if params is not None and sampling_params is not None:
+        raise InvalidRequestError("params and sampling_params are the same option: give one of them", param="params")
+    return sampling_params if params is None else params
 
 
 def for_one(value: Any, name: str) -> Any:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import torch
 
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
-from outrider.config import EngineConfig, SamplingParams
+from outrider.config import EngineOptions, SamplingParams, engine_config
+from outrider.config.options import shows_options
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
@@ -22,11 +25,19 @@ from outrider.drafters.trained.heads import head_memory, load_heads
 from outrider.engine.engine import Engine
 from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
-from outrider.engine.stats import RequestStats
-from outrider.engine.stopping import FinishReason
-from outrider.errors import InvalidRequestError
-from outrider.input_processor import Intake, Message, Prompt, Speculation, for_each, for_one
+from outrider.errors import EngineDeadError, InvalidRequestError
+from outrider.input_processor import (
+    InputProcessor,
+    Message,
+    Prompt,
+    Scheduling,
+    Speculation,
+    either,
+    for_each,
+    for_one,
+)
 from outrider.models.llama import LlamaModel
+from outrider.output import Output, one_or_all
 from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
 
 if TYPE_CHECKING:
@@ -34,65 +45,57 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class Output:
-    """A finished request."""
-
-    text: str
-    token_ids: list[int]
-    finish_reason: FinishReason
-    seed: int  # with which the same tokens come again
-    prompt_token_ids: list[int]
-    prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first, if asked for
-    stats: RequestStats
-    steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
+_HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_inboxes")
+"""What ``LLM.close`` lets go of."""
 
 
 class LLM:
-    """A target model, with or without drafts.
+    """A target model that drafts ahead of itself.
 
-        llm = LLM("smollm2-135m-instruct", draft="ngram", spec_length=8)
-        llm.generate("Write a haiku about rivers.", SamplingParams(max_tokens=64)).text
+        with LLM("smollm2-135m-instruct") as llm:
+            print(llm.chat([{"role": "user", "content": "Write a haiku about rivers."}]).text)
 
-    Which draft is used never changes the output, only how fast it comes.
+    What drafts (``draft``) never changes the output, only how fast it comes; ``draft="none"`` decodes plainly.
     """
 
-    def __init__(self, model: str, *, progress: bool = False, **options: Any) -> None:
-        """Load ``model`` and, if named, a draft model.
+    _closed = False
+
+    @shows_options
+    def __init__(self, model: str, *, progress: bool = False, **options: Unpack[EngineOptions]) -> None:
+        """Load ``model``, and what drafts for it.
+
+        Names of vLLM and transformers are accepted where they mean the same: ``max_model_len``, ``max_num_seqs``,
+        ``max_num_batched_tokens``, ``enable_prefix_caching``, ``torch_dtype``, and ``speculative_config`` with
+        ``method``, ``model`` and ``num_speculative_tokens``.
 
         Args:
             model: a built-in name, a folder, a ``.gguf`` file or a hub id (see ``outrider models``).
             progress: report downloads and the memory budget on the terminal.
-            options: the fields of ``EngineConfig``, such as ``draft``, ``draft_model``, ``spec_length``, ``dtype``.
+            options: as below; ``SpeculationParams`` and ``EngineConfig`` say more of each.
 
         Raises:
-            OutriderError: the model cannot be found or loaded, or the options do not go together.
+            ConfigError: an option is unknown, or the options do not go together.
+            OutriderError: the model cannot be found or loaded.
         """
-        self.config = config = EngineConfig(model=model, **options)
+        self.config = config = engine_config(model, **options)
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         folder = resolve(model, progress=progress)
         self.tokenizer = Tokenizer.from_folder(folder)
-        small: list[LlamaModel] = []
-        for name in config.draft_models:
-            draft_folder = resolve(name, progress=progress)
-            check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(draft_folder))  # before weights are read
-            small.append(load_model(draft_folder, config.draft_options()))
+        self.draft_models = self._load_draft_models(progress)
         self.model = load_model(folder, config.target_options())
-        vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
         draft, heads = load_heads(config, self.model)
-        self.config = config = replace(config, draft=draft)
-        self.speculation = config.speculation()
+        self.speculation = replace(config.speculation, draft=draft)
+        self.config = config = replace(config, speculation=self.speculation)
         self.memory_plan = plan_memory(
-            self.model, small, config, available_bytes(self.model.device), *head_memory(heads, self.model)
+            self.model, self.draft_models, config, available_bytes(self.model.device), *head_memory(heads, self.model)
         )
         if progress:
             print(self.memory_plan.line(), file=sys.stderr)
         for line in self.memory_plan.lines():
             logger.info("memory: %s", line)
+        vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
         cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
-        self.draft_models = tuple(small)
         kv_cache = self.model.new_cache(cache)
         table = None if config.draft_table is None else DraftTable.load(Path(config.draft_table))
         if table is not None:
@@ -120,25 +123,81 @@ class LLM:
             kv_cache=kv_cache,
             max_batched_tokens=config.max_batched_tokens,
         )
-        if self.speculation.draft != "none" and self.speculation.spec_length == "auto":
+        if draft != "none" and self.speculation.spec_length == "auto":
             self.engine.calibrate()
-        self._intake = Intake(self.tokenizer, eos, self.speculation)
+        self._input_processor = InputProcessor(self.tokenizer, eos, self.speculation)
         self._inboxes: dict[str, deque[StepOutput]] = {}
+
+    def _load_draft_models(self, progress: bool) -> tuple[LlamaModel, ...]:
+        models: list[LlamaModel] = []
+        for name in self.config.draft_models:
+            folder = resolve(name, progress=progress)
+            check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(folder))  # before weights are read
+            models.append(load_model(folder, self.config.draft_options()))
+        return tuple(models)
+
+    def __repr__(self) -> str:
+        model, config = repr(self.config.model), self.config
+        if self.closed:
+            return f"LLM({model}, closed)"
+        dtype = "int8" if config.dtype == "int8" else str(self.model.dtype).removeprefix("torch.")
+        return (
+            f"LLM({model}, {dtype} on {self.model.device}, draft={self.speculation.draft!r}, "
+            f"{config.max_batch_size} sequences of up to {self.engine.max_seq_len} tokens)"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Release the weights and caches; whatever is asked afterwards raises ``EngineDeadError``.
+
+        Streams that are still open end with that error too. Closing twice does nothing.
+        """
+        if self._closed:
+            return
+        on_cuda = self.model.device.type == "cuda"
+        for request_id in self._inboxes:
+            self.engine.abort(request_id)
+        self._closed = True
+        for name in _HELD:
+            delattr(self, name)
+        gc.collect()  # model, engine and sources refer to each other
+        if on_cuda:
+            torch.cuda.empty_cache()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only called for what is not there: before loading has ended, or after ``close``."""
+            if self._closed and name in _HELD:
+                raise EngineDeadError(f"LLM({self.config.model!r}) was closed: load it again")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def grammars(self) -> Grammars:
         """Compiles structured outputs."""
-        return self._intake.grammars
+        return self._input_processor.grammars
 
-    @overload  # a str is also a sequence of str: one text, one output
-    def generate(
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # a str is also a sequence of str: one text, one output
         self,
         prompts: str,
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
-        **scheduling: Any,
-    ) -> Output: ...
+        sampling_params: SamplingParams | None = None,
+        **scheduling: Unpack[Scheduling],
+    ) -> Output | Any: ...  # Any: with n above 1, list[Output]
     @overload
     def generate(
         self,
@@ -146,7 +205,8 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
-        **scheduling: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **scheduling: Unpack[Scheduling],
     ) -> list[Output]: ...
     def generate(
         self,
@@ -154,22 +214,29 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
-        **scheduling: Any,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **scheduling: Unpack[Scheduling],
     ) -> Output | list[Output]:
         """Continue one text, or many texts and token-id lists at once.
 
-        ``params`` and ``speculation`` are for all prompts, or one for each. With ``params.n`` above 1 a list of
-        prompts gives ``n`` outputs for each prompt, next to each other. ``scheduling``: a lower ``priority`` runs
-        first (default 0); only requests with the same ``cache_salt`` (default "") share what they have read.
+        One text gives one ``Output``; with ``n`` above 1, a list of ``n``. A list of prompts gives a list, in which
+        the ``n`` outputs of each prompt stand next to each other.
+
+        Args:
+            prompts: a text, or a list of texts and lists of token ids.
+            params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it.
+            speculation: likewise.
+            scheduling: a lower ``priority`` runs first (default 0); only requests with the same ``cache_salt``
+                (default "") share what they have read.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
             NumericalError: the model's output is not a number.
         """
+        params = either(params, sampling_params)
         if isinstance(prompts, str):
             own, source = for_one(params, "params"), for_one(speculation, "speculation")
-            request = self.request(prompts, own, source, **scheduling)
-            return self._run([request])[0]
+            return one_or_all(self._run(self.requests(prompts, own, source, **scheduling)))
         batch = list(prompts)
         options = for_each(params, len(batch), "params")
         sources = for_each(speculation, len(batch), "speculation")
@@ -186,13 +253,15 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
-        **scheduling: Any,
-    ) -> Output:
+        sampling_params: SamplingParams | None = None,
+        **scheduling: Unpack[Scheduling],
+    ) -> Output | Any:
         """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template.
 
-        ``scheduling``: ``priority`` and ``cache_salt``, as for ``generate``.
+        The answer is an ``Output``; with ``n`` above 1, a list of ``n``. Options are those of ``generate``.
         """
-        return self._run([self.request(messages, params, speculation, **scheduling)])[0]
+        params = either(params, sampling_params)
+        return one_or_all(self._run(self.requests(messages, params, speculation, **scheduling)))
 
     def stream(
         self,
@@ -200,13 +269,14 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
-        **scheduling: Any,
+        sampling_params: SamplingParams | None = None,
+        **scheduling: Unpack[Scheduling],
     ) -> Iterator[StepOutput]:
         """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
 
         Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
         """
-        self.last = self.request(prompt, params, speculation, **scheduling)
+        self.last = self.request(prompt, either(params, sampling_params), speculation, **scheduling)
         return self._stream(self.last)
 
     def request(
@@ -214,11 +284,11 @@ class LLM:
         prompt: Prompt | Sequence[Message],
         params: SamplingParams | None = None,
         speculation: Speculation = None,
-        **scheduling: Any,
+        **scheduling: Unpack[Scheduling],
     ) -> Request:
         """The checked request of one prompt with one output. Raises InvalidRequestError if more are asked for."""
         if params is not None and params.n != 1:
-            raise InvalidRequestError(f"n={params.n} outputs here: use generate with a list of prompts", param="n")
+            raise InvalidRequestError(f"n={params.n} outputs here: one at a time; use generate or chat", param="n")
         return self.requests(prompt, params, speculation, **scheduling)[0]
 
     def requests(
@@ -232,32 +302,16 @@ class LLM:
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
-        ids = self._intake.token_ids(prompt)
-        first = self._intake.request(ids, params, speculation)
+        ids = self._input_processor.token_ids(prompt)
+        first = self._input_processor.request(ids, params, speculation)
         self.engine.check(first)
         others = [
-            self._intake.request(ids, replace(params, seed=first.seed + i), speculation, after=first)
+            self._input_processor.request(ids, replace(params, seed=first.seed + i), speculation, after=first)
             for i in range(1, params.n)
         ]
         for request in (first, *others):
             request.priority, request.cache_salt = priority, cache_salt
         return [first, *others]
-
-    def output(self, request: Request, steps: list[StepOutput]) -> Output:
-        """What a finished request gave; raises the error it ended with, if it did."""
-        if request.error is not None:
-            raise request.error
-        assert request.finish_reason is not None
-        return Output(
-            text=request.text,
-            token_ids=list(request.output),
-            finish_reason=request.finish_reason,
-            seed=request.seed,
-            prompt_token_ids=list(request.prompt),
-            prompt_logprobs=list(request.prompt_logprobs),
-            stats=request.stats,
-            steps=steps,
-        )
 
     def _run(self, requests: Sequence[Request]) -> list[Output]:
         try:
@@ -270,7 +324,7 @@ class LLM:
             steps = {request.id: list(self._inboxes.pop(request.id, ())) for request in requests}
             for request in requests:
                 self.engine.abort(request.id)  # nothing is left behind by an interruption
-        return [self.output(request, steps[request.id]) for request in requests]
+        return [Output.of(request, steps[request.id]) for request in requests]
 
     def _step(self) -> None:
         """One step of the engine; streams that are open beside this one get their tokens too."""
@@ -287,7 +341,8 @@ class LLM:
                 while inbox:
                     yield inbox.popleft()
         finally:
-            self.engine.abort(request.id)
-            del self._inboxes[request.id]
+            if not self.closed:
+                self.engine.abort(request.id)
+                del self._inboxes[request.id]
         if request.error is not None:
             raise request.error

@@ -85,7 +85,7 @@ def test_a_trace_shows_each_run_and_leaves_the_models_as_they_were(llm: LLM) -> 
     assert all(a.end <= b.begin for a, b in zip(found.events, found.events[1:], strict=False))
     assert len(found.tokens) == 9
     assert "forward" not in vars(llm.model)
-    plain = trace.record(llm, [5, 6, 7], params, SpeculationParams())
+    plain = trace.record(llm, [5, 6, 7], params, SpeculationParams(draft="none"))
     assert [e.kind for e in plain.events] == ["target"] * 8
 
 

@@ -53,7 +53,7 @@ def test_measured_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_target_text_is_as_long_as_asked(tmp_path: Path, tokens: int) -> None:
     from outrider import SamplingParams
 
-    llm = LLM(str(model_folder(tmp_path / "target")), dtype="float32")
+    llm = LLM(str(model_folder(tmp_path / "target")), draft="none", dtype="float32")
     texts = session.target_text(llm, [[5, 6, 7], [8, 9]], SamplingParams(ignore_eos=True), tokens, lambda _: None)
     assert sum(len(t.output) for t in texts) >= tokens
     assert len({tuple(t.prompt) for t in texts}) == len(texts)

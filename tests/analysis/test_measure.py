@@ -51,7 +51,7 @@ def test_shortened_rounds_are_those_of_a_real_run(llm: LLM) -> None:
 
 
 def test_observe_runs_every_setting_on_every_prompt(llm: LLM) -> None:
-    settings = {"none": SpeculationParams(), "model": SpeculationParams(draft="model", spec_length=3)}
+    settings = {"none": SpeculationParams(draft="none"), "model": SpeculationParams(draft="model", spec_length=3)}
     said: list[str] = []
     found = observe(
         llm, [[5, 6, 7], [9, 10]], SamplingParams(max_tokens=12, ignore_eos=True), settings, rounds=2, tick=said.append

@@ -37,7 +37,7 @@ def test_ratios_are_paired() -> None:
 
 
 def test_a_closed_loop_keeps_so_many_requests_running(llm: LLM) -> None:
-    served = closed_loop(llm, PROMPTS, PARAMS, SpeculationParams(), 2)
+    served = closed_loop(llm, PROMPTS, PARAMS, SpeculationParams(draft="none"), 2)
     alone = [llm.generate([p], PARAMS)[0].token_ids for p in PROMPTS]
     assert [s.tokens for s in served] == alone
     assert all(len(s.times) == 10 and s.times == sorted(s.times) for s in served)
@@ -131,7 +131,7 @@ def test_a_peer_runs_in_its_own_process(tmp_path: Path) -> None:
     peer = contest.Peer(worker, 6)
     tokens, seconds, served = peer.run(PROMPTS, "")
     worker.close()
-    expected = LLM(str(folder), dtype="float32").generate(PROMPTS, SamplingParams(max_tokens=6))
+    expected = LLM(str(folder), draft="none", dtype="float32").generate(PROMPTS, SamplingParams(max_tokens=6))
     assert tokens == [o.token_ids for o in expected]
     assert seconds > 0
     assert served == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider import EngineConfig, SamplingParams, SpeculationParams
-from outrider.config import CHAIN_VERIFIERS
+from outrider.config import CHAIN_VERIFIERS, engine_config
 from outrider.core.verify import VERIFIERS
 from outrider.errors import ConfigError, InvalidRequestError
 
@@ -63,7 +63,7 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: SpeculationParams(verifier="typical", posterior_threshold=-0.1), "posterior_threshold=-0.1"),
         (lambda: SpeculationParams(verifier="typical", posterior_alpha=2), "posterior_alpha=2"),
         (lambda: SpeculationParams(verifier="lenient", posterior_alpha=0.3), "use verifier='typical', or leave it out"),
-        (lambda: EngineConfig(model="m", posterior_threshold=0.1), "do nothing with verifier='matching'"),
+        (lambda: engine_config("m", posterior_threshold=0.1), "do nothing with verifier='matching'"),
         (lambda: SpeculationParams(tree="4,2,x"), "tree='4,2,x' is not valid: use"),
         (lambda: SpeculationParams(tree=""), "tree='' is not valid"),
         (lambda: SpeculationParams(tree=()), r"tree=\(\) is not valid"),
@@ -81,18 +81,18 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: SpeculationParams(lookahead_window=0), "lookahead_window=0"),
         (lambda: SpeculationParams(lookahead_ngram=1), "lookahead_ngram=1"),
         (lambda: SpeculationParams(lookahead_guesses=-1), "lookahead_guesses=-1"),
-        (lambda: EngineConfig(model="m", tree="2,x"), "tree='2,x'"),
-        (lambda: EngineConfig(model="m", draft_layers=0, draft="layer_skip"), "draft_layers=0"),
-        (lambda: EngineConfig(model="m", draft_layers=2), "draft_layers=2 is for draft='layer_skip'"),
+        (lambda: engine_config("m", tree="2,x"), "tree='2,x'"),
+        (lambda: engine_config("m", draft_layers=0, draft="layer_skip"), "draft_layers=0"),
+        (lambda: engine_config("m", draft_layers=2), "draft_layers=2 is for draft='layer_skip'"),
         (
-            lambda: EngineConfig(model="m", heads=["a"], draft="ngram"),
+            lambda: engine_config("m", heads=["a"], draft="ngram"),
             "would not be used with draft='ngram': use one of",
         ),
-        (lambda: EngineConfig(model="m", heads="a", draft_model="b"), "would not be used with draft='model'"),
-        (lambda: EngineConfig(model="m", draft="models", draft_model="a"), "needs 2 draft models: name them"),
-        (lambda: EngineConfig(model="m", draft="model", draft_model=("a", "b")), "does not take 2 draft models"),
-        (lambda: EngineConfig(model="m", draft="hierarchical"), "needs a draft model"),
-        (lambda: EngineConfig(model="m", draft="hierarchical", draft_model=("a", "b", "c")), "name at most 2"),
+        (lambda: engine_config("m", heads="a", draft_model="b"), "would not be used with draft='model'"),
+        (lambda: engine_config("m", draft="models", draft_model="a"), "needs 2 draft models: name them"),
+        (lambda: engine_config("m", draft="model", draft_model=("a", "b")), "does not take 2 draft models"),
+        (lambda: engine_config("m", draft="hierarchical"), "needs a draft model"),
+        (lambda: engine_config("m", draft="hierarchical", draft_model=("a", "b", "c")), "name at most 2"),
         (lambda: EngineConfig(model="m", dtype="float8"), "dtype='float8'"),  # type: ignore[arg-type]
         (lambda: EngineConfig(model="m", max_seq_len=1), "max_seq_len=1"),
     ],
@@ -102,18 +102,24 @@ def test_other_options_that_are_refused(make: Any, message: str) -> None:
         make()
 
 
+def draft(**options: Any) -> str:
+    return engine_config("m", **options).speculation.draft
+
+
 def test_draft_models_choose_the_source() -> None:
-    assert EngineConfig(model="m").draft_source == "none"
-    one = EngineConfig(model="m", draft_model="a")
-    assert (one.draft_source, one.draft_models) == ("model", ("a",))
-    assert EngineConfig(model="m", draft_model=["a", "b"]).draft_source == "models"
-    assert EngineConfig(model="m", draft="hierarchical", draft_model=["a", "b"]).draft_models == ("a", "b")
+    assert draft() == "auto"
+    assert draft(draft_model="a") == draft(draft="auto", draft_model="a") == "model"
+    assert engine_config("m", draft_model="a").draft_models == ("a",)
+    assert draft(draft_model=["a", "b"]) == "models"
+    assert engine_config("m", draft="hierarchical", draft_model=["a", "b"]).draft_models == ("a", "b")
 
 
-def test_heads_choose_the_source() -> None:
-    assert EngineConfig(model="m", heads="folder").draft_source == "auto"
+def test_heads_and_predictions_choose_the_source() -> None:
+    assert draft(heads="folder") == draft(heads="folder", prediction="words") == "auto"
     assert EngineConfig(model="m", heads="folder").heads == ("folder",)
-    assert EngineConfig(model="m", heads=["a", "b"], draft="eagle+medusa").heads == ("a", "b")
+    assert engine_config("m", heads=["a", "b"], draft="eagle+medusa").heads == ("a", "b")
+    assert draft(prediction="words") == "prediction"
+    assert draft(prediction="words", draft_model="a") == "model"
 
 
 def test_trees_are_read_from_text() -> None:
@@ -121,7 +127,7 @@ def test_trees_are_read_from_text() -> None:
     assert SpeculationParams(tree="4, 2,1").tree == (4, 2, 1)
     assert SpeculationParams(tree="-1,-1,0").tree == (-1, -1, 0)
     assert SpeculationParams(tree=[3, 1]).tree == (3, 1)
-    assert EngineConfig(model="m", tree="dynamic").speculation().tree == "dynamic"
+    assert engine_config("m", tree="dynamic").speculation.tree == "dynamic"
 
 
 def test_the_table_of_verifiers_for_chains_is_true() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outrider import EngineConfig, SpeculationParams
+from outrider.config import engine_config
 from outrider.config.combination import CASCADE, Combination, check_known, parse
 from outrider.config.sources import SOURCES
 from outrider.errors import ConfigError
@@ -53,21 +54,21 @@ def test_what_is_refused(draft: str, message: str) -> None:
 @pytest.mark.parametrize("draft", ["telepathy", "suffix,telepathy", "suffix/telepathy", "suffix+cascade"])
 def test_unknown_names_are_refused_with_the_list(draft: str) -> None:
     with pytest.raises(ConfigError, match="is unknown") as caught:
-        EngineConfig(model="m", draft=draft)
+        engine_config("m", draft=draft)
     assert all(name in str(caught.value) for name in SOURCES)
 
 
 def test_a_draft_model_is_asked_for_wherever_it_is_named() -> None:
     with pytest.raises(ConfigError, match=r"draft='model' needs a draft model"):
-        EngineConfig(model="m", draft="suffix,model")
+        engine_config("m", draft="suffix,model")
     with pytest.raises(ConfigError, match="would not be used"):
-        EngineConfig(model="m", draft="suffix,ngram", draft_model="x")
-    assert EngineConfig(model="m", draft="suffix+model", draft_model="x").draft_source == "suffix+model"
+        engine_config("m", draft="suffix,ngram", draft_model="x")
+    assert engine_config("m", draft="suffix+model", draft_model="x").speculation.draft == "suffix+model"
 
 
 def test_sources_of_one_s_own() -> None:
     assert check_known("suffix,a.b:C").names == ("suffix", "a.b:C")
-    config = EngineConfig(model="m", draft="x:Y,suffix", extra_sources=["a.b:C", "x:Y"])
+    config = engine_config("m", draft="x:Y,suffix", extra_sources=["a.b:C", "x:Y"])
     assert config.custom_sources == ("x:Y", "a.b:C")
     with pytest.raises(ConfigError, match="extra_sources names 'suffix'"):
         EngineConfig(model="m", extra_sources=["suffix"])

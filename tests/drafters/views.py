@@ -22,7 +22,8 @@ def request(
 ) -> Request:
     """A request whose prompt is ``tokens``."""
     options = {"seed": 0, "max_tokens": 1000} | params
-    view = Request(id, tuple(tokens), SamplingParams(**options), SpeculationParams(**speculation or {}), frozenset())
+    own: dict[str, Any] = {"draft": "none"} | (speculation or {})
+    view = Request(id, tuple(tokens), SamplingParams(**options), SpeculationParams(**own), frozenset())
     view.max_seq_len = 10_000
     return view
 

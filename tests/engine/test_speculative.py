@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from outrider import LLM, EngineConfig, SamplingParams, SpeculationParams
+from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cache import CacheSpec
+from outrider.config import engine_config
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.models.toy import TableModel, sequence_probs
 from tests.rig import engine, generate, request, run
@@ -90,7 +92,7 @@ def test_draft_target_tokenizer_mismatch(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"use_speculative_decoding": True}, "needs a source of drafts"),
+        ({"use_speculative_decoding": True, "draft": "none"}, "needs a source of drafts"),
         ({"use_speculative_decoding": False, "draft": "ngram"}, "contradicts draft='ngram'"),
         ({"draft": "model"}, "needs a draft model"),
         ({"draft": "ngram", "draft_model": "x"}, "would not be used"),
@@ -111,7 +113,7 @@ def test_draft_target_tokenizer_mismatch(folder: Path, tmp_path: Path) -> None:
 )
 def test_config_validation(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        EngineConfig(model="m", **options)  # type: ignore[arg-type]
+        engine_config("m", **options)  # type: ignore[arg-type]
     assert isinstance(caught.value, ValueError)
     assert "\n" not in str(caught.value)
 
@@ -135,7 +137,7 @@ def test_speculative_greedy_parity(folder: Path) -> None:
     llm = LLM(str(folder), draft_model=str(folder), draft_dtype="int8", threads=1)
     params = SamplingParams(max_tokens=40, ignore_eos=True)
     for prompt in ("hello", "the world and", "12 and 34 of hello", "world world world", "of the"):
-        plain = llm.generate(prompt, params, speculation=SpeculationParams())
+        plain = llm.generate(prompt, params, speculation=SpeculationParams(draft="none"))
         assert llm.generate(prompt, params).token_ids == plain.token_ids
 
 
@@ -148,19 +150,19 @@ def test_speculative_e2e(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kv_cache", ["contiguous", "paged"])
-def test_speculative_with_continuous_batching(folder: Path, kv_cache: str) -> None:
+def test_speculative_with_continuous_batching(folder: Path, kv_cache: Literal["contiguous", "paged"]) -> None:
     llm = LLM(str(folder), draft_model=str(folder), draft_dtype="int8", kv_cache=kv_cache, max_batch_size=3, threads=1)
     prompts = [f"{word} {n}" for n in range(3) for word in ("hello", "world", "the")]
     params = [SamplingParams(max_tokens=12 + i, temperature=i % 2, seed=i, ignore_eos=True) for i in range(9)]
     sources = [SpeculationParams(draft=("none", "ngram", "model")[i % 3], spec_length=1 + i % 4) for i in range(9)]
     together = llm.generate(prompts, params, speculation=sources)
     for prompt, own, output in zip(prompts, params, together, strict=True):
-        assert output.token_ids == llm.generate([prompt], own, speculation=SpeculationParams())[0].token_ids
+        assert output.token_ids == llm.generate([prompt], own, speculation=SpeculationParams(draft="none"))[0].token_ids
     llm.engine.cache.check()
 
 
 def test_n_outputs_of_one_prompt(folder: Path) -> None:
-    llm = LLM(str(folder), kv_cache="paged", block_size=4, threads=1)
+    llm = LLM(str(folder), draft="none", kv_cache="paged", block_size=4, threads=1)
     params = SamplingParams(n=3, temperature=1.0, seed=7, max_tokens=10, ignore_eos=True)
     outputs = llm.generate(["hello world and the world"], params)
     assert [o.seed for o in outputs] == [7, 8, 9]
@@ -171,7 +173,7 @@ def test_n_outputs_of_one_prompt(folder: Path) -> None:
 
 
 def test_prompt_logprobs_equal_those_of_scoring_the_prompt(folder: Path) -> None:
-    llm = LLM(str(folder), max_batched_tokens=9, threads=1)  # read in chunks
+    llm = LLM(str(folder), draft="none", max_batched_tokens=9, threads=1)  # read in chunks
     ids = [5, 9, 20, 31, 7, 7, 60, 61, 3, 44, 10, 11]
     params = SamplingParams(prompt_logprobs=1, max_tokens=3, ignore_eos=True)
     output = llm.generate([ids], params)[0]

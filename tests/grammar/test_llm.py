@@ -37,7 +37,7 @@ def test_texts_have_their_form(llm: LLM, seed: int) -> None:
     def text(form: StructuredOutput) -> str:
         params = replace(SAMPLED, structured=form, seed=seed)
         drafted = llm.generate("hello", params)
-        plain = llm.generate("hello", params, speculation=SpeculationParams())
+        plain = llm.generate("hello", params, speculation=SpeculationParams(draft="none"))
         assert drafted.token_ids == plain.token_ids
         assert drafted.text == plain.text
         assert drafted.finish_reason == "stop"
@@ -102,6 +102,6 @@ def test_tasks_of_one_loop(llm: LLM) -> None:
 def test_a_model_without_an_end_of_text_token(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "model", eos_token_id=None)
     (folder / "tokenizer_config.json").write_text("{}")
-    llm = LLM(str(folder), threads=1)
+    llm = LLM(str(folder), draft="none", threads=1)
     with pytest.raises(InvalidRequestError, match="no end-of-text token"):
         llm.generate("hello", replace(SAMPLED, structured=PERSON))

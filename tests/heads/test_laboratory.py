@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.llm import Output
+from outrider import LLM, Output, SamplingParams, SpeculationParams
 
 LAB = Path(__file__).parent.parent / "data" / "lab"
 PROMPTS = ("ROMEO:\n", "First Citizen:\nWe are", "KING RICHARD III:\nMy lord, ")
@@ -42,7 +41,7 @@ def tau(outputs: list[Output]) -> float:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", DRAFTS)
 def test_trained_drafts_change_no_token(llms: dict[str, LLM], name: str, temperature: float) -> None:
-    plain = say(llms[name], temperature, SpeculationParams())
+    plain = say(llms[name], temperature, SpeculationParams(draft="none"))
     drafted = say(llms[name], temperature)
     assert [o.token_ids for o in drafted] == [o.token_ids for o in plain]
     assert all(o.stats.draft_error is None for o in drafted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_logits_agree_with_the_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kv_cache", ["contiguous", "paged"])
-def test_the_engine_runs_with_drafts(tmp_path: Path, kv_cache: str) -> None:
+def test_the_engine_runs_with_drafts(tmp_path: Path, kv_cache: Literal["contiguous", "paged"]) -> None:
     folder = str(model_folder(tmp_path / "model"))
     llm = LLM(folder, draft_model=folder, device="cuda", dtype="float32", kv_cache=kv_cache)
     outputs = llm.generate(["hello", "the world"], SamplingParams(max_tokens=20, ignore_eos=True))

@@ -20,7 +20,7 @@ def test_text_is_what_the_library_gives(live: Live) -> None:
     answer = live.post(PATH, PLAIN | {"temperature": 0.7, "return_token_ids": True})
     params = SamplingParams(max_tokens=12, seed=3, ignore_eos=True, temperature=0.7)
     llm = live.service.engine.llm
-    request = llm.request("hello world", params, SpeculationParams())
+    request = llm.request("hello world", params, SpeculationParams(draft="none"))
     assert answer["choices"][0]["prompt_token_ids"] == list(request.prompt)
     again = live.post(PATH, PLAIN | {"temperature": 0.7, "prompt": list(request.prompt), "speculation": "off"})
     assert again["choices"][0]["text"] == answer["choices"][0]["text"]

@@ -166,7 +166,7 @@ def test_a_disk_without_room_for_features_says_so(folder: Path, monkeypatch: pyt
 
 
 def test_answers_resume_to_the_same_file(folder: Path, tmp_path: Path) -> None:
-    llm = LLM(str(folder / "target"), max_batch_size=8)
+    llm = LLM(str(folder / "target"), draft="none", max_batch_size=8)
     data = write(tmp_path, *({"prompt": "hello " * (1 + i % 5)} for i in range(70)))
     given: dict[str, Any] = {"max_tokens": 4, "temperature": 0.7, "seed": 3, "llm": llm}
     answer("target", [data], tmp_path / "whole.jsonl", **given)

@@ -65,7 +65,9 @@ def compare(
 
     Costs and rounds are from half of the prompts, gains from the other half, so that a prediction is one.
     """
-    found = observe(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=rounds, tick=tick)
+    found = observe(
+        llm, prompts, params, {"none": SpeculationParams(draft="none"), **settings}, rounds=rounds, tick=tick
+    )
     context = int(statistics.median(len(p) for p in prompts)) + params.max_tokens // 2
     target = cost_curve(llm.model, context=context)
     tick("cost of a run")

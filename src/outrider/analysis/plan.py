@@ -108,7 +108,7 @@ def make(
     ``batch``: requests that will run at once, for which the recommendation is made.
     """
     learn, test = prompts[::2], prompts[1::2]
-    settings = {"none": SpeculationParams()} | {
+    settings = {"none": SpeculationParams(draft="none")} | {
         name: SpeculationParams(draft=name, spec_length=MAX_K)
         for name in llm.drafters
         if not (source_record(name).request_option or source_record(name).is_control)  # needs more than a prompt
@@ -177,7 +177,9 @@ def _check(
 ) -> list[Checked]:
     settings = {f"{p.source} K={p.k}": SpeculationParams(draft=p.source, spec_length=p.k) for p in chosen}
     rounds = 2 if len(prompts) < 4 else 1
-    found = observe(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=rounds, tick=tick)
+    found = observe(
+        llm, prompts, params, {"none": SpeculationParams(draft="none"), **settings}, rounds=rounds, tick=tick
+    )
     base = found["none"].s_per_token
     return [
         Checked(p.source, p.k, p.speedup, base / found[name].s_per_token)

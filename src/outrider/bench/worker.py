@@ -42,7 +42,7 @@ def one_by_one(generate: Callable[[list[int], int], list[int]]) -> Generate:
     return all_of_them
 
 
-def outrider(args: argparse.Namespace, source: str, k: int | str, kv_cache: str) -> tuple[Generate, str]:
+def outrider(args: argparse.Namespace, source: str, k: Any, kv_cache: Any) -> tuple[Generate, str]:
     import outrider as o
 
     llm = o.LLM(

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outrider.cli import options as o
-from outrider.config import SamplingParams
+from outrider.cli.generated import Given, options_from
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from outrider.bench.contest import Contender
     from outrider.llm import LLM
 
+_OPTIONS = ("draft_model", "heads", "spec_length", "max_tokens", "temperature", "kv_cache", *o.LOADING)
 
+
+@options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS, max_tokens=96)
 def bench(
     model: o.Model = o.DEFAULT_MODEL,
-    draft_model: o.DraftModel = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,18 +54,11 @@ def bench(
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second that arrive at random, instead.")] = None,
     rounds: Annotated[int, typer.Option(help="Times to repeat everything.")] = 3,
-    heads: o.Heads = None,
-    spec_length: o.SpecLength = o.ENGINE.spec_length,
-    max_tokens: o.MaxTokens = 96,
-    temperature: o.Temperature = 0.0,
     python: Annotated[str | None, typer.Option(help="An interpreter that has the peers' libraries.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture of the speedups here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON here.")] = None,
-    dtype: o.DType = o.ENGINE.dtype,
-    draft_dtype: o.DraftDType = o.ENGINE.dtype,
-    device: o.Device = o.ENGINE.device,
-    threads: o.Threads = None,
-    kv_cache: Annotated[str, typer.Option(help="contiguous or paged.")] = o.ENGINE.kv_cache,
+    *,
+    given: Given,
     as_json: o.AsJson = False,
 ) -> None:
     """Time a workload, contenders taking turns prompt by prompt, and report paired ratios with 95% intervals.
@@ -74,25 +71,26 @@ def bench(
     sweep = concurrency or [1]
     if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InvalidRequestError(f"concurrency={min(sweep)}, rounds={rounds}, rate={rate}: use positive numbers")
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=1 if temperature > 0 else None)
+    params = SamplingParams(**o.own(SamplingParams, given))
+    if not params.greedy:
+        params = replace(params, seed=1)
+    options = o.engine(given)
+    k, draft_models = options.pop("spec_length", SpeculationParams.spec_length), options.get("draft_model")
     from outrider.bench import contest, show
     from outrider.cli.working import working
     from outrider.data import workloads
 
     kinds = set(category) if category else None
     questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
-    settings = {name: contest.parse(name, spec_length) for name in source or ()}
+    settings = {name: contest.parse(name, k) for name in source or ()}
     named = [name for s in settings.values() for name in s.combination.names] if settings else None
     found: dict[int, dict[str, Any]] = {}
     with working("loading"):
-        draft = o.draft_with_heads(model, draft_model or (), named)
-        llm = o.load(
-            model, draft=draft, draft_model=draft_model, heads=heads or (),
-            dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads, kv_cache=kv_cache,
-            prefix_reuse=False, max_batch_size=max([*sweep, 8 if rate else 1]),
-        )  # fmt: skip
+        draft = o.draft_to_load(model, draft_models or (), named)
+        most = max([*sweep, 8 if rate else 1])
+        llm = o.load(model, **options, draft=draft, prefix_reuse=False, max_batch_size=most)
         if not settings:
-            settings = {name: contest.parse(name, spec_length) for name in ("none", *llm.drafters)}
+            settings = {name: contest.parse(name, k) for name in ("none", *llm.drafters)}
         ids = workloads.token_ids(llm.tokenizer, questions)
         peers = _peers(peer or [], llm, python, params, max(sweep))
     groups = [-(-len(ids) // n) if rate is None else 1 for n in sweep]
@@ -106,8 +104,8 @@ def bench(
             records = contest.hold([*contenders, *peers], ids, group=group, rounds=rounds, tick=tick)
             found[n] = contest.results(records, questions, group)
     about = contest.setting(llm, [*contenders, *peers])
-    result = {**about, "model": model, "draft_model": draft_model, "prompts": prompts, "count": len(ids),
-              "rounds": rounds, "max_tokens": max_tokens, "temperature": temperature, "rate": rate,
+    result = {**about, "model": model, "draft_model": draft_models, "prompts": prompts, "count": len(ids),
+              "rounds": rounds, "max_tokens": params.max_tokens, "temperature": params.temperature, "rate": rate,
               "results": found}  # fmt: skip
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.cli import options as o
+from outrider.cli.generated import Given, options_from
 from outrider.config import EngineConfig
 from outrider.errors import ConfigError, InvalidRequestError
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from outrider.analysis.certify.report import Report
 
 
+@options_from(EngineConfig, only=("draft_model", "heads", "kv_cache", *o.LOADING))
 def certify(
     model: o.Model = o.DEFAULT_MODEL,
-    draft_model: o.DraftModel = None,
     draft: Annotated[
         list[str] | None, typer.Option(help="Draft source to test; may be repeated.", show_default="all")
     ] = None,
@@ -33,12 +34,8 @@ def certify(
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="URL of the same server without speculation.")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write the report here, as Markdown.")] = None,
-    heads: o.Heads = None,
-    dtype: o.DType = o.ENGINE.dtype,
-    draft_dtype: o.DraftDType = o.ENGINE.dtype,
-    device: o.Device = o.ENGINE.device,
-    threads: o.Threads = None,
-    kv_cache: Annotated[str, typer.Option(help="contiguous or paged.")] = o.ENGINE.kv_cache,
+    *,
+    given: Given,
     as_json: o.AsJson = False,
 ) -> None:
     """Test that drafts do not change what the model says: exit code 0 if so, 1 if not.
@@ -50,7 +47,6 @@ def certify(
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
     With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
     """
-    given: dict[str, Any] = dict(locals())
     if quick and full:
         raise InvalidRequestError("quick and full exclude each other: use one of them")
     if (endpoint is None) != (baseline is None):
@@ -58,9 +54,7 @@ def certify(
     if endpoint is not None and baseline is not None:
         found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
     else:
-        given |= {"draft": None, "verifier": o.ENGINE.verifier, "heads": heads or ()}  # those to test are lists
-        options = o.own(EngineConfig, given)
-        found = _model(options, draft, verifier, prompts, quick, full)
+        found = _model(model, o.engine(given), draft, verifier, prompts, quick, full)
     if report is not None:
         report.write_text(found.markdown(), encoding="utf-8")
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
@@ -69,6 +63,7 @@ def certify(
 
 
 def _model(
+    model: str,
     options: dict[str, Any],
     draft: list[str] | None,
     verifier: list[str] | None,
@@ -81,18 +76,18 @@ def _model(
     from outrider.config import SOURCES, VERIFIERS, source_record
     from outrider.data import workloads
 
-    for what, given, known in (("draft", draft, SOURCES), ("verifier", verifier, VERIFIERS)):
-        for name in given or ():
+    for what, asked, known in (("draft", draft, SOURCES), ("verifier", verifier, VERIFIERS)):
+        for name in asked or ():
             if name not in known:
                 raise ConfigError(f"{what}={name!r} is unknown: use one of {', '.join(known)}")
     for name in draft or ():
-        if source_record(name).min_draft_models and options["draft_model"] is None:
+        if source_record(name).min_draft_models and "draft_model" not in options:
             raise ConfigError(f"draft={name!r} needs a draft model: name one with --draft-model")
     effort = session.QUICK if quick else session.FULL if full else session.NORMAL
     questions = workloads.load(prompts, count=effort.prompts)
     with working("certify") as tick:
-        loaded = o.draft_with_heads(options["model"], options["draft_model"] or (), draft)
-        llm = o.load(**options | {"draft": loaded, "spec_length": 4})
+        loaded = o.draft_to_load(model, options.get("draft_model", ()), draft)
+        llm = o.load(model, **options, draft=loaded, spec_length=4)
         return session.certify(llm, questions, effort, sources=draft, verifiers=verifier, tick=tick)
 
 

@@ -2,52 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outrider.cli import options as o
 from outrider.cli.config_file import Config
-from outrider.config import EngineConfig, SamplingParams
+from outrider.cli.generated import Given, options_from
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 
 if TYPE_CHECKING:
     from outrider.llm import LLM
 
 HELP = "/reset starts over, /stats shows the last answer's statistics, /exit (or Ctrl-D) leaves; Ctrl-C stops an answer"
 
+_OPTIONS = (
+    *("draft", "spec_length", "tree", "tree_nodes", "verifier", "lenience", "posterior_threshold", "posterior_alpha"),
+    *("draft_model", "heads", "draft_table", *o.LOADING),
+    *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
+)
 
+
+@options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS)
 def chat(
     model: o.Model = o.DEFAULT_MODEL,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     config: Config = None,
-    draft: o.Draft = None,
-    draft_model: o.DraftModel = None,
-    draft_table: o.DraftTable = None,
-    heads: o.Heads = None,
-    spec_length: o.SpecLength = o.ENGINE.spec_length,
-    tree: o.Tree = None,
-    tree_nodes: o.TreeNodes = o.ENGINE.tree_nodes,
-    verifier: o.Verifier = o.ENGINE.verifier,
-    lenience: o.Lenience = None,
-    posterior_threshold: o.PosteriorThreshold = None,
-    posterior_alpha: o.PosteriorAlpha = None,
-    max_tokens: o.MaxTokens = o.SAMPLING.max_tokens,
-    temperature: o.Temperature = o.SAMPLING.temperature,
-    top_k: o.TopK = o.SAMPLING.top_k,
-    top_p: o.TopP = o.SAMPLING.top_p,
-    min_p: o.MinP = o.SAMPLING.min_p,
-    repetition_penalty: o.RepetitionPenalty = o.SAMPLING.repetition_penalty,
-    seed: o.Seed = None,
-    dtype: o.DType = o.ENGINE.dtype,
-    draft_dtype: o.DraftDType = o.ENGINE.dtype,
-    device: o.Device = o.ENGINE.device,
-    threads: o.Threads = None,
+    *,
+    given: Given,
 ) -> None:
     """Talk with a model. Tokens are coloured as by `outrider generate`."""
-    given: dict[str, Any] = dict(locals())
     params = SamplingParams(**o.own(SamplingParams, given))
-    given |= {"draft": o.draft_or_auto(draft, draft_model), "draft_model": draft_model or None}
-    llm = o.load(**o.own(EngineConfig, given | {"heads": heads or (), "max_batch_size": 1}))
+    llm = o.load(model, **o.engine(given), max_batch_size=1)
     opening = [] if system is None else [{"role": "system", "content": system}]
     llm.tokenizer.render_chat([*opening, {"role": "user", "content": ""}])  # no template: say so before the first line
     typer.echo(f"{model} · {HELP}", err=True)

@@ -19,12 +19,14 @@ def _load(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None:
         found = _read(path)
         known = {option.name: option for option in context.command.params}
-        for name, value in found.items():
+        for name, value in list(found.items()):
             if name not in known or name == "config":
                 raise ConfigError(
                     f"config={str(path)!r} names {name!r}, which is no option of `outrider {context.info_name}`"
                 )
-            if value is not None and isinstance(value, dict):
+            if isinstance(value, dict) and name == "speculative_config":
+                found[name] = json.dumps(value)
+            elif isinstance(value, dict):
                 raise ConfigError(f"config={str(path)!r}: {name} must be a value or a list of values")
         context.default_map = {**(context.default_map or {}), **found}
     return path

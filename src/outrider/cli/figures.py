@@ -76,8 +76,9 @@ def _measured(
     questions = workloads.load(prompts)
     with working("figures") as tick:
         llm = o.load(
-            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads
-        )
+            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
+            draft=o.draft_to_load(model, draft_model or (), ()),
+        )  # fmt: skip
         tick("model loaded")
         made = [session.graded_drafts(out, steps=steps, tick=tick)]
         about = " with ".join([model, *(draft_model or ())])

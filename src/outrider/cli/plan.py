@@ -58,7 +58,7 @@ def plan(
     with working("plan") as tick:
         llm = o.load(
             model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
-            prefix_reuse=False,
+            draft=o.draft_to_load(model, draft_model or (), ()), prefix_reuse=False,
         )  # fmt: skip
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)

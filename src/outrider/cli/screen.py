@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from outrider.engine.request import Request, StepOutput
+from outrider.output import statistics
 
 STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "target": ""}
 """Draft tokens that were kept; tokens the target put in place of a refused draft; tokens it added to a kept one."""
@@ -54,13 +55,7 @@ def legend() -> Text:
 def summary(request: Request) -> str:
     """One line of statistics."""
     stats, draft = request.stats, request.speculation
-    seconds = stats.prefill_s + stats.decode_s
-    line = f"{stats.completion_tokens} tokens in {seconds:.2f} s ({stats.tokens_per_s or 0:.0f} tokens/s)"
-    line += f" · {stats.target_runs} target runs, {stats.mean_acceptance_length or 0:.2f} tokens a run"
-    if draft.draft != "none":
-        rate = stats.draft_acceptance_rate
-        share = "nothing drafted" if rate is None else f"{rate:.0%} of {stats.num_draft_tokens} draft tokens accepted"
-        line += f" · {draft.draft}, K={draft.spec_length}: {share}"
+    line = statistics(stats, "" if draft.draft == "none" else f"{draft.draft}, K={draft.spec_length}")
     if not stats.exact:
         line += f" · not exact ({draft.verifier})"
     if stats.draft_error:

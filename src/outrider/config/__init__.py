@@ -5,6 +5,7 @@ anything is loaded, allocated or queued.
 """
 
 from outrider.config.engine import CACHES, DTYPES, EngineConfig, ModelOptions
+from outrider.config.options import EngineOptions, engine_config
 from outrider.config.sampling import SamplingParams
 from outrider.config.sources import SOURCES, DraftShape, DraftSource, source_record
 from outrider.config.speculation import (
@@ -35,9 +36,11 @@ __all__ = [
     "DraftShape",
     "DraftSource",
     "EngineConfig",
+    "EngineOptions",
     "ModelOptions",
     "SamplingParams",
     "SpeculationParams",
     "VerifierName",
+    "engine_config",
     "source_record",
 ]

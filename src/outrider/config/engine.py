@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from outrider.config.checks import is_int
 from outrider.config.combination import AUTO, check_known, is_custom, parse
+from outrider.config.fields import checks_names, short_repr
 from outrider.config.sources import head_sources, source_record
-from outrider.config.speculation import SpeculationParams, VerifierName
+from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError
 
 CacheName = Literal["contiguous", "paged"]
@@ -37,60 +38,87 @@ class ModelOptions:
             raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")
 
 
+ALIASES = {
+    "max_model_len": "max_seq_len",
+    "max_num_seqs": "max_batch_size",
+    "max_num_batched_tokens": "max_batched_tokens",
+    "enable_prefix_caching": "prefix_reuse",
+    "torch_dtype": "dtype",
+}
+"""Names of vLLM and transformers for the same options."""
+
+
+@checks_names(ALIASES)
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Everything an engine is built from. ``LLM(model, **options)`` takes the same names."""
+    """Everything an engine is built from. ``LLM`` takes the same options, those of ``speculation`` by themselves."""
 
     model: str
-    draft: str | None = None
-    """A draft source; None is ``model`` if a draft model is named, ``models`` if several are, ``auto`` if a head is,
-    else ``none``. ``auto`` is the best trained head at hand, named in ``heads`` or shipped for the model, else
-    ``suffix``."""
+    """Built-in name, folder, .gguf file or hub id."""
+    speculation: SpeculationParams = field(default_factory=SpeculationParams)
+    """What a request gets that does not choose for itself."""
     draft_model: str | Sequence[str] | None = None
-    """A smaller model of the same vocabulary, or several."""
+    """A smaller model of the same vocabulary, as draft; may be repeated."""
     heads: str | Iterable[str] = ()
-    """Folders of heads trained for this model, at most one for each of the sources eagle, medusa, blockwise and pass;
-    sources without one use the head shipped for the model, if there is one."""
+    """Folder of a head trained for the model; may be repeated for other kinds.
+
+    At most one for each of the sources eagle, medusa, blockwise and pass; sources without one use the head shipped for
+    the model, if there is one.
+    """
     draft_layers: int | None = None
-    """``layer_skip``: how many of the target's first layers draft; None is a third."""
+    """First layers that draft (layer_skip).
+
+    None is a third of the target's.
+    """
     draft_table: str | None = None
-    """A file of counts from ``outrider train table``, for the sources unigram and bigram; None: they learn live."""
+    """Counts from `outrider train table`, for bigram and unigram.
+
+    None: they learn live.
+    """
     extra_sources: Iterable[str] = ()
-    """Sources of your own, as ``package.module:Class``, that requests may name besides those in ``draft``."""
-    use_speculative_decoding: bool | None = None
-    """True insists on a draft source, False does without; None leaves it to ``draft`` and ``draft_model``."""
-    spec_length: int | Literal["auto"] = SpeculationParams.spec_length
-    tree: str | Iterable[int] | None = SpeculationParams.tree
-    tree_nodes: int = SpeculationParams.tree_nodes
-    lookahead_window: int = SpeculationParams.lookahead_window
-    lookahead_ngram: int = SpeculationParams.lookahead_ngram
-    lookahead_guesses: int = SpeculationParams.lookahead_guesses
-    verifier: VerifierName = SpeculationParams.verifier
-    lenience: float | None = None
-    posterior_threshold: float | None = None
-    posterior_alpha: float | None = None
-    draft_temperature: float | None = None
+    """package.module:Class of a source that requests may name; may be repeated.
+
+    Those that ``draft`` names need no entry.
+    """
     dtype: DTypeName = ModelOptions.dtype
+    """auto, bfloat16, float32 or int8 (weights)."""
     draft_dtype: DTypeName = ModelOptions.dtype
+    """The draft model's dtype."""
     device: str = ModelOptions.device
+    """auto, cpu or cuda."""
     cuda_graphs: bool = ModelOptions.cuda_graphs
     """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
     threads: int | None = None
-    """CPU threads; None leaves torch's choice, one per core."""
+    """CPU threads.
+
+    None leaves torch's choice, one per core.
+    """
     kv_cache: CacheName = "contiguous"
-    """``contiguous``: a stretch of memory per sequence; ``paged``: blocks, shared between sequences."""
+    """contiguous or paged.
+
+    ``contiguous``: a stretch of memory per sequence; ``paged``: blocks, shared between sequences.
+    """
     block_size: int = 16
     """Tokens in a block of the paged cache."""
     prefix_reuse: bool = True
     """Keep verified tokens of finished requests for later ones that begin alike."""
     kv_tokens: int | None = None
-    """Tokens the paged cache holds altogether; None: as many as a full batch can use, if memory lasts."""
+    """Tokens the paged cache holds.
+
+    None: as many as a full batch can use, if memory lasts.
+    """
     max_batch_size: int = 8
-    """Requests that run at once."""
+    """Sequences that run at once."""
     max_seq_len: int | None = None
-    """Tokens of one sequence, prompt and output; None: the model's context length."""
+    """Context length.
+
+    Tokens of one sequence, prompt and output; None: the model's context length.
+    """
     max_batched_tokens: int = 1024
-    """Tokens of one run: prompt chunks, last tokens and drafts together."""
+    """Tokens of one run.
+
+    Prompt chunks, last tokens and drafts together.
+    """
 
     def __post_init__(self) -> None:
         for name in ("block_size", "max_batch_size", "max_batched_tokens"):
@@ -110,11 +138,20 @@ class EngineConfig:
             )
         if self.kv_tokens is not None and self.kv_cache != "paged":
             raise ConfigError(f"kv_tokens={self.kv_tokens} is for kv_cache='paged': the contiguous cache has slots")
+        object.__setattr__(self, "speculation", replace(self.speculation, draft=self._source()))
         self._check_draft()
-        self.target_options(), self.draft_options(), self.speculation()  # each refuses what it does not know
+        self.target_options(), self.draft_options()  # each refuses what it does not know
+
+    def _source(self) -> str:
+        """What ``draft="auto"`` stands for, as far as the options decide; heads are looked for when they load."""
+        if self.speculation.draft != AUTO:
+            return self.speculation.draft
+        if self.draft_models:
+            return "model" if len(self.draft_models) == 1 else "models"
+        return AUTO if self.heads or self.speculation.prediction is None else "prediction"
 
     def _check_draft(self) -> None:
-        draft = self.draft_source
+        draft = self.speculation.draft
         heads = (self.heads,) if isinstance(self.heads, str) else tuple(self.heads)
         object.__setattr__(self, "heads", heads)
         names = () if draft == AUTO else check_known(draft).names
@@ -133,10 +170,6 @@ class EngineConfig:
                 raise ConfigError(
                     f"extra_sources names {name!r}: write package.module:Class; built-in ones need no entry"
                 )
-        if self.use_speculative_decoding is True and draft == "none":
-            raise ConfigError("use_speculative_decoding=True needs a source of drafts: name a draft or a draft_model")
-        if self.use_speculative_decoding is False and draft != "none":
-            raise ConfigError(f"use_speculative_decoding=False contradicts draft={draft!r}: leave one of them out")
 
     def _check_draft_models(self, draft: str, names: Sequence[str]) -> None:
         count = len(self.draft_models)
@@ -162,17 +195,9 @@ class EngineConfig:
         return (self.draft_model,) if isinstance(self.draft_model, str) else tuple(self.draft_model)
 
     @property
-    def draft_source(self) -> str:
-        if self.draft is not None:
-            return self.draft
-        if not self.draft_models and self.heads:
-            return AUTO
-        return ("none", "model", "models")[min(len(self.draft_models), 2)]
-
-    @property
     def custom_sources(self) -> tuple[str, ...]:
         """The user's own sources that this engine may import, and no others."""
-        named = filter(is_custom, parse(self.draft_source).names)
+        named = filter(is_custom, parse(self.speculation.draft).names)
         return tuple(dict.fromkeys((*named, *self.extra_sources)))
 
     def target_options(self) -> ModelOptions:
@@ -183,19 +208,4 @@ class EngineConfig:
     def draft_options(self) -> ModelOptions:
         return ModelOptions(dtype=self.draft_dtype, device=self.device, cuda_graphs=self.cuda_graphs)
 
-    def speculation(self) -> SpeculationParams:
-        """What a request gets that does not choose for itself."""
-        return SpeculationParams(
-            draft=self.draft_source,
-            spec_length=self.spec_length,
-            tree=self.tree,
-            tree_nodes=self.tree_nodes,
-            lookahead_window=self.lookahead_window,
-            lookahead_ngram=self.lookahead_ngram,
-            lookahead_guesses=self.lookahead_guesses,
-            verifier=self.verifier,
-            lenience=self.lenience,
-            posterior_threshold=self.posterior_threshold,
-            posterior_alpha=self.posterior_alpha,
-            draft_temperature=self.draft_temperature,
-        )
+    __repr__ = short_repr

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from outrider.config.checks import as_ids, is_finite, is_int, require
+from outrider.config.fields import checks_names, short_repr
 from outrider.config.structured import StructuredOutput
+from outrider.errors import InvalidRequestError
 
 
+@checks_names({"max_new_tokens": "max_tokens"}, InvalidRequestError)
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How one request's tokens are chosen, and when it stops.
@@ -19,40 +22,64 @@ class SamplingParams:
     """
 
     max_tokens: int = 256
-    """Tokens to generate at most, at least 1."""
+    """Tokens to generate at most."""
     min_tokens: int = 0
-    """No end-of-text or stop token before this many tokens, unless a structured output is complete."""
+    """No end before this many tokens.
+
+    Neither end-of-text nor a stop token nor a stop string ends the output earlier, unless a structured output is
+    complete.
+    """
     temperature: float = 0.0
+    """0 is greedy."""
     top_k: int = 0
-    """Keep the k most likely tokens (ties with the k-th are kept); 0 keeps all."""
+    """Keep the k most likely tokens; 0 keeps all.
+
+    Ties with the k-th are kept.
+    """
     top_p: float = 1.0
-    """Keep the smallest set of most likely tokens with at least this probability (ties are kept)."""
+    """Keep the most likely tokens with this probability together.
+
+    The smallest such set; ties are kept.
+    """
     min_p: float = 0.0
-    """Keep tokens at least this many times as likely as the most likely one."""
+    """Keep tokens this many times as likely as the most likely."""
     repetition_penalty: float = 1.0
-    """Divide positive and multiply negative logits of tokens in prompt or output (CTRL, Keskar et al. 2019)."""
+    """Above 1 discourages tokens of prompt and output.
+
+    Divides positive and multiplies negative logits of these tokens (CTRL, Keskar et al. 2019).
+    """
     presence_penalty: float = 0.0
-    """Subtract once from the logit of every token in the output so far."""
+    """Subtracted from logits of tokens in the output."""
     frequency_penalty: float = 0.0
-    """Subtract for every occurrence in the output so far."""
+    """Subtracted for each occurrence in the output."""
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    """Token id to a number added to its logit."""
+    """ID:VALUE added to a token's logit; may be repeated."""
     allowed_token_ids: Iterable[int] | None = None
     """If given, only these tokens (and end-of-text, if listed) can appear."""
     banned_token_ids: Iterable[int] = ()
+    """Tokens that cannot appear."""
     seed: int | None = None
-    """Any integer; the same request with the same seed gives the same tokens. None: drawn, and reported."""
+    """The same seed gives the same tokens.
+
+    Any integer. None: drawn, and reported with the output.
+    """
     stop: str | Iterable[str] = ()
-    """Strings that end the output; the text is cut just before them."""
+    """End before this string; may be repeated."""
     stop_token_ids: Iterable[int] = ()
+    """End with one of these tokens."""
     ignore_eos: bool = False
+    """Go on after end-of-text."""
     n: int = 1
     """Outputs to generate; output ``i`` is that of a request with ``seed + i``."""
     prompt_logprobs: int | None = None
     """As ``logprobs``, for the tokens of the prompt."""
     logprobs: int | None = None
-    """Report log-probabilities of each token and this many alternatives (0 to 20), before any option acts."""
+    """Report log-probabilities and this many alternatives (--json).
+
+    Of each token, 0 to 20 alternatives, before any option acts.
+    """
     skip_special_tokens: bool = True
+    """Leave tokens such as end-of-text out of the text."""
     structured: StructuredOutput | None = None
     """The form the whole output must have: a JSON schema, a regex, one of some strings, or a grammar."""
 
@@ -109,6 +136,8 @@ class SamplingParams:
         form = self.structured
         require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
         require(form is None or not self.ignore_eos, "ignore_eos", True, "a structured output ends when it is complete")
+
+    __repr__ = short_repr
 
     @property
     def greedy(self) -> bool:

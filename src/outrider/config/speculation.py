@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from outrider.config.checks import as_ids, is_finite, is_int
-from outrider.config.combination import Combination, parse
+from outrider.config.combination import AUTO, Combination, parse
+from outrider.config.fields import checks_names, short_repr
 from outrider.config.sources import source_record
 from outrider.errors import ConfigError
 
@@ -29,6 +30,7 @@ AUTO_LENGTH = 16  # nodes that spec_length="auto" may score for a request
 FIXED_LENGTH = 5  # what it stands for where it cannot adapt
 
 
+@checks_names({"num_speculative_tokens": "spec_length"})
 @dataclass(frozen=True, kw_only=True)
 class SpeculationParams:
     """How drafts are made and checked.
@@ -36,40 +38,79 @@ class SpeculationParams:
     Shared by the engine (its defaults) and a request (its own choice).
     """
 
-    draft: str = "none"
-    """A draft source, one of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one
-    that has won most, ``a+b`` both in one tree (``outrider.config.combination``)."""
+    draft: str = AUTO
+    """Where drafts come from.
+
+    One of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one that has won most,
+    ``a+b`` both in one tree (``outrider.config.combination``). ``auto``, for an engine: the draft models if it was
+    given any, else ``prediction`` if it was given one, else the best trained head at hand, named in ``heads`` or
+    shipped for the model, else ``suffix+recycling``. ``auto``, for a request: ``prediction`` if it has one, else the engine's.
+    """
     spec_length: int | Literal["auto"] = "auto"
-    """K: draft tokens on the longest path proposed per step. ``auto``: as many as pay, by measured costs and
-    acceptance, for verifiers whose output cannot depend on it; the others use 5, so that a seed gives the same tokens
-    again."""
+    """Draft tokens on a path at most, or auto.
+
+    K, the longest path proposed per step. ``auto``: as many as pay, by measured costs and acceptance, for verifiers
+    whose output cannot depend on it; the others use 5, so that a seed gives the same tokens again.
+    """
     tree: str | Iterable[int] | None = None
-    """None: a chain. Widths by depth, as in ``(4, 2, 1)`` or ``"4,2,1"``: every node at a depth has so many children.
+    """Draft trees: widths by depth (4,2,1), parents (-1,-1,0), dynamic or learned.
+
+    None: a chain. Widths by depth, as in ``(4, 2, 1)`` or ``"4,2,1"``: every node at a depth has so many children.
     The parents of each node of any other shape, the first being -1 (``core.shapes.optimal`` finds good ones).
     ``"dynamic"``: the ``tree_nodes`` most likely nodes, found anew in each step. ``"learned"``: a trained head's own
-    shape, the ``tree_nodes`` nodes that were accepted most when it was measured; dynamic for other sources."""
+    shape, the ``tree_nodes`` nodes that were accepted most when it was measured; dynamic for other sources.
+    """
     tree_nodes: int = 16
-    """Nodes of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts."""
+    """Nodes of a dynamic tree, or of the drafts of several models.
+
+    In general of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts.
+    """
     lookahead_window: int = 5
-    """W: columns of guesses that ``lookahead`` improves in each run."""
+    """Columns improved in each run (lookahead).
+
+    W of the paper.
+    """
     lookahead_ngram: int = 3
-    """N: length of the n-grams ``lookahead`` collects; 2 with no guesses is Jacobi decoding."""
+    """Length of collected n-grams (lookahead).
+
+    N of the paper; 2 with no guesses is Jacobi decoding.
+    """
     lookahead_guesses: int = 3
-    """G: collected n-grams that ``lookahead`` has verified per step at most."""
+    """Collected n-grams verified per step (lookahead).
+
+    At most; G of the paper.
+    """
     verifier: VerifierName = "matching"
+    """matching: same tokens as without drafts; rejection, block, iterative, specinfer, sequoia: same distribution;
+    lenient, typical: neither."""
     draft_temperature: float | None = None
-    """Sampling temperature of a draft model; None follows the request."""
+    """Sampling temperature of the draft model.
+
+    None follows the request.
+    """
     counts_as_q: bool = False
-    """Sources that count (unigram, bigram, ngram, suffix, recycling) draw from their counts, as q, instead of drafting
-    what is most frequent: for verifiers that compare p with q."""
+    """Sources that count draw from their counts, as q.
+
+    They are unigram, bigram, ngram, suffix and recycling, which otherwise draft what is most frequent. For verifiers
+    that compare p with q.
+    """
     prediction: str | Iterable[int] | None = None
     """Text or token ids that the output is expected to resemble, for the source ``prediction``."""
     lenience: float | None = None
-    """l of ``verifier="lenient"``, in (0, 1]: no token more than 1/l times as likely as it should be; None: 0.5."""
+    """lenient: no token more than 1/l times too likely.
+
+    In (0, 1]; None is ``LENIENCE``.
+    """
     posterior_threshold: float | None = None
-    """Of ``verifier="typical"``, in (0, 1]: tokens likelier than this are always accepted; None: 0.09."""
+    """typical: likelier tokens are always accepted.
+
+    In (0, 1]; None is ``POSTERIOR_THRESHOLD``.
+    """
     posterior_alpha: float | None = None
-    """Of ``verifier="typical"``, in (0, 1]: accept tokens likelier than alpha exp(-entropy); None: 0.3."""
+    """typical: accept from alpha exp(-entropy).
+
+    In (0, 1]; None is ``POSTERIOR_ALPHA``.
+    """
 
     def __post_init__(self) -> None:
         parse(self.draft)
@@ -114,6 +155,8 @@ class SpeculationParams:
         if self.verifier in CHAIN_VERIFIERS and (self.tree is not None or branching):
             cause = f"draft={self.draft!r}" if self.tree is None else f"tree={self.tree!r}"
             raise ConfigError(f"{cause} branches, and verifier={self.verifier!r} takes chains: use verifier='matching'")
+
+    __repr__ = short_repr
 
     @property
     def combination(self) -> Combination:

@@ -197,7 +197,7 @@ def plan_memory(
     c, max_seq_len = target.config, target.config.max_seq_len
     per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts) + head_row
     rows = config.max_batched_tokens
-    speculation = config.speculation()
+    speculation = config.speculation
     scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * target.dtype.itemsize
     activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits

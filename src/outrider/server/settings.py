@@ -17,61 +17,107 @@ class ServerSettings:
     """Seconds, bytes and tokens throughout; validates itself."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = 8000
+    """0 takes any free one."""
     uds: str | None = None
-    """Path of a Unix socket to listen on, instead of host and port."""
+    """Listen on this Unix socket instead."""
     served_model_names: tuple[str, ...] = ()
-    """Names clients may ask for; none: the model as it was named to the server. ``*``: any name will do."""
+    """Name for clients; may be repeated; * for any.
+
+    None: the model as it was named to the server.
+    """
 
     ssl_certfile: str | None = None
+    """TLS certificate (PEM)."""
     ssl_keyfile: str | None = None
+    """Its key (PEM)."""
     ssl_ca_certs: str | None = None
-    """Ask clients for a certificate that one of these authorities signed."""
+    """Ask clients for certificates of these authorities."""
     api_keys: tuple[str, ...] = ()
+    """Ask for this key; may be repeated."""
     api_key_file: str | None = None
-    """One key a line; blank lines and lines that begin with # are skipped."""
+    """File of keys, one a line.
+
+    Blank lines and lines that begin with # are skipped.
+    """
     cors_origins: tuple[str, ...] = ()
-    """Web pages of these origins may call the server; none may by default."""
+    """Let web pages of this origin call.
+
+    None may by default.
+    """
     allowed_hosts: tuple[str, ...] = ()
-    """Host headers to answer to. None: any, or only loopback names while listening on loopback alone."""
+    """Host header to answer to; * for any.
+
+    None: any, or only loopback names while listening on loopback alone.
+    """
 
     max_queue: int = 64
-    """Sequences that may wait for a place; beyond that, requests are refused with 429."""
+    """Sequences that may wait; beyond that, 429."""
     max_body_bytes: int = 8 << 20
+    """Of a request."""
     max_header_bytes: int = 32 << 10
+    """Of a request."""
     max_connections: int = 1024
+    """At once."""
     max_prompts: int = 64
-    """Prompts of one request."""
+    """Of one request."""
     max_n: int = 16
-    """Outputs of one prompt, ``best_of`` included."""
+    """Outputs of one prompt.
+
+    ``best_of`` included.
+    """
     max_prompt_tokens: int | None = None
+    """Of one prompt."""
     max_tokens: int | None = None
-    """Output tokens of one sequence; more may be asked for, but not given."""
+    """Of one output, at most.
+
+    More may be asked for, but not given.
+    """
 
     request_timeout: float = 600.0
-    """For one whole request."""
+    """For a whole request, in seconds."""
     header_timeout: float = 10.0
-    """For the head of a request to arrive."""
+    """For a request's head to arrive."""
     body_timeout: float = 30.0
+    """For its body to arrive."""
     keep_alive_timeout: float = 15.0
-    """For the next request on an idle connection."""
+    """For the next request.
+
+    On an idle connection.
+    """
     write_timeout: float = 30.0
-    """For a reader to take what it was sent; after that its connection is cut."""
+    """For a reader to take what was sent.
+
+    After that its connection is cut.
+    """
     max_backlog: int = 2048
-    """Tokens that may wait for a slow reader; after that its request is dropped."""
+    """Tokens that may wait for a slow reader.
+
+    After that its request is dropped.
+    """
     drain_timeout: float = 30.0
-    """For running requests to finish after SIGTERM."""
+    """To finish requests after SIGTERM."""
 
     stream_interval: float = 0.0
-    """Send streamed text at these intervals only, so that its timing tells nothing of single tokens."""
+    """Send streams only every so many seconds, to hide the time of tokens."""
     stream_padding: int = 0
-    """Pad streamed events to a multiple of so many bytes, so that their size tells nothing of their text."""
+    """Pad streamed events to a multiple of so many bytes.
+
+    Their size then tells nothing of their text.
+    """
 
     playground: bool = True
+    """Serve the playground at /."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"
+    """text or json."""
     log_prompts: bool = False
-    """Write prompts (as token ids) and outputs to the log."""
+    """Log prompts and outputs.
+
+    Prompts as token ids.
+    """
 
     def __post_init__(self) -> None:
         self._check_numbers()

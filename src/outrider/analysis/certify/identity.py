@@ -62,7 +62,7 @@ def check(
         settings = _settings(sources, verifiers, sampled=not params.greedy)
         if not settings:
             continue
-        plain = [llm.generate([p], params, speculation=SpeculationParams())[0].token_ids for p in prompts]
+        plain = [llm.generate([p], params, speculation=SpeculationParams(draft="none"))[0].token_ids for p in prompts]
         yield f"{mode}, plain"
         found: list[Difference] = []
         compared = 0

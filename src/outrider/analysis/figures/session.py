@@ -49,7 +49,7 @@ def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> 
     traces = {}
     settings = {"K = 7": 7, "K = 3": 3, "plain decoding": None}
     for name, k in settings.items():
-        speculation = SpeculationParams() if k is None else SpeculationParams(draft="model", spec_length=k)
+        speculation = SpeculationParams(draft="none") if k is None else SpeculationParams(draft="model", spec_length=k)
         record(llm, prompt, SamplingParams(max_tokens=4), speculation, llm.draft_models[0])  # warm up
         traces[name] = record(llm, prompt, params, speculation, llm.draft_models[0])
         tick(f"trace of {name}")
@@ -95,7 +95,7 @@ def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, 
         own = [
             SamplingParams(**{**vars(params), "max_tokens": each, "seed": len(texts) + i}) for i in range(len(batch))
         ]
-        outputs = llm.generate(batch, own, speculation=SpeculationParams())
+        outputs = llm.generate(batch, own, speculation=SpeculationParams(draft="none"))
         texts += [Text(prompt, output.token_ids) for prompt, output in zip(batch, outputs, strict=True)]
         tick("text of the target")
     return texts

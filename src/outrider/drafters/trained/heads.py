@@ -52,7 +52,7 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
             raise ConfigError(f"heads={config.heads!r} has two for draft={source!r}: name one")
         heads[source] = head
     shipped = _preferred(shipped_heads(fingerprint))
-    draft = config.draft_source
+    draft = config.speculation.draft
     if draft == AUTO:
         default = WITH_EAGLE if "eagle" in shipped else WITHOUT_HEADS
         draft = next((name for name in head_sources() if name in heads), default)

@@ -1,0 +1,167 @@
+"""The options of an engine as keywords: ``LLM("m", draft="suffix", max_model_len=4096)``."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+
+from outrider.config.combination import AUTO
+from outrider.config.engine import ALIASES, CacheName, DTypeName, EngineConfig
+from outrider.config.fields import accept, default_of, field_docs
+from outrider.config.sampling import SamplingParams
+from outrider.config.speculation import SpeculationParams, VerifierName
+from outrider.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class EngineOptions(TypedDict, total=False):
+    """The fields of ``EngineConfig`` but ``model``, those of ``SpeculationParams``, and their names elsewhere.
+
+    Defaults and documentation are with those classes.
+    """
+
+    draft: str
+    spec_length: int | Literal["auto"]
+    tree: str | Iterable[int] | None
+    tree_nodes: int
+    lookahead_window: int
+    lookahead_ngram: int
+    lookahead_guesses: int
+    verifier: VerifierName
+    draft_temperature: float | None
+    counts_as_q: bool
+    prediction: str | Iterable[int] | None
+    lenience: float | None
+    posterior_threshold: float | None
+    posterior_alpha: float | None
+
+    speculation: SpeculationParams | None
+    draft_model: str | Sequence[str] | None
+    heads: str | Iterable[str]
+    draft_layers: int | None
+    draft_table: str | None
+    extra_sources: Iterable[str]
+    dtype: DTypeName
+    draft_dtype: DTypeName
+    device: str
+    cuda_graphs: bool
+    threads: int | None
+    kv_cache: CacheName
+    block_size: int
+    prefix_reuse: bool
+    kv_tokens: int | None
+    max_batch_size: int
+    max_seq_len: int | None
+    max_batched_tokens: int
+
+    # The same in the words of vLLM and transformers.
+    speculative_config: Mapping[str, Any] | None
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    enable_prefix_caching: bool
+    torch_dtype: Any  # its name, or the torch.dtype itself
+    use_speculative_decoding: bool
+
+
+_SPECULATION = tuple(field.name for field in fields(SpeculationParams))
+_ENGINE = tuple(field.name for field in fields(EngineConfig) if field.name != "model")
+_NONE_IS_ABSENT = ("speculation", "speculative_config")
+_METHODS = {"ngram": "lookup", "prompt_lookup": "lookup", "draft_model": "model", "eagle3": "eagle"}
+"""vLLM's names of methods, and ours. Its ``ngram`` is prompt lookup."""
+
+
+def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
+    """The configuration that keyword options make.
+
+    Each option goes to the class that it belongs to: ``spec_length`` to ``SpeculationParams``, ``dtype`` to
+    ``EngineConfig``. ``speculation`` gives the former all at once.
+
+    Args:
+        options: ``speculative_config`` is vLLM's: ``method``, ``num_speculative_tokens``, and ``model`` for a draft
+            model or a head. ``use_speculative_decoding=False`` is ``draft="none"``; True insists on a source.
+
+    Raises:
+        ConfigError: an option is unknown, given twice, or does not go with the others.
+    """
+    for name in options:
+        if name in {field.name for field in fields(SamplingParams)}:
+            raise ConfigError(f"{name} is an option of SamplingParams: give it to generate or chat")
+    told = {name: value for name, value in options.items() if name not in _NONE_IS_ABSENT or value is not None}
+    known = (*_SPECULATION, *_ENGINE, "speculative_config", "use_speculative_decoding")
+    given = accept("LLM", told, known, ALIASES | {"num_speculative_tokens": "spec_length"})
+    _merge(given, from_vllm(given.pop("speculative_config", {})))
+    if "dtype" in given:
+        given["dtype"] = str(given["dtype"]).removeprefix("torch.")
+    switch = given.pop("use_speculative_decoding", None)
+    own = {name: given.pop(name) for name in _SPECULATION if name in given}
+    if "speculation" in given and own:
+        raise ConfigError(f"speculation and {next(iter(own))} are both given: put everything into one of them")
+    if switch is False and "speculation" not in given and own.get("draft", AUTO) == AUTO:
+        own["draft"] = "none"
+    given.setdefault("speculation", SpeculationParams(**own))
+    config = EngineConfig(model=model, **given)
+    draft = config.speculation.draft
+    if switch is True and draft == "none":
+        raise ConfigError("use_speculative_decoding=True needs a source of drafts: name a draft or a draft_model")
+    if switch is False and draft != "none":
+        raise ConfigError(f"use_speculative_decoding=False contradicts draft={draft!r}: leave one of them out")
+    return config
+
+
+def from_vllm(config: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's ``speculative_config`` as options of ours.
+
+        {"method": "ngram", "num_speculative_tokens": 5}     {"draft": "lookup", "spec_length": 5}
+        {"model": "small", "num_speculative_tokens": 4}      {"draft": "model", "draft_model": "small", ...}
+        {"method": "eagle3", "model": "folder"}              {"draft": "eagle", "heads": "folder"}
+
+    Methods that vLLM does not have are draft sources of ours.
+
+    Raises:
+        ConfigError: it has a key that means nothing here.
+    """
+    names = ("method", "model", "num_speculative_tokens")
+    given = accept("speculative_config", config, names, {})
+    options: dict[str, Any] = {}
+    if "num_speculative_tokens" in given:
+        options["spec_length"] = given["num_speculative_tokens"]
+    method = given.get("method", "draft_model" if "model" in given else None)
+    if method is not None:
+        options["draft"] = _METHODS.get(method, method)
+    if "model" in given:
+        options["draft_model" if options["draft"] in ("model", "models", "hierarchical") else "heads"] = given["model"]
+    return options
+
+
+def _merge(given: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if name in given or "speculation" in given:
+            other = name if name in given else "speculation"
+            raise ConfigError(f"speculative_config and {other} are both given: leave one of them out")
+        given[name] = value
+
+
+def shows_options(function: F) -> F:
+    """A decorator: ``help`` and editors show the names, defaults and meanings behind ``**options``."""
+    shown = [(SpeculationParams, name) for name in _SPECULATION] + [(EngineConfig, name) for name in _ENGINE]
+    own = inspect.signature(function)
+    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    lines = []
+    for kind, name in shown:
+        field = next(field for field in fields(kind) if field.name == name)
+        default, annotation = default_of(field), field.type
+        if name == "speculation":
+            default, annotation = None, f"{annotation} | None"  # what the single options make
+        kinds = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, kinds, default=default, annotation=annotation))
+        text = f"{name}: {field_docs(kind).get(name, '')}"
+        lines += textwrap.wrap(text, 96, initial_indent="    ", subsequent_indent="        ")
+    function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    doc = inspect.cleandoc(function.__doc__ or "")
+    function.__doc__ = doc + "\n\nOptions:\n" + "\n".join(lines) + "\n"
+    return function
