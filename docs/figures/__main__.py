@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import adaptive
 import distributions
 import drafting
 import house
@@ -13,9 +14,8 @@ import verifying
 
 import heads
 
-FIGURES = (
-    verifying.FIGURES | distributions.FIGURES | drafting.FIGURES | modelling.FIGURES | heads.FIGURES | house.FIGURES
-)
+ROOMS = (verifying, distributions, drafting, modelling, heads, adaptive, house)
+FIGURES = {name: figure for room in ROOMS for name, figure in room.FIGURES.items()}
 
 
 def main() -> None:

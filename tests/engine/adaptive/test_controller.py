@@ -11,13 +11,15 @@ from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import RequestView
 from outrider.engine.adaptive.controller import AdaptiveLength
-from outrider.engine.adaptive.cost import ROWS, ForwardPassCost
+from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.policy import FixedLength
+from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from tests.rig import Scripted, request
 
+ROWS = DEFAULT_SETTINGS.measured_rows
 FLAT = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing
 STEEP = ForwardPassCost([0.010 * n for n in ROWS], [0.0] * len(ROWS))  # every row costs as much as a run
 REAL = ForwardPassCost([0.0100, 0.0100, 0.0100, 0.0113, 0.0137, 0.0190], [1e-6] * len(ROWS))

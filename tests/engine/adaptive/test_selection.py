@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.core.tree import leaves
-from outrider.engine.adaptive.cost import ROWS, ForwardPassCost, calibrate
+from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from tests import tiny
 
+ROWS = DEFAULT_SETTINGS.measured_rows
 CONTEXT = 500
 SMOOTH = [0.0100 + 0.0004 * n for n in ROWS]
 

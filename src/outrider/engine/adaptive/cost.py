@@ -15,9 +15,6 @@ from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from outrider.kernels.batch import ForwardBatch, SequenceInput, pack
 from outrider.models.base import Model
 
-ROWS = (1, 2, 4, 8, 16, 32)
-"""Numbers of rows that are timed. T is taken to be linear between them, and beyond them as at the end."""
-
 
 class ForwardPassCost:
     """Seconds of a forward pass, from its rows and the contexts they look back on.
@@ -27,7 +24,8 @@ class ForwardPassCost:
         T = short(total rows) + Σ over requests (context - 64) · slope(its rows) + branch(context) · its branches
 
     A branch is a leaf of a request's tree beyond the first: attention reads the whole context once for each.
-    Every observed pass corrects the curve near its number of rows.
+    ``short`` and ``slope`` are known at ``settings.measured_rows``, linear between them, and beyond them as at the end.
+    Every observed pass corrects T near its number of rows.
     """
 
     def __init__(
@@ -37,13 +35,13 @@ class ForwardPassCost:
         branch: tuple[float, float] = (0, 0),
         settings: AdaptiveSettings = DEFAULT_SETTINGS,
     ) -> None:
-        """``short``: seconds of a pass of each number of ``ROWS``; ``slope``: seconds more for a token of context.
+        """``short``: seconds of a pass of each of ``measured_rows``; ``slope``: seconds more for a token of context.
 
         ``branch``: seconds of a branch at a short context, and what a token of context adds to them.
         """
         self.settings = settings
         self._short, self._slope, self._branch = list(short), list(slope), branch
-        self._correction = [1.0] * len(ROWS)
+        self._correction = [1.0] * len(settings.measured_rows)
 
     def branch(self, context: int) -> float:
         """Seconds that another branch adds to a pass, whatever rows it has."""
@@ -52,7 +50,7 @@ class ForwardPassCost:
     def seconds(self, rows: Sequence[int], contexts: Sequence[int]) -> float:
         """Of a pass without branches in which request ``i`` has ``rows[i]`` rows behind ``contexts[i]`` tokens."""
         total = sum(rows)
-        return self._predict(rows, contexts, total) * _between(self._correction, total, beyond=False)
+        return self._predict(rows, contexts, total) * self._between(self._correction, total, beyond=False)
 
     def observe(self, rows: Sequence[int], contexts: Sequence[int], branches: Sequence[int], seconds: float) -> None:
         """Learn from a pass; one that took several times as long as expected was disturbed, and counts as twice."""
@@ -60,42 +58,43 @@ class ForwardPassCost:
         seconds -= sum(n * self.branch(context) for n, context in zip(branches, contexts, strict=True))
         expected = max(self._predict(rows, contexts, total), 1e-9)
         ratio = min(settings.max_slowdown, max(1 / settings.max_slowdown, seconds / expected))
-        nearest = min(range(len(ROWS)), key=lambda i: abs(ROWS[i] - total))
+        nearest = min(range(len(self._short)), key=lambda i: abs(settings.measured_rows[i] - total))
         drift = settings.observation_weight * (ratio - self._correction[nearest])
-        for i in range(len(ROWS)):  # a slower machine is slower for all; the rest is this number of rows' own
+        for i in range(len(self._short)):  # a slower machine is slower for all; the rest is this number of rows' own
             self._correction[i] += drift if i == nearest else settings.shared_drift * drift
 
     def _predict(self, rows: Sequence[int], contexts: Sequence[int], total: int) -> float:
         short = self.settings.short_context
         extra = sum(
-            max(0, context - short) * _between(self._slope, n) for n, context in zip(rows, contexts, strict=True)
+            max(0, context - short) * self._between(self._slope, n) for n, context in zip(rows, contexts, strict=True)
         )
-        return _between(self._short, total) + extra
+        return self._between(self._short, total) + extra
 
-
-def _between(values: Sequence[float], rows: int, beyond: bool = True) -> float:
-    """The value for a number of rows, by linear interpolation between those of ``ROWS``."""
-    i = min(max(bisect_left(ROWS, rows), 1), len(ROWS) - 1)
-    low, high = ROWS[i - 1], ROWS[i]
-    share = (rows - low) / (high - low)
-    if not beyond:
-        share = min(share, 1.0)
-    return values[i - 1] + share * (values[i] - values[i - 1])
+    def _between(self, values: Sequence[float], rows: int, beyond: bool = True) -> float:
+        """The value for a number of rows, by linear interpolation between those of the measured ones."""
+        measured = self.settings.measured_rows
+        i = min(max(bisect_left(measured, rows), 1), len(measured) - 1)
+        low, high = measured[i - 1], measured[i]
+        share = (rows - low) / (high - low)
+        if not beyond:
+            share = min(share, 1.0)
+        return values[i - 1] + share * (values[i] - values[i - 1])
 
 
 @torch.inference_mode()
 def calibrate(model: Model, settings: AdaptiveSettings = DEFAULT_SETTINGS) -> ForwardPassCost:
     """Time passes of each number of rows at a short and at a long context, taking turns, on a cache of their own."""
-    limit = model.config.max_seq_len - ROWS[-1]
+    sizes = settings.measured_rows
+    limit = model.config.max_seq_len - sizes[-1]
     contexts = sorted({max(0, min(context, limit)) for context in (settings.short_context, settings.long_context)})
     middle = _time_passes(model, contexts, settings)
     rows, branches = settings.branched_rows, settings.branches
-    short = _rising([middle[contexts[0], n, 0] for n in ROWS])
+    short = _rising([middle[contexts[0], n, 0] for n in sizes])
     branch = [max(0.0, middle[c, rows, branches] - middle[c, rows, 0]) / branches for c in contexts]
     if len(contexts) == 1:
-        return ForwardPassCost(short, [0.0] * len(ROWS), (branch[0], 0.0), settings)
+        return ForwardPassCost(short, [0.0] * len(sizes), (branch[0], 0.0), settings)
     span = contexts[1] - contexts[0]
-    slope = _rising([(middle[contexts[1], n, 0] - middle[contexts[0], n, 0]) / span for n in ROWS])
+    slope = _rising([(middle[contexts[1], n, 0] - middle[contexts[0], n, 0]) / span for n in sizes])
     return ForwardPassCost(short, slope, (branch[0], max(0.0, branch[1] - branch[0]) / span), settings)
 
 
@@ -104,9 +103,15 @@ def _time_passes(
 ) -> dict[tuple[int, int, int], float]:
     """Median seconds of a pass by context, rows and branches."""
     longest = model.config.max_seq_len
-    cache = model.new_cache(CacheSpec(slots=1, max_seq_len=min(longest, settings.long_context + ROWS[-1])))
+    cache = model.new_cache(
+        CacheSpec(slots=1, max_seq_len=min(longest, settings.long_context + settings.measured_rows[-1]))
+    )
     slot = cache.allocate()
-    shapes = [*((n, 0) for n in ROWS), (settings.branched_rows, 0), (settings.branched_rows, settings.branches)]
+    shapes = [
+        *((n, 0) for n in settings.measured_rows),
+        (settings.branched_rows, 0),
+        (settings.branched_rows, settings.branches),
+    ]
     times: dict[tuple[int, int, int], list[float]] = {(c, *shape): [] for c in contexts for shape in shapes}
     began = time.perf_counter()
     while time.perf_counter() - began < settings.calibration_seconds or not all(times.values()):

@@ -36,6 +36,8 @@ class AdaptiveSettings:
 
     # -- cost: seconds of a forward pass ----------------------------------------------------------------------------
 
+    measured_rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """Numbers of rows that are timed, ascending, two at least. More: finer, with less time for each."""
     short_context: int = 64
     """Tokens of context behind which passes of all sizes are timed."""
     long_context: int = 512
