@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outrider import LLM, AsyncLLM, SamplingParams
-from outrider.errors import EngineDeadError, InvalidRequestError
+from outrider.errors import ConfigError, EngineDeadError, InvalidRequestError
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=20, ignore_eos=True, temperature=0.8, seed=1)
@@ -66,9 +68,29 @@ def test_closing_ends_what_still_runs(folder: Path) -> None:
         task = asyncio.create_task(llm.generate("hello", SamplingParams(max_tokens=100, ignore_eos=True)))
         await asyncio.sleep(0.01)
         llm.close()
+        llm.close()
         with pytest.raises(EngineDeadError, match="closed"):
             await task
         with pytest.raises(EngineDeadError):
             await llm.generate("hello", PARAMS)
 
     asyncio.run(serve())
+
+
+def test_several_outputs_of_one_prompt(folder: Path) -> None:
+    async def serve() -> None:
+        async with AsyncLLM(str(folder), draft="none") as llm:
+            alone = [(await llm.generate("hello", replace(PARAMS, seed=1 + i))).token_ids for i in range(2)]
+            both: Any = await llm.generate("hello", sampling_params=replace(PARAMS, n=2))
+            assert [output.token_ids for output in both] == alone
+        assert llm.llm.closed
+
+    asyncio.run(serve())
+
+
+def test_an_llm_that_was_loaded_before_stays_open(folder: Path) -> None:
+    with LLM(str(folder), draft="none", threads=1) as llm:
+        AsyncLLM(llm).close()
+        assert len(llm.generate("hello", PARAMS).token_ids) == 20
+        with pytest.raises(ConfigError, match="spec_length is given with an LLM that is loaded already"):
+            AsyncLLM(llm, spec_length=3)

@@ -14,6 +14,11 @@ def test_every_public_name_is_there() -> None:
     assert set(outrider.__all__) == {*outrider._HOMES, "__version__"}
 
 
+def test_an_extension_finds_its_types_at_the_top() -> None:
+    assert {"Draft", "Drafter", "Outcome", "RequestView", "StepOutput"} <= set(outrider.__all__)
+    assert dir(outrider) == sorted(outrider.__all__)
+
+
 def test_help_does_not_import_torch() -> None:
     code = "import sys, outrider.cli.main; assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

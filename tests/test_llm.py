@@ -8,6 +8,7 @@ import sys
 import weakref
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -135,10 +136,11 @@ def test_bad_requests_are_refused_before_anything_runs(llm: LLM) -> None:
 def test_several_outputs_of_one_text_or_chat(llm: LLM) -> None:
     several = replace(SAMPLED, n=3)
     one_by_one = [llm.generate("hello", replace(SAMPLED, seed=5 + i)).token_ids for i in range(3)]
-    assert [output.token_ids for output in llm.generate("hello", several)] == one_by_one
+    outputs: Any = llm.generate("hello", several)
+    assert [output.token_ids for output in outputs] == one_by_one
     assert [output.token_ids for output in llm.generate(["hello"], sampling_params=several)] == one_by_one
     messages = [{"role": "user", "content": "hello"}]
-    answers = llm.chat(messages, several)
+    answers: Any = llm.chat(messages, several)
     assert [answer.seed for answer in answers] == [5, 6, 7]
     assert answers[0].token_ids == llm.chat(messages, sampling_params=SAMPLED).token_ids
 

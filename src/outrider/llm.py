@@ -220,7 +220,7 @@ class LLM:
         """Continue one text, or many texts and token-id lists at once.
 
         One text gives one ``Output``; with ``n`` above 1, a list of ``n``. A list of prompts gives a list, in which
-        the ``n`` outputs of each prompt stand next to each other.
+        the ``n`` outputs of each prompt stand next to each other (and which type checkers know to be one).
 
         Args:
             prompts: a text, or a list of texts and lists of token ids.

@@ -8,7 +8,6 @@ import os
 import pty
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from outrider import StructuredOutput
 from outrider.cli.generate import generate
 from outrider.cli.options import structured
 from outrider.cli.serve import serve
-from outrider.config import EngineConfig
+from outrider.config import EngineOptions
 from tests.whole import model_folder, other_vocabulary
 
 EXAMPLES = os.pathsep.join((str(Path(__file__).parents[2] / "examples"), os.environ.get("PYTHONPATH", "")))
@@ -67,7 +66,7 @@ def test_a_source_of_one_s_own_and_a_prediction(folder: Path, tmp_path: Path) ->
     plain = json.loads(run(*common).stdout)
     (tmp_path / "expected.txt").write_text(plain["text"])
     predicted = json.loads(run(*common, "--prediction", str(tmp_path / "expected.txt")).stdout)
-    own = json.loads(run(*common, "--draft", "own_source:Echo,suffix", PYTHONPATH=EXAMPLES).stdout)
+    own = json.loads(run(*common, "--draft", "own_source:Echo,suffix", "-k", "4", PYTHONPATH=EXAMPLES).stdout)
     assert plain["token_ids"] == predicted["token_ids"] == own["token_ids"]
     assert (predicted["draft"], own["draft"]) == ("prediction", "own_source:Echo,suffix")
     assert "draft_error" not in own["stats"]
@@ -247,5 +246,5 @@ def test_doctor_reports_and_tests_this_machine() -> None:
 
 def test_every_engine_option_of_generate_is_one_of_serve() -> None:
     """Options that say how the model is loaded or drafts are made; those of a request are the client's."""
-    engine = {field.name for field in fields(EngineConfig)} & set(inspect.signature(generate).parameters)
-    assert engine <= set(inspect.signature(serve).parameters)
+    options = set(EngineOptions.__annotations__) - {"prediction"}
+    assert options & set(inspect.signature(generate).parameters) <= set(inspect.signature(serve).parameters)

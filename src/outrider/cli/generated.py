@@ -150,7 +150,8 @@ class _Generated:
 
 def _generated(kind: type, name: str, **override: Any) -> _Generated:
     default = default_of(next(field for field in fields(kind) if field.name == name))
-    form, read = _READ.get(name) or (_form(_hints(kind)[name]), _same)
+    form = _form(_hints(kind)[name])
+    form, read = _READ.get(name) or (form, tuple if form == list[str] else _same)
     several = form == list[str]
     shown = override.get(name, None if several else default)
     annotation = form | None if several or default is None else form
