@@ -1,14 +1,18 @@
-"""The grammar of ``draft``: what combinations mean, and what is refused."""
+"""Draft sources: their records, what combinations of them mean, and what is refused."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from outrider import EngineConfig, SpeculationParams
 from outrider.config import engine_config
 from outrider.config.combination import CASCADE, Combination, check_known, parse
-from outrider.config.sources import SOURCES
+from outrider.config.sources import SOURCES, DraftShape, head_sources, source_record
+from outrider.drafters.registry import builder_of
 from outrider.errors import ConfigError
+from outrider.heads import HEAD_KINDS
 
 
 @pytest.mark.parametrize(
@@ -81,3 +85,30 @@ def test_a_prediction_is_text_or_token_ids() -> None:
     assert SpeculationParams(prediction=[3, 4]).prediction == (3, 4)
     with pytest.raises(ValueError, match="prediction=-1"):
         SpeculationParams(prediction=[-1])
+
+
+PAGES = Path(__file__).parents[2] / "docs" / "algorithms"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_record_is_complete(name: str) -> None:
+    source = SOURCES[name]
+    assert source.name == name
+    assert source.summary
+    assert not source.summary.endswith(".")
+    assert source.min_draft_models <= source.max_draft_models
+    if name != "none":
+        assert callable(builder_of(source))
+        assert (PAGES / f"{source.page}.md").exists()
+
+
+def test_every_kind_of_head_has_one_source() -> None:
+    kinds = [kind for source in SOURCES.values() for kind in source.head_kinds]
+    assert sorted(kinds) == sorted(HEAD_KINDS)
+    assert head_sources() == ("eagle", "medusa", "blockwise", "pass")
+
+
+def test_a_source_without_a_record_drafts_as_asked() -> None:
+    unknown = source_record("package.module:Class")
+    assert (unknown.shape, unknown.needs, unknown.cache) == (DraftShape.AS_ASKED, "", None)
+    assert "package.module:Class" not in SOURCES

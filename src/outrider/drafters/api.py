@@ -83,7 +83,7 @@ class Outcome:
     draft: Draft
     verdict: Verdict
     committed: tuple[int, ...]
-    p: TargetRows  # what the target said at the last token (row 0) and after each node of the draft
+    p: TargetRows  # the target's rows at the last token (row 0) and after each node of the draft
 
 
 class Drafter(ABC):
@@ -101,14 +101,14 @@ class Drafter(ABC):
 
     @abstractmethod
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        """One draft per request, of at most ``budgets[i]`` nodes; ``EMPTY`` where there is nothing to say.
+        """One draft per request, of at most ``budgets[i]`` nodes; ``EMPTY`` where it has none.
 
         A budget is the number of levels for a chain, and that of nodes where the request asks for a tree, of which
         none should be deeper than its ``depth_limit``.
         """
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:  # noqa: B027  (a hook, and optional)
-        """A step is over: which tokens were committed, and what the target said at every node of the draft."""
+        """A step is over: which tokens were committed, and the target's rows at every node of the draft."""
 
     def finish(self, request_id: str) -> None:  # noqa: B027  (a hook, and optional)
         """The request has ended, or was preempted. Called for unknown requests too, and more than once."""

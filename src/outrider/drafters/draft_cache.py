@@ -1,4 +1,4 @@
-"""A draft model with a cache of its own, which catches up with its requests instead of being kept in step."""
+"""A draft model with a cache of its own, which is brought up to date when it drafts, not in each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CachedSequence:
 
 
 class DraftModel:
-    """Before it drafts, a request's rows are cut back to their common beginning with its text and fed what is missing.
+    """Before it drafts, a request's rows are truncated to the common prefix with its text, and the rest is prefilled.
 
     First use, refused drafts, full acceptance, preemption and resumption are then one case.
     """
@@ -41,13 +41,13 @@ class DraftModel:
         self.sequences: dict[str, CachedSequence] = {}
 
     def start(self, request_id: str) -> None:
-        """A source begins to draft for a request; several may share its sequence."""
+        """A source begins to draft for a request; several may share its slot."""
         if request_id not in self.sequences:
             self.sequences[request_id] = CachedSequence(self.cache.allocate())
         self.sequences[request_id].users += 1
 
     def finish(self, request_id: str) -> None:
-        """A source has done with a request; its sequence is free when the last one has."""
+        """A source has finished with a request; the slot is freed when the last one has."""
         sequence = self.sequences.get(request_id)
         if sequence is not None:
             sequence.users -= 1
@@ -55,11 +55,11 @@ class DraftModel:
                 self.cache.free(self.sequences.pop(request_id).slot)
 
     def remaining_context(self, length: int) -> int:
-        """Tokens it can draft behind ``length`` ones: beyond its context it has no say."""
+        """Tokens that its context leaves for a draft behind ``length`` tokens."""
         return max(0, self.max_seq_len - length)
 
     def truncate(self, sequence: CachedSequence, tokens: Sequence[int], most: int) -> None:
-        """Drop what it has cached beyond its common beginning with ``tokens``, and beyond ``most`` rows."""
+        """Drop the rows beyond the common prefix of the cached tokens and ``tokens``, and beyond ``most`` rows."""
         kept = min(_common_prefix(sequence.cached, tokens), most)
         self.cache.truncate_to(sequence.slot, kept)
         del sequence.cached[kept:]

@@ -45,8 +45,8 @@ def merge(drafts: Sequence[Draft], budget: int, source: str) -> Draft:
                                        │       └── d
                                        └── e
 
-    It carries no ``q``, which is right for any verifier whatever way the drafts were made: one row per token cannot say
-    that a token came from one source or another (docs/algorithms/draft-model.md).
+    It carries no ``q``, which is right for any verifier whatever way the drafts were made: one row per token cannot
+    express that a token came from one source or another (docs/algorithms/draft-model.md).
     """
     trie = Trie()
     for draft in drafts:
@@ -70,20 +70,20 @@ def combine(drafts: Sequence[Draft], budget: int) -> Draft:
                                        └── 8                     │    └── 5
                                                                  └── 8
 
-    A single draft with something to say is returned as it is; others lose their ``q``, as in ``merge``.
+    A single draft that is not empty is returned as it is; others lose their ``q``, as in ``merge``.
     """
-    speaking = [draft for draft in drafts if draft]
-    if len(speaking) < 2:
-        return speaking[0] if speaking else EMPTY
+    nonempty = [draft for draft in drafts if draft]
+    if len(nonempty) < 2:
+        return nonempty[0] if nonempty else EMPTY
     trie = Trie()
     sources: list[str] = []
     scores: list[float] = []
-    placed: list[dict[int, int]] = [{-1: -1} for _ in speaking]  # node of a draft -> node of the trie
-    ahead = [iter(range(len(draft))) for draft in speaking]  # nodes not yet taken
-    waiting = set(range(len(speaking)))
+    placed: list[dict[int, int]] = [{-1: -1} for _ in nonempty]  # node of a draft -> node of the trie
+    ahead = [iter(range(len(draft))) for draft in nonempty]  # nodes not yet taken
+    waiting = set(range(len(nonempty)))
     while waiting and len(trie) < budget:
         for i in sorted(waiting):
-            draft, size = speaking[i], len(trie)
+            draft, size = nonempty[i], len(trie)
             while len(trie) == size < budget:
                 node = next(ahead[i], None)
                 if node is None:
@@ -93,5 +93,5 @@ def combine(drafts: Sequence[Draft], budget: int) -> Draft:
                 if len(trie) > size:
                     sources.append(draft.source_of(node))
                     scores.append(UNKNOWN if draft.scores is None else draft.scores[node])
-    name = "+".join(dict.fromkeys(draft.source for draft in speaking))
+    name = "+".join(dict.fromkeys(draft.source for draft in nonempty))
     return Draft(tuple(trie.tokens), tuple(trie.parents), None, name, tuple(scores), tuple(sources))

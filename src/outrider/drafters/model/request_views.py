@@ -52,7 +52,7 @@ class ChangedView:
         return self.request.constraint
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Nobody has measured a source that drafts for another."""
+        """A source that drafts for another is not measured."""
         return True
 
     def draws(self) -> Draws:

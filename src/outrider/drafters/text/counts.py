@@ -86,7 +86,7 @@ class CountsDrafter(SingleRequestDrafter):
         return tree.draft(self._name)
 
     def _chain(self, request: RequestView, budget: int) -> Draft:
-        """The most frequent token, again and again."""
+        """What followed most often, token after token."""
         counts, context = self._counts[request.id], list(request.tokens[-self._context :])
         drafted: list[int] = []
         scores: list[float] = []

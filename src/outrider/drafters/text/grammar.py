@@ -19,7 +19,7 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class GrammarDrafter(SingleRequestDrafter):
-    """Drafts the tokens that must come; says nothing where there is a choice, or no constraint."""
+    """Drafts the forced tokens; nothing where there is a choice, or no constraint."""
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         if request.constraint is None:

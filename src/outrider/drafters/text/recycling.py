@@ -1,4 +1,4 @@
-"""Drafts what the target itself held likely, when it last saw the same one or two tokens: trees from its own scores.
+"""Drafts what the target itself held likely when it last saw the same one or two tokens: trees from its own logits.
 
 After Token Recycling (Luo et al. 2024, "Turning trash into treasure: accelerating inference of large language models
 with token recycling"); what is different here is in docs/algorithms/recycling.md.
@@ -33,7 +33,7 @@ class _Key(NamedTuple):
 
 
 class Memory:
-    """What may follow a pair of tokens, and a single one; the contexts longest unheard of are forgotten."""
+    """What may follow a pair of tokens, and a single one; the least recently seen contexts are evicted."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -66,7 +66,7 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class RecyclingDrafter(SingleRequestDrafter):
-    """Remembers what the target's rows said, accepted or not, and drafts trees of it; separate for each salt."""
+    """Remembers the likeliest tokens of the target's rows, accepted or not, and drafts trees of them; per salt."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
         self._vocab_size = vocab_size

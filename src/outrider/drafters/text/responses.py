@@ -38,7 +38,7 @@ class Responses:
         earlier = self._number_of.get((salt, request_id))
         if earlier is not None:
             self._forget(earlier)
-        if not 2 <= len(tokens) <= self._capacity:  # one token has nothing to say
+        if not 2 <= len(tokens) <= self._capacity:  # one token has no continuation
             return
         number = next(self._numbers)
         self._held[number] = _Response(salt, request_id, len(tokens))

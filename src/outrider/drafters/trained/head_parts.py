@@ -1,4 +1,4 @@
-"""What drafters with trained heads share: layers packed for the processor at hand, and scores over all tokens."""
+"""What drafters with trained heads share: layers packed for the processor, and scores over all tokens."""
 
 from __future__ import annotations
 

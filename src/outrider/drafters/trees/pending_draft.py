@@ -1,4 +1,4 @@
-"""Drafts of models in the making, with their rows in a cache: chains and trees."""
+"""Drafts in the making, with their rows in a cache: chains and trees that models grow level by level."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PendingDraft:
         return len(self.request.tokens) + len(self._row)
 
     def should_continue(self, source: str) -> bool:
-        """Whether a further level is likely to be worth its time, as far as anybody can say."""
+        """Whether a further level is likely to be worth its time; true where nothing is known."""
         return self.request.should_continue(source, [self._tree.scores_to(node) for node in self._tree.frontier])
 
     def extend(self, logits: Tensor) -> None:
