@@ -1,4 +1,4 @@
-"""The demonstration: a real chat model answers with and without speculative decoding. Same tokens, less time.
+"""A real chat model answers with and without speculative decoding: the same tokens, in less time.
 
 Runs the built-in SmolLM2-135M-Instruct (98 MB, fetched once). Exits with 1 if a single token differs.
 """
@@ -20,8 +20,8 @@ and the recipe for the lemon cake. Next Saturday it is our turn: please come to 
 
 CONTENDERS = {
     "plain decoding": SpeculationParams(draft="none"),
-    "drafts by n-grams of the context": SpeculationParams(draft="ngram", spec_length=8),
-    "drafts copied from the context": SpeculationParams(draft="lookup", spec_length=8),
+    "n-gram drafts (ngram)": SpeculationParams(draft="ngram", spec_length=8),
+    "prompt lookup drafts (lookup)": SpeculationParams(draft="lookup", spec_length=8),
 }
 
 

@@ -109,6 +109,18 @@ def unknown_words(command: str) -> Iterator[str]:
 
 
 @cache
+def options() -> frozenset[str]:
+    """Every option that some command has."""
+    found: set[str] = set()
+    waiting = [_commands()]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        found.update(*(parameter.opts + parameter.secondary_opts for parameter in command.params))
+    return frozenset(found)
+
+
+@cache
 def _commands() -> Any:
     return typer.main.get_command(cli.app)
 
@@ -126,3 +138,8 @@ def quoted_commands(page: Path) -> list[str]:
             shlex.split(command)
             kept.append(command)
     return kept
+
+
+def quoted_options(page: Path) -> list[str]:
+    """Options that running text names, each within backquotes of its own."""
+    return re.findall(r"(?<!`)`(--[a-z][\w-]*)[^`\n]*`", page.read_text(encoding="utf-8"))

@@ -112,6 +112,13 @@ def test_commands_and_options_exist(page: Path) -> None:
             assert set(rest) <= targets, command
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_options_named_in_the_text_exist(page: Path) -> None:
+    others = {"engines.md", "log.md"}  # of other engines, and of the past
+    named = [] if page.name in others else running.quoted_options(page)
+    assert sorted(set(named) - running.options()) == []
+
+
 def test_there_are_examples() -> None:
     assert sum(len(chain) for chain in EXAMPLES if runs(chain, slow=False)) >= 15
 
