@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis.measure import alpha, cost_curve, observe, rates_by_depth, shortened
+from outrider.analysis.measure import alpha, measure_latency_curve, observe, rates_by_depth, shortened
 from tests.whole import model_folder
 
 
@@ -66,6 +66,6 @@ def test_observe_runs_every_setting_on_every_prompt(llm: LLM) -> None:
 
 
 def test_cost_curve_has_a_point_for_each_row_count(llm: LLM) -> None:
-    curve = cost_curve(llm.model, context=1000, rows=(1, 4), repeat=2)
+    curve = measure_latency_curve(llm.model, context=1000, rows=(1, 4), repeat=2)
     assert set(curve.points) == {1, 4}
     assert curve(2) > 0

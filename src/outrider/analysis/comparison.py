@@ -9,7 +9,7 @@ from typing import Any
 
 from outrider.analysis import theory
 from outrider.analysis.cost import Cost
-from outrider.analysis.measure import Observed, Round, Tick, cost_curve, observe, shortened
+from outrider.analysis.measure import Observed, Round, Tick, measure_latency_curve, observe, shortened
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
@@ -67,7 +67,7 @@ def compare(
     """
     found = observe(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=rounds, tick=tick)
     context = int(statistics.median(len(p) for p in prompts)) + params.max_tokens // 2
-    target = cost_curve(llm.model, context=context)
+    target = measure_latency_curve(llm.model, context=context)
     tick("cost of a run")
     plain_known, plain_new = _halves(found.pop("none"))
     result = []

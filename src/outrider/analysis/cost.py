@@ -21,14 +21,14 @@ Cost: TypeAlias = Callable[[float], float]
 
 
 @dataclass(frozen=True)
-class CostCurve:
+class LatencyCurve:
     """T(n) through measured points: straight lines between them, the last line's slope beyond them."""
 
     points: Mapping[int, float]  # rows -> seconds
 
     def __post_init__(self) -> None:
         if not self.points or min(self.points) < 1 or min(self.points.values()) <= 0:
-            raise ConfigError(f"points={dict(self.points)!r} is not a cost curve: give seconds for 1 and more rows")
+            raise ConfigError(f"points={dict(self.points)!r} is not a latency curve: give seconds for 1 and more rows")
 
     def __call__(self, rows: float) -> float:
         n = sorted(self.points)
@@ -87,7 +87,7 @@ def best_measured_k(
     return best, gains[best]
 
 
-def break_even(k: int, target: Cost, draft: DraftCost, *, batch: int = 1, overhead: float = 0.0) -> float | None:
+def break_even_alpha(k: int, target: Cost, draft: DraftCost, *, batch: int = 1, overhead: float = 0.0) -> float | None:
     """The α at which k draft tokens a step neither gain nor lose; None where not even α = 1 gains.
 
     With the paper's flat cost and k = 1 that is α = c (corollary 3.9).

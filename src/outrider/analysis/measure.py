@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from outrider.analysis.cost import CostCurve
+from outrider.analysis.cost import LatencyCurve
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.kernels.batch import ForwardBatch, Span
@@ -25,7 +25,7 @@ Round = tuple[int, int]
 """Drafted and accepted tokens of one target run."""
 
 
-def cost_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20) -> CostCurve:
+def measure_latency_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20) -> LatencyCurve:
     """T(n): median seconds of a run that scores n rows of one sequence behind ``context`` tokens.
 
     Row counts take turns, so that a busy moment of the machine hits all of them.
@@ -45,7 +45,7 @@ def cost_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat
             _finish(model)
             if turn >= 2:  # the first two warm up
                 times[n].append(time.perf_counter() - began)
-    return CostCurve({n: statistics.median(t) for n, t in times.items()})
+    return LatencyCurve({n: statistics.median(t) for n, t in times.items()})
 
 
 def _finish(model: Model) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from outrider.analysis.candidates import WORTHWHILE
+from outrider.analysis.candidates import MIN_SPEEDUP
 from outrider.analysis.comparison import decoding, predicted_seconds
-from outrider.analysis.cost import CostCurve
-from outrider.analysis.measure import Observed, Round, Tick, alpha, cost_curve, observe, shortened
+from outrider.analysis.cost import DraftCost, LatencyCurve, break_even_alpha
+from outrider.analysis.measure import Observed, Round, Tick, alpha, measure_latency_curve, observe, shortened
 from outrider.config import DRAFT_MODELS, EngineConfig, SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
@@ -54,7 +54,7 @@ class Checked:
 class Plan:
     """What was measured and what follows. ``best`` is None where plain decoding is the advice."""
 
-    target: CostCurve
+    target: LatencyCurve
     sources: dict[str, dict[str, float | None]]  # α, cost of a draft token over a run (c), share of steps with a draft
     predictions: list[Prediction]
     best: Prediction | None
@@ -118,7 +118,7 @@ def make(
     found = observe(llm, learn, params, settings, tick=tick)
     plain = found.pop("none")
     context = int(statistics.median(map(len, learn))) + params.max_tokens // 2
-    target = cost_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
+    target = measure_latency_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
     tick("cost of a run")
     predictions = [
         _predict(name, observed, plain, target, k, size)
@@ -127,7 +127,7 @@ def make(
         for size in sorted({batch, *BATCHES})
     ]
     ranked = sorted((p for p in predictions if p.batch == batch), key=lambda p: -p.speedup)
-    best = ranked[0] if ranked and ranked[0].speedup >= WORTHWHILE else None
+    best = ranked[0] if ranked and ranked[0].speedup >= MIN_SPEEDUP else None
     sources = {name: _facts(observed, target) for name, observed in found.items()}
     checked = _check(llm, test, params, _worth_checking(predictions), tick) if verify and test else []
     return Plan(
@@ -135,7 +135,7 @@ def make(
     )
 
 
-def _predict(name: str, observed: Observed, plain: Observed, target: CostCurve, k: int, batch: int) -> Prediction:
+def _predict(name: str, observed: Observed, plain: Observed, target: LatencyCurve, k: int, batch: int) -> Prediction:
     """Requests of a batch are taken to draft alike, and to share each run.
 
     What the curve does not know, such as the rows of lookahead's window or the branches of a tree, is in the ratio of
@@ -160,7 +160,7 @@ def _predict(name: str, observed: Observed, plain: Observed, target: CostCurve, 
     return Prediction(name, k, batch, gain(requests), float(low), float(high))
 
 
-def _off(observed: Observed, target: CostCurve) -> float:
+def _off(observed: Observed, target: LatencyCurve) -> float:
     """Seconds measured ÷ seconds predicted for the same rounds."""
     predicted = predicted_seconds(decoding(observed), target, observed.draft_s_per_token, observed.overhead_s)
     return sum(observed.seconds) / predicted if predicted else 1.0
@@ -188,7 +188,7 @@ def _check(
     ]
 
 
-def _facts(observed: Observed, target: CostCurve) -> dict[str, float | None]:
+def _facts(observed: Observed, target: LatencyCurve) -> dict[str, float | None]:
     rounds = decoding(observed)
     return {
         "alpha": alpha(rounds),
@@ -202,7 +202,7 @@ def _reasons(
     best: Prediction | None,
     ranked: Sequence[Prediction],
     sources: dict[str, dict[str, float | None]],
-    target: CostCurve,
+    target: LatencyCurve,
     plain: Observed,
     params: SamplingParams,
     batch: int,
@@ -237,10 +237,8 @@ def _reasons(
     return found
 
 
-def _break_even(k: int, target: CostCurve, c: float, batch: int) -> float | None:
-    from outrider.analysis.cost import DraftCost, break_even
-
-    return break_even(k, target, DraftCost(per_token=lambda _: c * target(1)), batch=batch)
+def _break_even(k: int, target: LatencyCurve, c: float, batch: int) -> float | None:
+    return break_even_alpha(k, target, DraftCost(per_token=lambda _: c * target(1)), batch=batch)
 
 
 def _rows(batch: int) -> tuple[int, ...]:
