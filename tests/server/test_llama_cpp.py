@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider.server.llama_cpp.options import DETAILS, OFF
-from outrider.server.llama_cpp.schema import NativeRequest
+from outrider.server.llama_cpp.schema import LlamaCppRequest
 from tests.server.live import Live
 from tests.server.test_hostile import flaws, told
 
@@ -159,7 +159,7 @@ def test_only_the_fields_asked_for(live: Live) -> None:
 
 @pytest.mark.parametrize("name", sorted(OFF))
 def test_what_nothing_here_does_is_refused(live: Live, name: str) -> None:
-    field, off = NativeRequest.model_fields[name].alias or name, OFF[name]
+    field, off = LlamaCppRequest.model_fields[name].alias or name, OFF[name]
     asked: Any = not off if isinstance(off, bool) else [{"id": 0, "scale": 1.0}] if off == [] else 7
     answer = live.client.post(PATH, json=ASK | {field: asked})
     assert told(answer) == (400, field)

@@ -156,7 +156,7 @@ def assumptions(target: Roofline, draft: Roofline | None) -> list[str]:
     lines = [
         f"{h.name}: {h.bandwidth / 1e12:.2f} TB/s and {h.flops / 1e12:.0f} TFLOP/s from the data sheet, of which "
         f"{BANDWIDTH_EFFICIENCY:.0%} and {FLOPS_EFFICIENCY:.0%} are reached",
-        f"target {s.parameters / 1e9:g}B in {s.weight_bits:g} bits: {s.weight_bytes / 1e9:.0f} GB read per forward pass, "
+        f"target {s.parameters / 1e9:g}B in {s.weight_bits:g} bits: {s.weight_bytes / 1e9:.0f} GB read a forward pass, "
         f"{s.layers:.0f} layers at {1e6 * h.overhead:.0f} µs of overhead each",
         f"batch {target.batch}, {target.context} tokens of context each",
     ]

@@ -97,6 +97,6 @@ def to_json(content: object) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-async def handle(request: Request, error: Exception) -> Response:
+async def handle_error(request: Request, error: Exception) -> Response:
     """The handler of every exception that leaves an endpoint."""
     return as_api_error(error).response()

@@ -23,7 +23,7 @@ logger = logging.getLogger("outrider.server.access")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Outermost:
+class AccessLogMiddleware:
     """Names each request, times and logs it, and turns whatever escapes from within into an answer.
 
     The name comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
@@ -77,7 +77,7 @@ def _method(scope: Scope) -> str:
     return scope["method"] if scope["method"] in known else "other"
 
 
-class KnownHosts:
+class AllowedHostsMiddleware:
     """Refuses Host headers of other names (see ``ServerSettings.hosts``)."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0]
 
 
-class Keys:
+class ApiKeyMiddleware:
     """Lets pass who has a key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
 
     Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
@@ -149,7 +149,7 @@ def _given_key(headers: dict[bytes, bytes]) -> bytes:
     return headers.get(b"x-api-key", b"")
 
 
-class Sizes:
+class SizeLimitMiddleware:
     """Refuses heads that are too large, bodies that say they are, and stops reading those that turn out to be."""
 
     def __init__(self, app: ASGIApp, *, head: int, body: int) -> None:

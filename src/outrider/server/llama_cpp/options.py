@@ -10,7 +10,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.structured import KINDS, StructuredOutput
 from outrider.errors import InvalidRequestError
 from outrider.server.http.errors import ApiError, invalid
-from outrider.server.llama_cpp.schema import NativeRequest
+from outrider.server.llama_cpp.schema import LlamaCppRequest
 from outrider.server.openai import options
 from outrider.tokenizer.tokenizer import Tokenizer
 
@@ -51,10 +51,10 @@ _NAMES = {
 }
 
 
-def check(body: NativeRequest, max_n: int) -> None:
+def check(body: LlamaCppRequest, max_n: int) -> None:
     """Raises ApiError for what this server cannot do, and for options that contradict each other."""
     for field, off in OFF.items():
-        value, name = getattr(body, field), NativeRequest.model_fields[field].alias or field
+        value, name = getattr(body, field), LlamaCppRequest.model_fields[field].alias or field
         if value is not None and value != off and value not in ALSO_OFF.get(field, ()):
             raise invalid(
                 f"{name}={str(value)[:40]} is not supported: leave it out, or send {off!r}", name, "unsupported"
@@ -84,7 +84,7 @@ def _check_samplers(names: Sequence[str], temperature: float) -> None:
         raise invalid(f"samplers act in this order here: {order}; keep to it, or leave it out", "samplers")
 
 
-def _given(body: NativeRequest) -> dict[str, Any]:
+def _given(body: LlamaCppRequest) -> dict[str, Any]:
     """The samplers' values: given, llama.cpp's own, or off where ``samplers`` leaves one out."""
     named = SAMPLERS if body.samplers is None else body.samplers
     given = {}
@@ -94,13 +94,13 @@ def _given(body: NativeRequest) -> dict[str, Any]:
     return given
 
 
-def limit(body: NativeRequest, server_limit: int | None) -> int | None:
+def limit(body: LlamaCppRequest, server_limit: int | None) -> int | None:
     """Tokens to generate at most; None: as many as the context holds."""
     asked = None if body.n_predict in (None, -1) else body.n_predict
     return min((most for most in (asked, server_limit) if most is not None), default=None)
 
 
-def sampling(body: NativeRequest, tokenizer: Tokenizer, max_tokens: int) -> SamplingParams:
+def sampling(body: LlamaCppRequest, tokenizer: Tokenizer, max_tokens: int) -> SamplingParams:
     """Raises ApiError, or InvalidRequestError for what the fields' own checks let pass."""
     given = _given(body)
     bias, banned = biases(body, tokenizer)
@@ -124,7 +124,7 @@ def sampling(body: NativeRequest, tokenizer: Tokenizer, max_tokens: int) -> Samp
     )
 
 
-def biases(body: NativeRequest, tokenizer: Tokenizer) -> tuple[dict[int, float], list[int]]:
+def biases(body: LlamaCppRequest, tokenizer: Tokenizer) -> tuple[dict[int, float], list[int]]:
     """(numbers to add by token, tokens that never come): those of a text are for each of its tokens, and add up."""
     bias: dict[int, float] = {}
     banned = list(tokenizer.eos_token_ids) if body.ignore_eos else []
@@ -154,7 +154,7 @@ def _key(name: str) -> int | str:
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else name
 
 
-def speculation(body: NativeRequest, default: SpeculationParams) -> SpeculationParams:
+def speculation(body: LlamaCppRequest, default: SpeculationParams) -> SpeculationParams:
     """As elsewhere; ``speculative.n_max`` is the draft length, if ``speculation`` gives none."""
     chosen = options.speculation(body, default)
     if body.n_max is None:
@@ -164,7 +164,7 @@ def speculation(body: NativeRequest, default: SpeculationParams) -> SpeculationP
     return replace(chosen, draft="none") if body.n_max == 0 else replace(chosen, spec_length=body.n_max)
 
 
-def renamed(error: InvalidRequestError, body: NativeRequest) -> ApiError:
+def renamed(error: InvalidRequestError, body: LlamaCppRequest) -> ApiError:
     """An error of the engine's, under the name of the field that the client gave."""
     param = error.param
     if param in {"structured", *KINDS}:
@@ -172,7 +172,7 @@ def renamed(error: InvalidRequestError, body: NativeRequest) -> ApiError:
     return invalid(str(error), _NAMES.get(param or "", param))
 
 
-def settings(body: NativeRequest, params: SamplingParams, most: int | None, context: int) -> dict[str, Any]:
+def settings(body: LlamaCppRequest, params: SamplingParams, most: int | None, context: int) -> dict[str, Any]:
     """``generation_settings``: what was done, whatever was asked for."""
     names = {"n_min": "speculative.n_min", "p_min": "speculative.p_min"}
     told: dict[str, Any] = {"n_ctx": context} | {names.get(name, name): off for name, off in OFF.items()}
