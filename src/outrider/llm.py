@@ -30,7 +30,7 @@ from outrider.models.llama import LlamaModel
 from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
 
 if TYPE_CHECKING:
-    from outrider.grammar import Grammars
+    from outrider.grammar import GrammarCompiler
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class LLM:
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
     @property
-    def grammars(self) -> Grammars:
+    def grammars(self) -> GrammarCompiler:
         """Compiles structured outputs."""
         return self._intake.grammars
 

@@ -56,7 +56,7 @@ def _finish(model: Model) -> None:
 
 
 @dataclass
-class Observed:
+class Measurements:
     """One setting's runs: per request, the tokens after its first step and the seconds they took, and every round."""
 
     tokens: list[int] = field(default_factory=list)
@@ -102,7 +102,7 @@ def alpha(rounds: Sequence[Round]) -> float | None:
     return sum(accepted for _, accepted in rounds) / looked_at if looked_at else None
 
 
-def rates_by_depth(rounds: Sequence[Round], depth: int) -> list[float]:
+def acceptance_by_position(rounds: Sequence[Round], depth: int) -> list[float]:
     """For each depth below ``depth``: how often its token was accepted where all before it were.
 
     Depths that were never looked at take the rate of the one before.
@@ -114,7 +114,7 @@ def rates_by_depth(rounds: Sequence[Round], depth: int) -> list[float]:
     return rates
 
 
-def shortened(rounds: Sequence[Round], k: int) -> list[Round]:
+def truncate_rounds(rounds: Sequence[Round], k: int) -> list[Round]:
     """What rounds observed with longer drafts would have been with at most ``k`` draft tokens.
 
     A stretch of tokens that one long draft covered takes several steps, in each of which the source says what it had
@@ -130,7 +130,7 @@ def shortened(rounds: Sequence[Round], k: int) -> list[Round]:
     return result
 
 
-def observe(
+def measure_settings(
     llm: LLM,
     prompts: Sequence[list[int]],
     params: SamplingParams,
@@ -138,13 +138,13 @@ def observe(
     *,
     rounds: int = 1,
     tick: Tick = lambda _: None,
-) -> dict[str, Observed]:
+) -> dict[str, Measurements]:
     """Run every prompt with every setting, one request at a time, taking turns prompt by prompt.
 
     Of several rounds each prompt keeps its fastest time: what slows a run is somebody else. Sources that learn from
     earlier responses see those of their own setting and round only.
     """
-    found = {name: Observed() for name in settings}
+    found = {name: Measurements() for name in settings}
     for name, speculation in settings.items():  # build sources and warm up
         llm.generate([prompts[0]], SamplingParams(max_tokens=4), speculation=speculation)
         tick(f"warm up {name}")
@@ -168,7 +168,7 @@ def _one(
     prompt: list[int],
     params: SamplingParams,
     speculation: SpeculationParams,
-    into: Observed,
+    into: Measurements,
     salt: str,
     *,
     keep: bool,

@@ -10,22 +10,30 @@ from typing import Any
 import numpy as np
 
 from outrider.analysis.candidates import MIN_SPEEDUP
-from outrider.analysis.comparison import decoding, predicted_seconds
+from outrider.analysis.comparison import decode_rounds, predicted_seconds
 from outrider.analysis.cost import DraftCost, LatencyCurve, break_even_alpha
-from outrider.analysis.measure import Observed, Round, Tick, alpha, measure_latency_curve, observe, shortened
+from outrider.analysis.measure import (
+    Measurements,
+    Round,
+    Tick,
+    alpha,
+    measure_latency_curve,
+    measure_settings,
+    truncate_rounds,
+)
 from outrider.config import DRAFT_MODELS, EngineConfig, SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
 MAX_K = 10
 BATCHES = (1, 4, 8, 16)
-CHECKED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
+NUM_VALIDATED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
 UNTRIED = ("prediction", "grammar", "random", "unigram")
 """Sources that need more than a prompt, or are only there to be beaten."""
 _RESAMPLES = 400
 
 
 @dataclass(frozen=True)
-class Prediction:
+class SpeedupPrediction:
     """One source at one K and batch size. ``low`` and ``high``: 90% interval over prompts (bootstrap)."""
 
     source: str
@@ -37,7 +45,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Checked:
+class ValidatedPrediction:
     """A prediction made on some prompts, and what was measured on others."""
 
     source: str
@@ -51,14 +59,14 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpeculationPlan:
     """What was measured and what follows. ``best`` is None where plain decoding is the advice."""
 
     target: LatencyCurve
     sources: dict[str, dict[str, float | None]]  # α, cost of a draft token over a run (c), share of steps with a draft
-    predictions: list[Prediction]
-    best: Prediction | None
-    checked: list[Checked]
+    predictions: list[SpeedupPrediction]
+    best: SpeedupPrediction | None
+    checked: list[ValidatedPrediction]
     reasons: list[str] = field(default_factory=list)
 
     @property
@@ -94,7 +102,7 @@ class Plan:
         return found
 
 
-def make(
+def make_plan(
     llm: LLM,
     prompts: Sequence[list[int]],
     params: SamplingParams,
@@ -102,7 +110,7 @@ def make(
     batch: int = 1,
     verify: bool = True,
     tick: Tick = lambda _: None,
-) -> Plan:
+) -> SpeculationPlan:
     """Measure on every other prompt, predict for every source, K and batch size, and check on the other prompts.
 
     Prompts that are alike should be next to each other, so that both halves have some of each.
@@ -115,7 +123,7 @@ def make(
         for name in llm.drafters
         if name not in ("none", *UNTRIED)
     }
-    found = observe(llm, learn, params, settings, tick=tick)
+    found = measure_settings(llm, learn, params, settings, tick=tick)
     plain = found.pop("none")
     context = int(statistics.median(map(len, learn))) + params.max_tokens // 2
     target = measure_latency_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
@@ -130,12 +138,14 @@ def make(
     best = ranked[0] if ranked and ranked[0].speedup >= MIN_SPEEDUP else None
     sources = {name: _facts(observed, target) for name, observed in found.items()}
     checked = _check(llm, test, params, _worth_checking(predictions), tick) if verify and test else []
-    return Plan(
+    return SpeculationPlan(
         target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch)
     )
 
 
-def _predict(name: str, observed: Observed, plain: Observed, target: LatencyCurve, k: int, batch: int) -> Prediction:
+def _predict(
+    name: str, observed: Measurements, plain: Measurements, target: LatencyCurve, k: int, batch: int
+) -> SpeedupPrediction:
     """Requests of a batch are taken to draft alike, and to share each run.
 
     What the curve does not know, such as the rows of lookahead's window or the branches of a tree, is in the ratio of
@@ -153,43 +163,43 @@ def _predict(name: str, observed: Observed, plain: Observed, target: LatencyCurv
         seconds = predicted_seconds(rounds, cost, observed.draft_s_per_token, observed.overhead_s)
         return tokens * (cost(1) + plain.overhead_s) / (seconds * unknown) if seconds else 1.0
 
-    requests = [shortened(request[1:], k) for request in observed.rounds]
+    requests = [truncate_rounds(request[1:], k) for request in observed.rounds]
     rng = np.random.default_rng(0)
     spread = [gain([requests[i] for i in rng.integers(len(requests), size=len(requests))]) for _ in range(_RESAMPLES)]
     low, high = np.quantile(spread, [0.05, 0.95])
-    return Prediction(name, k, batch, gain(requests), float(low), float(high))
+    return SpeedupPrediction(name, k, batch, gain(requests), float(low), float(high))
 
 
-def _off(observed: Observed, target: LatencyCurve) -> float:
+def _off(observed: Measurements, target: LatencyCurve) -> float:
     """Seconds measured ÷ seconds predicted for the same rounds."""
-    predicted = predicted_seconds(decoding(observed), target, observed.draft_s_per_token, observed.overhead_s)
+    predicted = predicted_seconds(decode_rounds(observed), target, observed.draft_s_per_token, observed.overhead_s)
     return sum(observed.seconds) / predicted if predicted else 1.0
 
 
-def _worth_checking(predictions: Sequence[Prediction]) -> list[Prediction]:
+def _worth_checking(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPrediction]:
     """The best K of the best sources, and the best few of all, at batch 1, which is how they are run."""
     alone = sorted((p for p in predictions if p.batch == 1), key=lambda p: -p.speedup)
     firsts = {p.source: p for p in reversed(alone)}
-    ranked = sorted(firsts.values(), key=lambda p: -p.speedup)[:CHECKED]
-    return list({(p.source, p.k): p for p in [*ranked, *alone[: CHECKED // 2]]}.values())
+    ranked = sorted(firsts.values(), key=lambda p: -p.speedup)[:NUM_VALIDATED]
+    return list({(p.source, p.k): p for p in [*ranked, *alone[: NUM_VALIDATED // 2]]}.values())
 
 
 def _check(
-    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[Prediction], tick: Tick
-) -> list[Checked]:
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[SpeedupPrediction], tick: Tick
+) -> list[ValidatedPrediction]:
     settings = {f"{p.source} K={p.k}": SpeculationParams(draft=p.source, spec_length=p.k) for p in chosen}
     rounds = 2 if len(prompts) < 4 else 1
-    found = observe(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=rounds, tick=tick)
+    found = measure_settings(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=rounds, tick=tick)
     base = found["none"].s_per_token
     return [
-        Checked(p.source, p.k, p.speedup, base / found[name].s_per_token)
+        ValidatedPrediction(p.source, p.k, p.speedup, base / found[name].s_per_token)
         for name, p in zip(settings, chosen, strict=True)
         if found[name].s_per_token
     ]
 
 
-def _facts(observed: Observed, target: LatencyCurve) -> dict[str, float | None]:
-    rounds = decoding(observed)
+def _facts(observed: Measurements, target: LatencyCurve) -> dict[str, float | None]:
+    rounds = decode_rounds(observed)
     return {
         "alpha": alpha(rounds),
         "c": observed.draft_s_per_token / target(1),
@@ -199,11 +209,11 @@ def _facts(observed: Observed, target: LatencyCurve) -> dict[str, float | None]:
 
 
 def _reasons(
-    best: Prediction | None,
-    ranked: Sequence[Prediction],
+    best: SpeedupPrediction | None,
+    ranked: Sequence[SpeedupPrediction],
     sources: dict[str, dict[str, float | None]],
     target: LatencyCurve,
-    plain: Observed,
+    plain: Measurements,
     params: SamplingParams,
     batch: int,
 ) -> list[str]:

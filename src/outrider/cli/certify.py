@@ -87,12 +87,12 @@ def _model(
                 raise ConfigError(f"{what}={name!r} is unknown: use one of {', '.join(known)}")
     if "model" in (draft or ()) and options["draft_model"] is None:
         raise ConfigError("draft='model' needs a draft model: name one with --draft-model")
-    effort = session.QUICK if quick else session.FULL if full else session.NORMAL
-    questions = workloads.load(prompts, count=effort.prompts)
+    coverage = session.QUICK if quick else session.FULL if full else session.NORMAL
+    questions = workloads.load(prompts, count=coverage.prompts)
     with working("certify") as tick:
         loaded = o.draft_with_heads(options["model"], options["draft_model"] or (), draft)
         llm = o.load(**options | {"draft": loaded, "spec_length": 4})
-        return session.certify(llm, questions, effort, sources=draft, verifiers=verifier, tick=tick)
+        return session.certify(llm, questions, coverage, sources=draft, verifiers=verifier, tick=tick)
 
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:

@@ -79,7 +79,7 @@ def _measured(
             model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads
         )
         tick("model loaded")
-        made = [session.graded_drafts(out, steps=steps, tick=tick)]
+        made = [session.draft_quality_figure(out, steps=steps, tick=tick)]
         about = " with ".join([model, *(draft_model or ())])
         ids = workloads.token_ids(llm.tokenizer, questions)
         return made + session.of_model(llm, about, ids, out, tokens=tokens, tick=tick)

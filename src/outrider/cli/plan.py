@@ -13,7 +13,7 @@ from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.analysis.plan import Plan
+    from outrider.analysis.plan import SpeculationPlan
     from outrider.analysis.what_if import Estimate, Scenario
 
 
@@ -64,7 +64,7 @@ def plan(
     if (target_params, draft_params, alpha, devices) != (None, None, None, None):
         raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
-    from outrider.analysis.plan import make, with_seed
+    from outrider.analysis.plan import make_plan, with_seed
     from outrider.cli.working import working
     from outrider.data import workloads
 
@@ -76,7 +76,7 @@ def plan(
         )  # fmt: skip
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)
-        made = make(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
+        made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
     if write is not None:
         write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
     if as_json:
@@ -128,7 +128,7 @@ def _estimate(found: Estimate) -> str:
     return "\n".join([*lines, "Assumed:", *(f"  · {a}" for a in found.assumptions)])
 
 
-def _shown(made: Plan, batch: int) -> str:
+def _shown(made: SpeculationPlan, batch: int) -> str:
     lines = []
     if made.best is None:
         lines.append("Recommended: --draft none")

@@ -1,4 +1,4 @@
-"""Figures of what was measured: a trace, graded drafts, agreement on the target's text, theory beside measurement."""
+"""Plots of measurements: a trace, draft quality, agreement on the target's text, theory beside measurement."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.analysis.agreement import LENIENCES, Agreement
-from outrider.analysis.comparison import Compared
-from outrider.analysis.draft_quality import Grade
+from outrider.analysis.comparison import ComparisonRow
+from outrider.analysis.draft_quality import DraftQuality
 from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Made, Table, pyplot, write
 from outrider.analysis.trace import Trace
 
@@ -53,30 +53,30 @@ def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int =
     return write(out, "trace", f"when target and draft ran, {title} (figure 5)", table, figure)
 
 
-def graded_drafts(out: Path, grades: Sequence[Grade], steps: int) -> Made:
+def draft_quality_plot(out: Path, levels: Sequence[DraftQuality], steps: int) -> Made:
     """Acceptance against both distances, with what theory says."""
     figure, panes = pyplot().subplots(1, 2, figsize=(9.6, 3.9), sharey=True)
-    names = list(grades[0].accepted)
+    names = list(levels[0].accepted)
     distances = {
-        "total variation D_LK(p, q)": [g.total_variation for g in grades],
-        "KL(p ‖ q), nats": [g.kl for g in grades],
+        "total variation D_LK(p, q)": [g.total_variation for g in levels],
+        "KL(p ‖ q), nats": [g.kl for g in levels],
     }
     for pane, (label, distance) in zip(panes, distances.items(), strict=True):
         pane.plot(
-            distance, [1 - g.total_variation for g in grades], color=GREY, linewidth=1.2, label="1 − D_LK (theory)"
+            distance, [1 - g.total_variation for g in levels], color=GREY, linewidth=1.2, label="1 − D_LK (theory)"
         )
         pane.plot(
-            distance, [g.coupled for g in grades], color=GREY, linewidth=1.2, linestyle=":", label="coupled (theory)"
+            distance, [g.coupled for g in levels], color=GREY, linewidth=1.2, linestyle=":", label="coupled (theory)"
         )
         for name, colour, marker in zip(names, COLOURS, MARKERS, strict=False):
-            pane.plot(distance, [g.accepted[name] for g in grades], marker, color=colour, label=name)
+            pane.plot(distance, [g.accepted[name] for g in levels], marker, color=colour, label=name)
         pane.set(xlabel=label, ylim=(0, 1.03), xlim=(0, None))
     panes[0].set_ylabel("share of drafts accepted")
     panes[0].set_title(f"Acceptance over {steps:,} steps a point")
     panes[1].legend(loc="upper right")
     table = Table(
         ("quality", "kl_nats", "total_variation", "one_minus_d_lk", "coupled", *names),
-        [(g.quality, g.kl, g.total_variation, 1 - g.total_variation, g.coupled, *g.accepted.values()) for g in grades],
+        [(g.quality, g.kl, g.total_variation, 1 - g.total_variation, g.coupled, *g.accepted.values()) for g in levels],
     )
     return write(out, "graded_drafts", "acceptance against KL and total variation", table, figure)
 
@@ -120,7 +120,7 @@ def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> Made:
     return write(out, "lenience", f"α by lenience, {about} (table 5)", table)
 
 
-def theory_and_measurement(out: Path, compared: Sequence[Compared], about: str) -> Made:
+def theory_and_measurement(out: Path, compared: Sequence[ComparisonRow], about: str) -> Made:
     """Table 4, and a picture of it: points on the diagonal are predicted rightly."""
     figure, axes = pyplot().subplots(figsize=(5.6, 5.0))
     most = 1.12 * max(max(c.expected, c.predicted, c.measured) for c in compared)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.analysis import agreement, draft_quality
-from outrider.analysis.agreement import Agreement, Text
+from outrider.analysis.agreement import Agreement, TargetText
 from outrider.analysis.comparison import compare
 from outrider.analysis.figures import run_plots
 from outrider.analysis.figures.page import Made
@@ -28,12 +28,12 @@ def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, t
     ]
 
 
-def graded_drafts(out: Path, *, steps: int, tick: Tick) -> Made:
+def draft_quality_figure(out: Path, *, steps: int, tick: Tick) -> Made:
     """Toy distributions, real verifiers; needs no model."""
     verifiers = {name: verifier for name, verifier in VERIFIERS.items() if verifier.exact}
-    found = draft_quality.grades(verifiers, steps=steps)
-    tick("graded drafts")
-    return run_plots.graded_drafts(out, found, steps)
+    found = draft_quality.measure_draft_quality(verifiers, steps=steps)
+    tick("draft quality")
+    return run_plots.draft_quality_plot(out, found, steps)
 
 
 def sources_of(llm: LLM) -> list[str]:
@@ -63,24 +63,26 @@ def agreement_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, 
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature=temperature, seed=1, ignore_eos=True)
         texts = target_text(llm, prompts, params, tokens, tick)
-        counts = agreement.Counts(texts, vocab)
+        counts = agreement.NgramCounts(texts, vocab)
         drafts: dict[str, agreement.Predict] = {"unigram": counts.unigram, "bigram": counts.bigram}
         for model in llm.draft_models:
-            drafts["draft model"] = agreement.model_rows(model, vocab)
-        for totals in agreement.agreements(texts, params, agreement.model_rows(llm.model, vocab), drafts):
+            drafts["draft model"] = agreement.model_probs(model, vocab)
+        for totals in agreement.measure_agreement(texts, params, agreement.model_probs(llm.model, vocab), drafts):
             found[temperature] = totals
             tick(f"agreement at temperature {temperature:g}")
     return [run_plots.agreement_table(out, found, about), run_plots.lenience_table(out, found[1.0], about)]
 
 
-def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick) -> list[Text]:
+def target_text(
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick
+) -> list[TargetText]:
     """About ``tokens`` tokens that the target writes after the prompts, again and again with other seeds.
 
     Greedy text does not depend on the seed: prompts then begin with a part of an earlier text, to differ.
     """
     room = min([llm.engine.max_seq_len, *(m.config.max_seq_len for m in llm.draft_models)])
     each = max(16, min(120, room - max(map(len, prompts)) - 1))
-    texts: list[Text] = []
+    texts: list[TargetText] = []
     while sum(len(t.output) for t in texts) < tokens:
         turn, place = divmod(len(texts), len(prompts))
         batch = []
@@ -96,7 +98,7 @@ def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, 
             SamplingParams(**{**vars(params), "max_tokens": each, "seed": len(texts) + i}) for i in range(len(batch))
         ]
         outputs = llm.generate(batch, own, speculation=SpeculationParams())
-        texts += [Text(prompt, output.token_ids) for prompt, output in zip(batch, outputs, strict=True)]
+        texts += [TargetText(prompt, output.token_ids) for prompt, output in zip(batch, outputs, strict=True)]
         tick("text of the target")
     return texts
 
