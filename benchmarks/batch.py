@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import questions
 from outrider.bench.process import PeerProcess
 from outrider.checkpoints.catalog import resolve
+from outrider.data import workloads
 from outrider.tokenizer.tokenizer import Tokenizer
 
 DEFAULT = ["outrider:none", "outrider-paged:none", "outrider:lookup:6", "outrider-paged:lookup:6", "transformers"]
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("backends", nargs="*", default=DEFAULT)
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--draft-model")
-    parser.add_argument("--questions", type=Path, help="Spec-Bench JSONL; a built-in mix if left out")
+    parser.add_argument("--questions", default="mix", help="Spec-Bench JSONL; a built-in mix if left out")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--max-chars", type=int, default=1500, help="leave longer questions out")
@@ -72,16 +72,8 @@ def main() -> None:
     folder = resolve(args.model, progress=True)
     tokenizer = Tokenizer.from_folder(folder)
     most = max(args.concurrency)
-    if args.questions:
-        picked = questions.read(args.questions, count=most * args.rounds, max_chars=args.max_chars)
-    else:
-        picked = list(questions.BUILT_IN * (most * args.rounds))[: most * args.rounds]
-    prompts = [
-        tokenizer.encode_chat([{"role": "user", "content": q.text}])
-        if tokenizer.chat_template
-        else tokenizer.encode(q.text)
-        for q in picked
-    ]
+    questions = workloads.load(args.questions, count=most * args.rounds, max_chars=args.max_chars)
+    prompts = workloads.token_ids(tokenizer, questions)
     draft = str(resolve(args.draft_model, progress=True)) if args.draft_model else ""
     workers = []
     for name in args.backends:
