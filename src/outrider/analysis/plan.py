@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from outrider.analysis.candidates import MIN_SPEEDUP
-from outrider.analysis.comparison import decode_rounds, predicted_seconds
+from outrider.analysis.comparison import decode_rounds
 from outrider.analysis.cost import DraftCost, LatencyCurve, break_even_alpha
 from outrider.analysis.measure import (
     Measurements,
-    Round,
     Tick,
     alpha,
     measure_latency_curve,
     measure_settings,
-    truncate_rounds,
 )
+from outrider.analysis.prediction import SpeedupPrediction, predict_speedup
 from outrider.config import DRAFT_MODELS, EngineConfig, SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
@@ -29,19 +26,6 @@ BATCHES = (1, 4, 8, 16)
 NUM_VALIDATED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
 UNTRIED = ("prediction", "grammar", "random", "unigram")
 """Sources that need more than a prompt, or are only there to be beaten."""
-_RESAMPLES = 400
-
-
-@dataclass(frozen=True)
-class SpeedupPrediction:
-    """One source at one K and batch size. ``low`` and ``high``: 90% interval over prompts (bootstrap)."""
-
-    source: str
-    k: int
-    batch: int
-    speedup: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -129,7 +113,7 @@ def make_plan(
     target = measure_latency_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
     tick("cost of a run")
     predictions = [
-        _predict(name, observed, plain, target, k, size)
+        predict_speedup(name, observed, plain, target, k, size)
         for name, observed in found.items()
         for k in range(1, MAX_K + 1)
         for size in sorted({batch, *BATCHES})
@@ -137,46 +121,13 @@ def make_plan(
     ranked = sorted((p for p in predictions if p.batch == batch), key=lambda p: -p.speedup)
     best = ranked[0] if ranked and ranked[0].speedup >= MIN_SPEEDUP else None
     sources = {name: _facts(observed, target) for name, observed in found.items()}
-    checked = _check(llm, test, params, _worth_checking(predictions), tick) if verify and test else []
+    checked = _validate(llm, test, params, _to_validate(predictions), tick) if verify and test else []
     return SpeculationPlan(
         target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch)
     )
 
 
-def _predict(
-    name: str, observed: Measurements, plain: Measurements, target: LatencyCurve, k: int, batch: int
-) -> SpeedupPrediction:
-    """Requests of a batch are taken to draft alike, and to share each run.
-
-    What the curve does not know, such as the rows of lookahead's window or the branches of a tree, is in the ratio of
-    the seconds that the source's steps took to those predicted for them.
-    """
-
-    def cost(rows: float) -> float:
-        return target(batch * rows) / batch
-
-    unknown = _off(observed, target) / _off(plain, target)
-
-    def gain(requests: Sequence[Sequence[Round]]) -> float:
-        rounds = [pair for request in requests for pair in request]
-        tokens = sum(accepted + 1 for _, accepted in rounds)
-        seconds = predicted_seconds(rounds, cost, observed.draft_s_per_token, observed.overhead_s)
-        return tokens * (cost(1) + plain.overhead_s) / (seconds * unknown) if seconds else 1.0
-
-    requests = [truncate_rounds(request[1:], k) for request in observed.rounds]
-    rng = np.random.default_rng(0)
-    spread = [gain([requests[i] for i in rng.integers(len(requests), size=len(requests))]) for _ in range(_RESAMPLES)]
-    low, high = np.quantile(spread, [0.05, 0.95])
-    return SpeedupPrediction(name, k, batch, gain(requests), float(low), float(high))
-
-
-def _off(observed: Measurements, target: LatencyCurve) -> float:
-    """Seconds measured ÷ seconds predicted for the same rounds."""
-    predicted = predicted_seconds(decode_rounds(observed), target, observed.draft_s_per_token, observed.overhead_s)
-    return sum(observed.seconds) / predicted if predicted else 1.0
-
-
-def _worth_checking(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPrediction]:
+def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPrediction]:
     """The best K of the best sources, and the best few of all, at batch 1, which is how they are run."""
     alone = sorted((p for p in predictions if p.batch == 1), key=lambda p: -p.speedup)
     firsts = {p.source: p for p in reversed(alone)}
@@ -184,7 +135,7 @@ def _worth_checking(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPre
     return list({(p.source, p.k): p for p in [*ranked, *alone[: NUM_VALIDATED // 2]]}.values())
 
 
-def _check(
+def _validate(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[SpeedupPrediction], tick: Tick
 ) -> list[ValidatedPrediction]:
     settings = {f"{p.source} K={p.k}": SpeculationParams(draft=p.source, spec_length=p.k) for p in chosen}

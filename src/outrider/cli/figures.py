@@ -12,7 +12,7 @@ from outrider.cli import options as o
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.analysis.figures.page import Made
+    from outrider.analysis.figures.page import WrittenFigure
 
 
 def figures(
@@ -68,7 +68,7 @@ def _measured(
     draft_dtype: str,
     device: str,
     threads: int | None,
-) -> list[Made]:
+) -> list[WrittenFigure]:
     from outrider.analysis.figures import session
     from outrider.cli.working import working
     from outrider.data import workloads

@@ -14,7 +14,7 @@ from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from outrider.analysis.plan import SpeculationPlan
-    from outrider.analysis.what_if import Estimate, Scenario
+    from outrider.analysis.what_if import Scenario
 
 
 def plan(
@@ -56,10 +56,8 @@ def plan(
     Without a model: outrider plan --what-if --target-params 70B --draft-params 1B --alpha 0.75 --hardware H100
     """
     if what_if:
-        from outrider.analysis.what_if import estimate
-
-        found = estimate(_scenario(target_params, draft_params, alpha, hardware, devices, bits, batch, context))
-        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _estimate(found))
+        scenario = _scenario(target_params, draft_params, alpha, hardware, devices, bits, batch, context)
+        typer.echo(_estimate(scenario, as_json))
         return
     if (target_params, draft_params, alpha, devices) != (None, None, None, None):
         raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
@@ -111,7 +109,12 @@ def _scenario(
     )
 
 
-def _estimate(found: Estimate) -> str:
+def _estimate(scenario: Scenario, as_json: bool) -> str:
+    from outrider.analysis.what_if import estimate
+
+    found = estimate(scenario)
+    if as_json:
+        return json.dumps(found.as_dict(), ensure_ascii=False)
     head = (
         f"K = {found.best_k}: {found.speedup:.2f}x, {found.plain_tokens_per_s * found.speedup:.0f} tokens/s a request "
         f"instead of {found.plain_tokens_per_s:.0f} (c = {found.c:.3f})"

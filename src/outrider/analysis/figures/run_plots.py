@@ -8,13 +8,13 @@ from pathlib import Path
 from outrider.analysis.agreement import LENIENCES, Agreement
 from outrider.analysis.comparison import ComparisonRow
 from outrider.analysis.draft_quality import DraftQuality
-from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Made, Table, pyplot, write
+from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Table, WrittenFigure, pyplot, write
 from outrider.analysis.trace import Trace
 
 _KINDS = {"target": COLOURS[0], "draft": COLOURS[5]}
 
 
-def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int = 20) -> Made:
+def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int = 20) -> WrittenFigure:
     """Figure 5: each setting a row, each run a block, until ``tokens`` tokens are there."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(10, 0.75 * len(traces) + 1.3))
@@ -53,7 +53,7 @@ def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int =
     return write(out, "trace", f"when target and draft ran, {title} (figure 5)", table, figure)
 
 
-def draft_quality_plot(out: Path, levels: Sequence[DraftQuality], steps: int) -> Made:
+def draft_quality_plot(out: Path, levels: Sequence[DraftQuality], steps: int) -> WrittenFigure:
     """Acceptance against both distances, with what theory says."""
     figure, panes = pyplot().subplots(1, 2, figsize=(9.6, 3.9), sharey=True)
     names = list(levels[0].accepted)
@@ -81,7 +81,7 @@ def draft_quality_plot(out: Path, levels: Sequence[DraftQuality], steps: int) ->
     return write(out, "graded_drafts", "acceptance against KL and total variation", table, figure)
 
 
-def agreement_table(out: Path, found: dict[float, dict[str, Agreement]], about: str) -> Made:
+def agreement_table(out: Path, found: dict[float, dict[str, Agreement]], about: str) -> WrittenFigure:
     """Table 3: α by source and temperature."""
     rows: list[Sequence[str | int | float]] = [
         (source, temperature, total.mean(total.rejection), total.mean(total.coupled), total.positions)
@@ -111,7 +111,7 @@ def agreement_table(out: Path, found: dict[float, dict[str, Agreement]], about: 
     return write(out, "alpha_by_source", f"α by draft and temperature, {about} (table 3)", table, figure)
 
 
-def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> Made:
+def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> WrittenFigure:
     """Table 5: α by lenience, at the temperature of the texts."""
     rows: list[Sequence[str | float]] = [
         (source, *(total.mean(total.lenient[x]) for x in LENIENCES)) for source, total in found.items()
@@ -120,7 +120,7 @@ def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> Made:
     return write(out, "lenience", f"α by lenience, {about} (table 5)", table)
 
 
-def theory_and_measurement(out: Path, compared: Sequence[ComparisonRow], about: str) -> Made:
+def theory_and_measurement(out: Path, compared: Sequence[ComparisonRow], about: str) -> WrittenFigure:
     """Table 4, and a picture of it: points on the diagonal are predicted rightly."""
     figure, axes = pyplot().subplots(figsize=(5.6, 5.0))
     most = 1.12 * max(max(c.expected, c.predicted, c.measured) for c in compared)

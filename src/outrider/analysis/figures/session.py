@@ -9,7 +9,7 @@ from outrider.analysis import agreement, draft_quality
 from outrider.analysis.agreement import Agreement, TargetText
 from outrider.analysis.comparison import compare
 from outrider.analysis.figures import run_plots
-from outrider.analysis.figures.page import Made
+from outrider.analysis.figures.page import WrittenFigure
 from outrider.analysis.measure import Tick
 from outrider.analysis.trace import record
 from outrider.config import SamplingParams, SpeculationParams
@@ -19,7 +19,9 @@ from outrider.llm import LLM
 BATCH = 8  # requests that write target text together
 
 
-def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, tokens: int, tick: Tick) -> list[Made]:
+def of_model(
+    llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, tokens: int, tick: Tick
+) -> list[WrittenFigure]:
     """The figures for one target and its draft sources; ``tokens``: how much target text to judge agreement on."""
     return [
         *trace_of(llm, about, prompts[0], out, tick),
@@ -28,7 +30,7 @@ def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, t
     ]
 
 
-def draft_quality_figure(out: Path, *, steps: int, tick: Tick) -> Made:
+def draft_quality_figure(out: Path, *, steps: int, tick: Tick) -> WrittenFigure:
     """Toy distributions, real verifiers; needs no model."""
     verifiers = {name: verifier for name, verifier in VERIFIERS.items() if verifier.exact}
     found = draft_quality.measure_draft_quality(verifiers, steps=steps)
@@ -41,7 +43,7 @@ def sources_of(llm: LLM) -> list[str]:
     return list(llm.drafters)
 
 
-def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> list[Made]:
+def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> list[WrittenFigure]:
     """Figure 5, if there is a draft model whose runs can be shown."""
     if not llm.draft_models:
         return []
@@ -56,7 +58,9 @@ def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> 
     return [run_plots.trace_diagram(out, traces, about)]
 
 
-def agreement_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tokens: int, tick: Tick) -> list[Made]:
+def agreement_of(
+    llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tokens: int, tick: Tick
+) -> list[WrittenFigure]:
     """Tables 3 and 5: α of counts and of the draft model on the target's own text."""
     vocab = llm.engine.vocab_size
     found: dict[float, dict[str, Agreement]] = {}
@@ -103,7 +107,7 @@ def target_text(
     return texts
 
 
-def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tick: Tick) -> Made:
+def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tick: Tick) -> WrittenFigure:
     """Table 4 for every source, two K, temperatures 0 and 1."""
     settings = {
         f"{source}, K={k}": SpeculationParams(draft=source, spec_length=k) for source in sources_of(llm) for k in (3, 7)

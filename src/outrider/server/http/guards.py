@@ -1,4 +1,4 @@
-"""What every request passes before it reaches an endpoint: plain ASGI, outermost first in ``app.py``."""
+"""ASGI middleware that every request passes before it reaches an endpoint; ``app.py`` has the order."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class AccessLogMiddleware:
-    """Names each request, times and logs it, and turns whatever escapes from within into an answer.
+    """Gives each request an id, logs it with its time, and turns exceptions into error responses.
 
-    The name comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
+    The id comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -100,7 +100,7 @@ def _without_port(host: str) -> str:
 
 
 class ApiKeyMiddleware:
-    """Lets pass who has a key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
+    """Requires an API key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
 
     Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
     time, so that the time taken tells neither which key was close nor how close.
@@ -150,7 +150,7 @@ def _given_key(headers: dict[bytes, bytes]) -> bytes:
 
 
 class SizeLimitMiddleware:
-    """Refuses heads that are too large, bodies that say they are, and stops reading those that turn out to be."""
+    """Refuses heads and bodies that are too large, by their Content-Length or while they are read."""
 
     def __init__(self, app: ASGIApp, *, head: int, body: int) -> None:
         self._app, self._head, self._limit = app, head, body

@@ -49,10 +49,10 @@ async def _start(service: Service, body: LlamaCppRequest) -> LlamaCppResponseBui
     prompts = _prompts(body.prompt)
     if len(prompts) > service.settings.max_prompts:
         raise invalid(f"{len(prompts)} prompts in one request: send at most {service.settings.max_prompts}", "prompt")
-    most = options.limit(body, service.settings.max_tokens)
-    tokenizer, room = service.tokenizer, service.max_seq_len
+    max_tokens = options.limit(body, service.settings.max_tokens)
+    tokenizer, max_seq_len = service.tokenizer, service.max_seq_len
     try:
-        params = options.sampling(body, tokenizer, room if most is None else min(most, room))
+        params = options.sampling(body, tokenizer, max_seq_len if max_tokens is None else min(max_tokens, max_seq_len))
         generation = await Generation.start(
             service,
             lambda: [_token_ids(tokenizer, prompt) for prompt in prompts],
@@ -65,7 +65,7 @@ async def _start(service: Service, body: LlamaCppRequest) -> LlamaCppResponseBui
         )
     except InvalidRequestError as error:
         raise options.renamed(error, body) from None
-    return LlamaCppResponseBuilder(service, generation, body, params, most)
+    return LlamaCppResponseBuilder(service, generation, body, params, max_tokens)
 
 
 def _prompts(given: Any) -> list[Any]:
@@ -97,7 +97,7 @@ class LlamaCppResponseBuilder:
     generation: Generation
     body: LlamaCppRequest
     params: SamplingParams
-    most: int | None  # tokens wanted; None: as many as the context holds
+    max_tokens: int | None  # tokens wanted; None: as many as the context holds
 
     def full(self) -> dict[str, Any] | list[dict[str, Any]]:
         made = []
@@ -138,7 +138,7 @@ class LlamaCppResponseBuilder:
         request = self.generation.requests[index]
         stats, tokenizer = request.stats, self.service.tokenizer
         params = replace(self.params, n=1, seed=request.seed)
-        settings = options.settings(self.body, params, self.most, self.service.max_seq_len)
+        settings = options.settings(self.body, params, self.max_tokens, self.service.max_seq_len)
         return {
             "index": index,
             "id_slot": ANY_SLOT,
@@ -150,7 +150,7 @@ class LlamaCppResponseBuilder:
             "generation_settings": settings | {"seed": request.seed, "speculative.types": request.draft_name},
             "prompt": tokenizer.decode(request.prompt, skip_special_tokens=False),
             "has_new_line": "\n" in request.text,
-            "truncated": _truncated(request, self.most),
+            "truncated": _truncated(request, self.max_tokens),
             "stop_type": _stop_type(request),
             "stopping_word": request.stop_string or "",
             "system_fingerprint": self.service.fingerprint,
@@ -185,7 +185,7 @@ def _stop_type(request: EngineRequest) -> str:
     return "eos" if request.stop_string is None else "word"
 
 
-def _truncated(request: EngineRequest, most: int | None) -> bool:
+def _truncated(request: EngineRequest, max_tokens: int | None) -> bool:
     """Whether the context, and not the request, set the end."""
     made = request.stats.completion_tokens
-    return request.finish_reason == "length" and (most is None or made < most)
+    return request.finish_reason == "length" and (max_tokens is None or made < max_tokens)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from outrider import __version__
 from outrider.server.http.errors import json_response
-from outrider.server.http.openapi import answers, documented
+from outrider.server.http.openapi import documented, responses
 from outrider.server.http.request_body import json_body
 from outrider.server.llama_cpp import options
 from outrider.server.llama_cpp.schema import LlamaCppRequest, TemplateRequest, TemplateResponse
@@ -18,7 +18,7 @@ from outrider.server.openai.schema.chat import ChatRequest
 from outrider.server.service import Service
 
 router = APIRouter()
-_JSON = answers("The answer.", {"application/json": {"schema": {}}})
+_JSON = responses("The answer.", {"application/json": {"schema": {}}})
 
 
 @router.get("/props", responses=_JSON)
@@ -58,11 +58,11 @@ async def slots(request: Request) -> Response:
     """Places of the batch, the busy ones first: a sequence has no place of its own, only a share of the next step."""
     service: Service = request.app.state.service
     engine = service.engine.llm.engine
-    places, running = service.engine.llm.config.max_batch_size, engine.stats.running if engine.busy else 0
+    slots_total, running = service.engine.llm.config.max_batch_size, engine.stats.running if engine.busy else 0
     speculative = service.engine.llm.speculation.draft != "none"
     slots = [
         {"id": i, "n_ctx": service.max_seq_len, "speculative": speculative, "is_processing": i < running}
-        for i in range(places)
+        for i in range(slots_total)
     ]
     return json_response(slots)
 

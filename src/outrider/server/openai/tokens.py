@@ -1,4 +1,4 @@
-"""``/tokenize`` and ``/detokenize``, and what answers tell of single tokens."""
+"""``/tokenize`` and ``/detokenize``, and the fields of answers that describe single tokens."""
 
 from __future__ import annotations
 
