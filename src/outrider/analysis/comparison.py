@@ -75,7 +75,7 @@ def compare(
     found = measure_settings(llm, prompts, params, {"none": SpeculationParams(), **settings}, rounds=rounds, tick=tick)
     context = int(statistics.median(len(p) for p in prompts)) + params.max_tokens // 2
     target = measure_latency_curve(llm.model, context=context)
-    tick("cost of a run")
+    tick("cost of a forward pass")
     plain_known, plain_new = _halves(found.pop("none"))
     result = []
     for name, observed in found.items():

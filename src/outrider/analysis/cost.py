@@ -1,7 +1,7 @@
 """What speculation gains on a real machine, where scoring n rows costs T(n) and not T(1).
 
-Leviathan et al. (2023, theorem 3.8) let a run over k + 1 tokens cost as much as over one. That holds while a run is
-bound by reading weights and the batch is small. Here T is a curve: measured (``outrider plan``), or from a roofline
+Leviathan et al. (2023, theorem 3.8) let a forward pass over k + 1 tokens cost as much as over one. That holds while it
+is bound by reading weights and the batch is small. Here T is a curve: measured (``outrider plan``), or from a roofline
 (``outrider.analysis.roofline``).
 """
 
@@ -17,7 +17,7 @@ from outrider.analysis.theory import chain_tokens
 from outrider.errors import ConfigError
 
 Cost: TypeAlias = Callable[[float], float]
-"""Seconds of one run by the number of rows it scores."""
+"""Seconds of one forward pass by the number of rows it scores."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measuring what theory takes for given: the cost of a run by its rows, the cost of drafts, and what is accepted."""
+"""Measures what theory assumes: the latency of a forward pass by its rows, the cost of drafts, and acceptance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Round = tuple[int, int]
 
 
 def measure_latency_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20) -> LatencyCurve:
-    """T(n): median seconds of a run that scores n rows of one sequence behind ``context`` tokens.
+    """T(n): median seconds of a forward pass over n rows of one sequence behind ``context`` tokens.
 
     Row counts take turns, so that a busy moment of the machine hits all of them.
     """

@@ -47,7 +47,7 @@ class SpeculationPlan:
     """What was measured and what follows. ``best`` is None where plain decoding is the advice."""
 
     target: LatencyCurve
-    sources: dict[str, dict[str, float | None]]  # α, cost of a draft token over a run (c), share of steps with a draft
+    sources: dict[str, dict[str, float | None]]  # α, c, share of steps with a draft, τ
     predictions: list[SpeedupPrediction]
     best: SpeedupPrediction | None
     checked: list[ValidatedPrediction]
@@ -111,7 +111,7 @@ def make_plan(
     plain = found.pop("none")
     context = int(statistics.median(map(len, learn))) + params.max_tokens // 2
     target = measure_latency_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
-    tick("cost of a run")
+    tick("cost of a forward pass")
     predictions = [
         predict_speedup(name, observed, plain, target, k, size)
         for name, observed in found.items()
@@ -185,11 +185,11 @@ def _reasons(
         )
     even = _break_even(first.k, target, facts["c"] or 0.0, batch)
     found.append(
-        f"at K={first.k} a run takes {target(batch * (1 + first.k)) / target(batch):.2f} times one without, so it "
-        + (f"pays from α = {even:.2f} on" if even is not None else "cannot pay")
+        f"at K={first.k} a forward pass takes {target(batch * (1 + first.k)) / target(batch):.2f} times as long as "
+        "without a draft, so it " + (f"pays from α = {even:.2f} on" if even is not None else "cannot pay")
     )
     if batch > 1 and target(2 * batch) > 1.5 * target(batch):
-        found.append(f"at batch {batch} a run is bound by arithmetic: drafts compete with requests")
+        found.append(f"at batch {batch} a forward pass is bound by compute: drafts compete with requests")
     if params.temperature > 0.9:
         found.append(f"temperature {params.temperature:g} makes text hard to guess; greedy requests would gain more")
     short = statistics.median(map(len, plain.outputs))

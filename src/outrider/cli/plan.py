@@ -47,7 +47,7 @@ def plan(
     threads: o.Threads = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Measure what runs and drafts cost and what is accepted; predict every source, K and batch size; recommend.
+    """Measure the cost of forward passes and drafts, and what is accepted; predict each source, K and batch; recommend.
 
     Costs and acceptance come from half of the prompts; the best predictions are then tested on the other half, and
     the error is reported. Says so if plain decoding is best.
@@ -140,7 +140,8 @@ def _shown(made: SpeculationPlan, batch: int) -> str:
     lines += [f"  · {reason}" for reason in made.reasons]
     lines += [
         "",
-        "milliseconds a run, by rows: " + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items()),
+        "milliseconds a forward pass, by rows: "
+        + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items()),
     ]
     lines += ["", f"{'source':12} {'α':>5} {'c':>6} {'drafts in':>10}   best K (speedup), by batch size"]
     for name, facts in made.sources.items():
