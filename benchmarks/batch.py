@@ -2,10 +2,10 @@
 
     python -m benchmarks.batch --questions question.jsonl --concurrency 1 4 8 16
 
-Each round gives every contender the same N prompts at once and waits for all of them. Contenders are those of
+Each round gives every backend the same N prompts at once and waits for all of them. Backends are those of
 ``outrider.bench.worker``; peers that take one request at a time get them one after another. Reported, as medians over
-rounds: tokens per second over the whole batch, the ratio to the first contender, the 50th and 90th percentile of the
-requests' own latencies, and how many outputs equal the first contender's.
+rounds: tokens per second over the whole batch, the ratio to the first backend, the 50th and 90th percentile of the
+requests' own latencies, and how many outputs equal the first backend's.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import questions
-from outrider.bench.process import Worker
+from outrider.bench.process import PeerProcess
 from outrider.checkpoints.catalog import resolve
+from outrider.data import workloads
 from outrider.tokenizer.tokenizer import Tokenizer
 
 DEFAULT = ["outrider:none", "outrider-paged:none", "outrider:lookup:6", "outrider-paged:lookup:6", "transformers"]
@@ -33,7 +33,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def summarise(runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, Any]:
-    """One contender at one concurrency; ``base`` are the first contender's runs of the same prompts."""
+    """One backend at one concurrency; ``base`` are the first backend's runs of the same prompts."""
     rates = [sum(map(len, run["tokens"])) / run["s"] for run in runs]
     base_rates = [sum(map(len, run["tokens"])) / run["s"] for run in base]
     latencies = [latency for run in runs for latency in run["latencies"]]
@@ -55,10 +55,10 @@ def summarise(runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("contenders", nargs="*", default=DEFAULT)
+    parser.add_argument("backends", nargs="*", default=DEFAULT)
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--draft-model")
-    parser.add_argument("--questions", type=Path, help="Spec-Bench JSONL; a built-in mix if left out")
+    parser.add_argument("--questions", default="mix", help="Spec-Bench JSONL; a built-in mix if left out")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--max-chars", type=int, default=1500, help="leave longer questions out")
@@ -72,23 +72,15 @@ def main() -> None:
     folder = resolve(args.model, progress=True)
     tokenizer = Tokenizer.from_folder(folder)
     most = max(args.concurrency)
-    if args.questions:
-        picked = questions.read(args.questions, count=most * args.rounds, max_chars=args.max_chars)
-    else:
-        picked = list(questions.BUILT_IN * (most * args.rounds))[: most * args.rounds]
-    prompts = [
-        tokenizer.encode_chat([{"role": "user", "content": q.text}])
-        if tokenizer.chat_template
-        else tokenizer.encode(q.text)
-        for q in picked
-    ]
+    questions = workloads.load(args.questions, count=most * args.rounds, max_chars=args.max_chars)
+    prompts = workloads.token_ids(tokenizer, questions)
     draft = str(resolve(args.draft_model, progress=True)) if args.draft_model else ""
     workers = []
-    for name in args.contenders:
+    for name in args.backends:
         python = sys.executable if name.startswith("outrider") else args.python
-        workers.append(Worker(name, folder, args.dtype, args.threads, python, draft))
+        workers.append(PeerProcess(name, folder, args.dtype, args.threads, python, draft))
     for worker in workers:
-        worker.ask([prompts[0]], 8)
+        worker.generate([prompts[0]], 8)
     result: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -102,7 +94,7 @@ def main() -> None:
         for turn in range(args.rounds):
             batch = prompts[turn * n : turn * n + n]
             for worker in workers[turn % len(workers) :] + workers[: turn % len(workers)]:
-                runs[worker.name].append(worker.ask(batch, args.max_tokens))
+                runs[worker.name].append(worker.generate(batch, args.max_tokens))
         result["results"][n] = {name: summarise(own, runs[workers[0].name]) for name, own in runs.items()}
         print(f"{n} at once")
         for name, r in result["results"][n].items():

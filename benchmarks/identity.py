@@ -14,8 +14,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import questions
 from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.analysis.certify.near_ties import first_divergence
+from outrider.data import workloads
 
 MODES = {
     "greedy": SamplingParams(),
@@ -23,11 +24,12 @@ MODES = {
 }
 
 
-def first_difference(
+def divergence(
     llm: LLM, prompt: list[int], params: SamplingParams, plain: list[int], other: list[int]
 ) -> dict[str, float]:
     """Where two outputs part, and the gap between the target's two most likely tokens there (a near-tie, or a bug)."""
-    at = next((i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b), min(len(plain), len(other)))
+    at = first_divergence(plain, other)
+    assert at is not None
     step = llm.generate([prompt], replace(params, logprobs=2), speculation=SpeculationParams(draft="none"))[0].steps[at]
     best = sorted((step.logprobs or {}).values(), reverse=True)
     return {"position": at, "gap": best[0] - best[1]}
@@ -38,7 +40,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--draft-model")
     parser.add_argument("--draft-dtype", default="auto")
-    parser.add_argument("--questions", type=Path, help="Spec-Bench JSONL; a built-in mix if left out")
+    parser.add_argument("--questions", default="mix", help="Spec-Bench JSONL; a built-in mix if left out")
     parser.add_argument("--count", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--sources", nargs="+", default=["ngram", "lookup"])
@@ -46,15 +48,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write one JSON line per difference, and one of totals")
     args = parser.parse_args()
 
-    picked = (
-        questions.read(args.questions, count=args.count) if args.questions else list(questions.BUILT_IN[: args.count])
-    )
+    picked = workloads.load(args.questions, count=args.count)
     llm = LLM(args.model, draft_model=args.draft_model, draft_dtype=args.draft_dtype)
     totals = {(mode, source): [0, 0, 0, 0] for mode in MODES for source in args.sources}
     differences: list[dict[str, object]] = []
     began = time.perf_counter()
     for number, question in enumerate(picked, 1):
-        prompt = llm.tokenizer.encode_chat([{"role": "user", "content": question.text}])
+        prompt = workloads.token_ids(llm.tokenizer, [question])[0]
         for mode, base in MODES.items():
             params = replace(base, max_tokens=args.max_tokens)
             plain = llm.generate([prompt], params, speculation=SpeculationParams(draft="none"))[0]
@@ -69,7 +69,7 @@ def main() -> None:
                 if output.stats.draft_error:
                     raise SystemExit(f"{source} failed: {output.stats.draft_error}")
                 if output.token_ids != plain.token_ids:
-                    where = first_difference(llm, prompt, params, plain.token_ids, output.token_ids)
+                    where = divergence(llm, prompt, params, plain.token_ids, output.token_ids)
                     differences.append({"question": question.id, "mode": mode, "source": source, **where})
                     print(f"\n{differences[-1]}")
         print(f"\r{number}/{len(picked)} questions, {len(differences)} differences, "

@@ -29,12 +29,12 @@ from outrider.checkpoints.fetch import Archive, Piece, cut_pieces, fetch_archive
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.data import Document, Line, split
-from outrider.training.draft import DraftTask, draft_model, save_model
-from outrider.training.features import FeatureStore, Wanted
-from outrider.training.job import DataOptions, HeadOptions, Material
+from outrider.training.draft_task import DraftTask, draft_model, save_model
+from outrider.training.features import FeatureSpec, FeatureStore
 from outrider.training.llama import Llama
-from outrider.training.report import finish
-from outrider.training.runs import DraftOptions, draft_trainers, head_trainer
+from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.report import write_report
+from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.trainer import Trainer, TrainOptions
 from outrider.utils.user_cache import cache_root, locked
 
@@ -99,23 +99,25 @@ def train_target(lines: Sequence[Line], tokenizer: Tokenizer, folder: Path, opti
         model = Llama(config)
     start = folder.parent / "untrained"
     save_model(start, model, folder)
-    material = Material(str(start), DataOptions((), context=0), options.seed, lines, say)
-    store = FeatureStore(model, material.documents, Wanted(None, 0), None, 0, "")
+    setup = TrainingSetup(str(start), DataOptions((), context=0), options.seed, lines, log)
+    store = FeatureStore(model, setup.documents, FeatureSpec(None, 0), None, 0, "")
     task = DraftTask(model, "ce", start)
-    batchers = material.batchers(store, options, depth=task.reach)
-    measured(Trainer(task, *batchers, options, folder.parent / "trained", job={"what": "target"}, say=say), "Target")
+    batchers = setup.batchers(store, options, depth=task.max_shift)
+    measured(
+        Trainer(task, *batchers, options, folder.parent / "trained", run_config={"what": "target"}, log=log), "Target"
+    )
     for name in ("config.json", "model.safetensors"):
         shutil.copyfile(folder.parent / "trained" / name, folder / name)
 
 
 def measured(trainer: Trainer, name: str) -> None:
     """Train, and write what there is to say."""
-    say(f"{name}:")
+    log(f"{name}:")
     trainer.run()
-    finish(trainer, name=f"Laboratory: {name}", about={"data": "tinyshakespeare", "seed": trainer.options.seed})
+    write_report(trainer, name=f"Laboratory: {name}", about={"data": "tinyshakespeare", "seed": trainer.options.seed})
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     if not line.startswith("step ") or line.split("/")[0].endswith("00"):
         print(line, flush=True)
 
@@ -123,10 +125,10 @@ def say(line: str) -> None:
 def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every contender: its name, and the options of ``LLM`` that draft with it."""
     data = DataOptions((), context=0, cache=None)
-    material = Material(str(out / "target"), data, 0, lines, say)
+    setup = TrainingSetup(str(out / "target"), data, 0, lines, log)
     yield "no draft", {"draft": "none"}
     yield "n-grams", {"draft": "ngram"}
-    cut = draft_model(material.target, replace(material.config, num_layers=2), 0, from_target=True)
+    cut = draft_model(setup.target, replace(setup.config, num_layers=2), 0, from_target=True)
     save_model(out / "truncated", cut, out / "target")
     yield "truncated", {"draft": "model", "draft_model": str(out / "truncated")}
     for name, options in (
@@ -134,7 +136,7 @@ def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tup
         ("small", DraftOptions(layers=2, hidden_size=96, heads=3, loss="kl")),
     ):
         for made in draft_trainers(
-            material, options, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=2e-3), out / name, say=say
+            setup, options, TrainOptions(epochs=2 * scale, batch_tokens=4096, lr=2e-3), out / name, log=log
         ):
             measured(made, name)
         yield name, {"draft": "model", "draft_model": str(out / name)}
@@ -143,7 +145,7 @@ def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tup
         ("eagle", HeadOptions("eagle3", depth=AHEAD, draft_vocab=0), 1e-3),
     ):
         train = TrainOptions(epochs=2 * scale, batch_tokens=1024, lr=lr)
-        made, _ = head_trainer(material, head, train, out / name, say=say)
+        made, _ = head_trainer(setup, head, train, out / name, log=log)
         measured(made, name)
         yield name, {"draft": name, "heads": [str(out / name)]}
 

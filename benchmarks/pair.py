@@ -22,18 +22,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.questions import BUILT_IN
-from outrider import LLM, Output, SamplingParams, SpeculationParams
+from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.core.shapes import RankAcceptance, expected_accepted, optimal
+from outrider.data import workloads
+from outrider.output import Output
 
-STORIES = [
-    "Once upon a time, there was a little girl named Lily. She loved to play in the garden. One day, she",
-    "Tom and his dog went to the park. They saw a big red ball. Tom said",
-    "The little bird was sad because it could not fly. Its mother told it",
-    "One day, a boy named Ben found a shiny key under his bed. He wanted to know what it",
-    "There was a kind old man who lived in a small house near the sea. Every morning he",
-    "Mia had a toy bear. She took the bear everywhere. One rainy day, the bear",
-]
+STORIES = [story.text for story in workloads.STORIES]
 MODES = {"greedy": SamplingParams(), "temperature 1": SamplingParams(temperature=1.0, seed=11)}
 SETTINGS = [
     "draft=model spec_length=2",
@@ -86,7 +80,7 @@ def main() -> None:
         progress=True,
     )
     settings = {"plain": SpeculationParams(draft="none")} | {text: setting(text) for text in args.settings}
-    prompts: list[Any] = STORIES if args.prompts == "stories" else [[ask(q.text)] for q in BUILT_IN]
+    prompts: list[Any] = STORIES if args.prompts == "stories" else [[ask(q.text)] for q in workloads.BUILT_IN]
     rows: dict[str, Any] = {}
     for mode in args.modes:
         params = replace(MODES[mode], max_tokens=args.max_tokens)

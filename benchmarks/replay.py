@@ -27,6 +27,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import children
+from outrider.data import workloads
 from outrider.drafters.api import Outcome
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_table import DraftTable
@@ -34,8 +35,6 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
-
-from . import questions
 
 COST = ((1, 1.0), (4, 1.0), (8, 1.13), (16, 1.37), (32, 1.92), (64, 3.0))
 """Rows of a run, and its time over that of one row: SmolLM2-135M, bfloat16, context 64 (benchmarks/README.md)."""
@@ -141,11 +140,10 @@ def record(args: argparse.Namespace) -> None:
     from outrider import LLM
 
     llm = LLM(args.model, draft="none", max_batch_size=4, progress=True)
-    asked = questions.read(args.questions, count=args.count)
-    prompts = [llm.tokenizer.encode_chat([{"role": "user", "content": q.text}]) for q in asked]
-    outputs = llm.generate(prompts, SamplingParams(max_tokens=args.max_tokens))
+    questions = workloads.read(args.questions, count=args.count)
+    outputs = llm.generate(workloads.token_ids(llm.tokenizer, questions), SamplingParams(max_tokens=args.max_tokens))
     with args.recording.open("w") as file:
-        for question, output in zip(asked, outputs, strict=True):
+        for question, output in zip(questions, outputs, strict=True):
             row = {"category": question.category, "prompt": output.prompt_token_ids, "output": output.token_ids}
             file.write(json.dumps(row) + "\n")
 

@@ -10,7 +10,7 @@ import json
 
 import torch
 
-from outrider.analysis.measure import cost_curve
+from outrider.analysis.measure import measure_latency_curve
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
@@ -31,7 +31,7 @@ def main() -> None:
     for dtype in args.dtype:
         model = load_model(folder, ModelOptions(dtype=dtype))
         for context in args.context:
-            curve = cost_curve(model, context=context, rows=args.rows, repeat=args.repeat)
+            curve = measure_latency_curve(model, context=context, rows=args.rows, repeat=args.repeat)
             medians = {n: 1e3 * seconds for n, seconds in curve.points.items()}
             first = medians[args.rows[0]]
             cells = "  ".join(f"{n}: {ms:.1f} ms (x{ms / first:.2f})" for n, ms in medians.items())

@@ -15,7 +15,7 @@ from outrider.errors import InvalidRequestError
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 
 if TYPE_CHECKING:
-    from outrider.grammar import Grammars
+    from outrider.grammar import GrammarCompiler
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int]
@@ -38,11 +38,11 @@ class InputProcessor:
         self._ids = itertools.count()
 
     @cached_property
-    def grammars(self) -> Grammars:
+    def grammars(self) -> GrammarCompiler:
         """Compiles structured outputs; made when first asked for, as its library takes a while to import."""
-        from outrider.grammar import Grammars
+        from outrider.grammar import GrammarCompiler
 
-        return Grammars(self._tokenizer, self._eos)
+        return GrammarCompiler(self._tokenizer, self._eos)
 
     def token_ids(self, prompt: Prompt | Sequence[Message]) -> list[int]:
         """Of a text, of token ids themselves, or of chat messages written with the model's template."""

@@ -41,7 +41,7 @@ from outrider.output import Output, one_or_all
 from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
 
 if TYPE_CHECKING:
-    from outrider.grammar import Grammars
+    from outrider.grammar import GrammarCompiler
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class LLM:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
-    def grammars(self) -> Grammars:
+    def grammars(self) -> GrammarCompiler:
         """Compiles structured outputs."""
         return self._input_processor.grammars
 

@@ -9,10 +9,10 @@ import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.analysis import agreement, draft_quality, trace
-from outrider.analysis.agreement import Agreement, Counts, Text
+from outrider.analysis.agreement import Agreement, NgramCounts, TargetText
 from outrider.analysis.comparison import compare
-from outrider.analysis.measure import Observed
-from outrider.analysis.plan import make, with_seed
+from outrider.analysis.measure import Measurements
+from outrider.analysis.plan import make_plan, with_seed
 from outrider.config import SOURCES
 from outrider.core.verify import VERIFIERS
 from outrider.drafters import registry
@@ -30,8 +30,8 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 
 
 def test_counts_leave_out_the_text_they_predict() -> None:
-    texts = [Text([0], [1, 2, 1]), Text([0], [1, 3])]
-    counts = Counts(texts, 4)
+    texts = [TargetText([0], [1, 2, 1]), TargetText([0], [1, 3])]
+    counts = NgramCounts(texts, 4)
     assert counts.unigram(texts[0], SAMPLED)[0] == pytest.approx([0, 0.5, 0, 0.5])  # of the other text: 1, 3
     # The other text: 1 after 0, 2 after 1, 1 after 2. Half of each row is what followed, half the unigram (2/3, 1/3).
     assert counts.bigram(texts[1], SAMPLED) == pytest.approx(np.array([[0, 5 / 6, 1 / 6, 0], [0, 1 / 3, 2 / 3, 0]]))
@@ -43,11 +43,11 @@ def test_counts_leave_out_the_text_they_predict() -> None:
 def test_a_model_agrees_with_itself_and_less_with_another(llm: LLM) -> None:
     vocab = llm.engine.vocab_size
     prompt = [5, 6, 7]
-    texts = [Text(prompt, llm.generate([prompt], SamplingParams(max_tokens=12, ignore_eos=True))[0].token_ids)]
-    target = agreement.model_rows(llm.model, vocab)
-    drafts = {"itself": target, "other": agreement.model_rows(llm.draft_models[0], vocab)}
+    texts = [TargetText(prompt, llm.generate([prompt], SamplingParams(max_tokens=12, ignore_eos=True))[0].token_ids)]
+    target = agreement.model_probs(llm.model, vocab)
+    drafts = {"itself": target, "other": agreement.model_probs(llm.draft_models[0], vocab)}
     for params in (SamplingParams(), SAMPLED):
-        totals = list(agreement.agreements(texts, params, target, drafts))[-1]
+        totals = list(agreement.measure_agreement(texts, params, target, drafts))[-1]
         assert totals["itself"].mean(totals["itself"].rejection) == pytest.approx(1)
         assert totals["itself"].mean(totals["itself"].coupled) == pytest.approx(1)
         assert totals["other"].rejection < 12
@@ -58,12 +58,12 @@ def test_a_model_agrees_with_itself_and_less_with_another(llm: LLM) -> None:
 
 def test_rows_are_those_the_engine_decodes_with(llm: LLM) -> None:
     output = llm.generate([[5, 6, 7]], SamplingParams(max_tokens=8, ignore_eos=True))[0].token_ids
-    rows = agreement.model_rows(llm.model, llm.engine.vocab_size)(Text([5, 6, 7], output), SamplingParams())
+    rows = agreement.model_probs(llm.model, llm.engine.vocab_size)(TargetText([5, 6, 7], output), SamplingParams())
     assert rows.argmax(axis=-1).tolist() == output
 
 
 def test_graded_drafts_are_accepted_as_theory_says_and_ever_less() -> None:
-    found = draft_quality.grades({n: v for n, v in VERIFIERS.items() if v.exact}, levels=4, steps=600)
+    found = draft_quality.measure_draft_quality({n: v for n, v in VERIFIERS.items() if v.exact}, levels=4, steps=600)
     for grade in found:
         assert grade.accepted["rejection"] == pytest.approx(1 - grade.total_variation, abs=0.06)
         assert grade.accepted["matching"] == pytest.approx(grade.coupled, abs=0.06)
@@ -108,7 +108,7 @@ def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypa
     kept = {name: SOURCES[name] for name in ("none", "model", "lookup", "ngram")}
     monkeypatch.setattr(registry, "SOURCES", kept)  # the others only take time
     prompts = [[5, 6, 7], [8, 9], [10, 11], [12, 13, 14]]
-    made = make(llm, prompts, with_seed(SamplingParams(max_tokens=24, ignore_eos=True)))
+    made = make_plan(llm, prompts, with_seed(SamplingParams(max_tokens=24, ignore_eos=True)))
     assert set(made.sources) == {"model", "lookup", "ngram"}
     alone = [p for p in made.predictions if p.batch == 1]
     assert all(p.low <= p.speedup * 1.0001 and p.speedup * 0.9999 <= p.high for p in alone)
@@ -118,13 +118,13 @@ def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypa
     assert made.checked
     assert made.reasons
     assert made.as_dict()["median_error"] is not None
-    unchecked = make(llm, prompts, SamplingParams(max_tokens=6), verify=False)
+    unchecked = make_plan(llm, prompts, SamplingParams(max_tokens=6), verify=False)
     assert unchecked.checked == []
 
 
 def test_nothing_observed_is_no_division_by_zero() -> None:
-    assert Observed().alpha is None
-    assert Observed().s_per_token == 0
+    assert Measurements().alpha is None
+    assert Measurements().s_per_token == 0
     assert Agreement().mean(0.0) == 0
 
 

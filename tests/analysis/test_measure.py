@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis.measure import alpha, cost_curve, observe, rates_by_depth, shortened
+from outrider.analysis.measure import (
+    acceptance_by_position,
+    alpha,
+    measure_latency_curve,
+    measure_settings,
+    truncate_rounds,
+)
 from tests.whole import model_folder
 
 
@@ -19,7 +25,7 @@ def test_alpha_counts_only_tokens_that_were_looked_at() -> None:
     # 3 of 3 accepted; 1 accepted, the second refused, the third never looked at; nothing drafted.
     assert alpha([(3, 3), (3, 1), (0, 0)]) == pytest.approx(4 / 5)
     assert alpha([(0, 0)]) is None
-    assert rates_by_depth([(3, 3), (3, 1), (1, 0)], 4) == [2 / 3, 1 / 2, 1.0, 1.0]
+    assert acceptance_by_position([(3, 3), (3, 1), (1, 0)], 4) == [2 / 3, 1 / 2, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ def test_alpha_counts_only_tokens_that_were_looked_at() -> None:
     ],
 )
 def test_shorter_drafts(rounds: list[tuple[int, int]], k: int, expected: list[tuple[int, int]]) -> None:
-    assert shortened(rounds, k) == expected
+    assert truncate_rounds(rounds, k) == expected
     assert sum(a + 1 for _, a in expected) == sum(a + 1 for _, a in rounds)  # the same tokens
 
 
@@ -45,7 +51,7 @@ def test_shortened_rounds_are_those_of_a_real_run(llm: LLM) -> None:
         return llm.generate([prompt], params, speculation=speculation)[0].stats.rounds
 
     long, short = rounds(7), rounds(2)
-    predicted = shortened(long, 2)
+    predicted = truncate_rounds(long, 2)
     assert len(predicted) == pytest.approx(len(short), abs=2)  # the last step is cut by max_tokens
     assert predicted[:5] == short[:5]
 
@@ -53,7 +59,7 @@ def test_shortened_rounds_are_those_of_a_real_run(llm: LLM) -> None:
 def test_observe_runs_every_setting_on_every_prompt(llm: LLM) -> None:
     settings = {"none": SpeculationParams(draft="none"), "model": SpeculationParams(draft="model", spec_length=3)}
     said: list[str] = []
-    found = observe(
+    found = measure_settings(
         llm, [[5, 6, 7], [9, 10]], SamplingParams(max_tokens=12, ignore_eos=True), settings, rounds=2, tick=said.append
     )
     assert found["none"].outputs == found["model"].outputs
@@ -66,6 +72,6 @@ def test_observe_runs_every_setting_on_every_prompt(llm: LLM) -> None:
 
 
 def test_cost_curve_has_a_point_for_each_row_count(llm: LLM) -> None:
-    curve = cost_curve(llm.model, context=1000, rows=(1, 4), repeat=2)
+    curve = measure_latency_curve(llm.model, context=1000, rows=(1, 4), repeat=2)
     assert set(curve.points) == {1, 4}
     assert curve(2) > 0

@@ -1,4 +1,4 @@
-"""Contests on a tiny model, and the arithmetic of what is reported."""
+"""Benchmarks on a tiny model, and the arithmetic of what is reported."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.bench import contest, show
-from outrider.bench.process import Worker
-from outrider.bench.serve import closed_loop, poisson
+from outrider.bench import runner, show
+from outrider.bench.arrivals import closed_loop, poisson
+from outrider.bench.backends import OutriderBackend, PeerBackend
+from outrider.bench.process import PeerProcess
 from outrider.bench.summary import paired_ratio
 from outrider.data.workloads import Question
 from outrider.errors import ConfigError
@@ -51,11 +52,11 @@ def test_poisson_requests_arrive_over_time_whatever_is_running(llm: LLM) -> None
     assert [len(s.tokens) for s in served] == [10, 10, 10]
 
 
-def test_contenders_take_turns_and_identical_outputs_are_counted(llm: LLM) -> None:
+def test_backends_take_turns_and_identical_outputs_are_counted(llm: LLM) -> None:
     questions = [Question(str(i), kind, "") for i, kind in enumerate("aab")]
-    own = [contest.Own(name, llm, PARAMS, contest.parse(name, 4), 1, None) for name in ("none", "model:4")]
-    records = contest.hold(own, PROMPTS, group=1, rounds=2)
-    found = contest.results(records, questions, 1)
+    own = [OutriderBackend(name, llm, PARAMS, runner.parse_source(name, 4), 1, None) for name in ("none", "model:4")]
+    records = runner.run_interleaved(own, PROMPTS, group=1, rounds=2)
+    found = runner.results(records, questions, 1)
     assert found["model:4"]["all"]["identical"] == found["model:4"]["all"]["requests"] == 3
     assert found["none"]["all"]["speedup"] == 1
     assert set(found["none"]["categories"]) == {"a", "b"}
@@ -72,8 +73,8 @@ def test_contenders_take_turns_and_identical_outputs_are_counted(llm: LLM) -> No
     assert [line.split(",")[0].split()[0] for line in lines if "by category" in line] == ["times", "τ", "α"]
 
 
-def test_an_interrupted_contest_reports_what_all_have_finished(llm: LLM) -> None:
-    own = [contest.Own(name, llm, PARAMS, contest.parse(name, 4), 1, None) for name in ("none", "ngram:4")]
+def test_an_interrupted_benchmark_reports_what_all_have_finished(llm: LLM) -> None:
+    own = [OutriderBackend(name, llm, PARAMS, runner.parse_source(name, 4), 1, None) for name in ("none", "ngram:4")]
     done = 0
 
     def tick(_: str) -> None:
@@ -82,53 +83,53 @@ def test_an_interrupted_contest_reports_what_all_have_finished(llm: LLM) -> None
         if done == 5:  # two have warmed up, both have answered the first prompt, one the second
             raise KeyboardInterrupt
 
-    records = contest.hold(own, PROMPTS, group=1, rounds=2, tick=tick)
+    records = runner.run_interleaved(own, PROMPTS, group=1, rounds=2, tick=tick)
     assert [list(record.seconds) for record in records.values()] == [[0], [0]]
-    found = contest.results(records, [Question("", "a", "")] * 3, 1)
+    found = runner.results(records, [Question("", "a", "")] * 3, 1)
     assert found["ngram:4"]["all"]["requests"] == 1
 
     def at_once(_: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        contest.hold(own, PROMPTS, group=1, rounds=1, tick=at_once)
+        runner.run_interleaved(own, PROMPTS, group=1, rounds=1, tick=at_once)
 
 
 def test_a_group_of_mixed_categories_counts_for_none_of_them(llm: LLM) -> None:
     questions = [Question(str(i), kind, "") for i, kind in enumerate("aab")]
-    records = contest.hold(
-        [contest.Own("none", llm, PARAMS, contest.parse("none", 4), 2, None)], PROMPTS, group=2, rounds=1
+    records = runner.run_interleaved(
+        [OutriderBackend("none", llm, PARAMS, runner.parse_source("none", 4), 2, None)], PROMPTS, group=2, rounds=1
     )
-    assert set(contest.results(records, questions, 2)["none"]["categories"]) == {"a", "b"}
+    assert set(runner.results(records, questions, 2)["none"]["categories"]) == {"a", "b"}
     questions[0] = Question("0", "b", "")
-    assert set(contest.results(records, questions, 2)["none"]["categories"]) == {"b"}
+    assert set(runner.results(records, questions, 2)["none"]["categories"]) == {"b"}
 
 
 def test_a_plot_is_written(llm: LLM, tmp_path: Path) -> None:
-    records = contest.hold(
-        [contest.Own("none", llm, PARAMS, contest.parse("none", 4), 1, None)], PROMPTS, group=1, rounds=1
+    records = runner.run_interleaved(
+        [OutriderBackend("none", llm, PARAMS, runner.parse_source("none", 4), 1, None)], PROMPTS, group=1, rounds=1
     )
-    show.plot(tmp_path / "plot.png", {1: contest.results(records, [Question("", "", "")] * 3, 1)}, "title")
+    show.plot(tmp_path / "plot.png", {1: runner.results(records, [Question("", "", "")] * 3, 1)}, "title")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_settings_are_read(llm: LLM) -> None:
-    assert contest.parse("model:4:rejection", 9) == SpeculationParams(
+    assert runner.parse_source("model:4:rejection", 9) == SpeculationParams(
         draft="model", spec_length=4, verifier="rejection"
     )
-    assert contest.parse("ngram", 9).spec_length == 9
-    assert contest.parse("suffix+ngram:auto:tree_nodes=24:lenience=0.5:verifier=lenient", 9) == SpeculationParams(
+    assert runner.parse_source("ngram", 9).spec_length == 9
+    assert runner.parse_source("suffix+ngram:auto:tree_nodes=24:lenience=0.5:verifier=lenient", 9) == SpeculationParams(
         draft="suffix+ngram", spec_length="auto", tree_nodes=24, lenience=0.5, verifier="lenient"
     )
     for bad in ("telepathy", "ngram:x", "ngram:3:hope", "ngram:1:matching:2", "ngram:1:speed=9"):
         with pytest.raises(ConfigError, match=bad.split(":")[0]):
-            contest.parse(bad, 5)
+            runner.parse_source(bad, 5)
 
 
 def test_a_peer_runs_in_its_own_process(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "target")
-    worker = Worker("outrider:none", folder, "float32", 1)
-    peer = contest.Peer(worker, 6)
+    worker = PeerProcess("outrider:none", folder, "float32", 1)
+    peer = PeerBackend(worker, 6)
     tokens, seconds, served = peer.run(PROMPTS, "")
     worker.close()
     expected = LLM(str(folder), draft="none", dtype="float32").generate(PROMPTS, SamplingParams(max_tokens=6))
@@ -140,4 +141,4 @@ def test_a_peer_runs_in_its_own_process(tmp_path: Path) -> None:
 
 def test_a_peer_without_its_library_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ended early"):
-        Worker("outrider:none", tmp_path / "missing", "float32", 1)
+        PeerProcess("outrider:none", tmp_path / "missing", "float32", 1)

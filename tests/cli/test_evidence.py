@@ -24,20 +24,20 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_pick_recommends_with_reasons() -> None:
-    args = ("pick", "--target", "70", "--draft-size", "1", "--hardware", "h100", "--text", "novel")
+    args = ("pick", "--target-params", "70B", "--draft-params", "1B", "--hardware", "h100", "--text", "novel")
     shown = run(*args).stdout
     assert shown.startswith("--draft model --spec-length")
     found = json.loads(run(*args, "--json").stdout)
     assert found["source"] == "model"
     assert found["reasons"]
     assert {choice["source"] for choice in found["ranking"]} >= {"model", "lookup", "ngram"}
-    assert "Do not speculate" in run("pick", "--target", "7", "--batch", "1000", "--text", "novel").stdout
+    assert "Do not speculate" in run("pick", "--target-params", "7B", "--batch", "1000", "--text", "novel").stdout
 
 
 def test_what_if_needs_no_model() -> None:
-    shown = run("plan", "--what-if", "a 70B on an H100 with a 1B draft at α 0.75").stdout
-    assert "Assumed:" in shown
-    found = json.loads(run("plan", "--what-if", "7B on an A100, α 0.5, batch 4", "--json").stdout)
+    args = ("plan", "--what-if", "--target-params", "70B", "--draft-params", "1B", "--alpha", "0.75")
+    assert "Assumed:" in run(*args).stdout
+    found = json.loads(run(*args, "--hardware", "a100", "--batch", "4", "--bits", "4", "--json").stdout)
     assert found["speedup"] > 1
     assert found["assumptions"]
 
@@ -81,10 +81,12 @@ def test_certify_reports_and_exits_with_0(folder: str, prompts: str, tmp_path: P
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("pick",), "--target"),
-        (("pick", "--target", "7", "--hardware", "abacus"), "abacus"),
-        (("pick", "--target", "7", "--text", "poetry"), "poetry"),
-        (("plan", "--what-if", "a big model"), "target size"),
+        (("pick",), "--target-params"),
+        (("pick", "--target-params", "7B", "--hardware", "abacus"), "abacus"),
+        (("pick", "--target-params", "7B", "--text", "poetry"), "poetry"),
+        (("pick", "--target-params", "7"), "like 70B"),
+        (("plan", "--what-if"), "--target-params"),
+        (("plan", "--alpha", "0.5"), "--what-if"),
         (("plan", "--prompts", "no-such-file"), "no-such-file"),
         (("bench", "-s", "telepathy"), "telepathy"),
         (("bench", "--rounds", "0"), "rounds=0"),

@@ -14,7 +14,7 @@ import pytest
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.analysis import plan
 from outrider.analysis.certify import mathematics
-from outrider.bench import contest
+from outrider.bench import runner
 from outrider.config import SOURCES, DraftShape, DraftSource
 from outrider.config.combination import draft_help
 from outrider.drafters import Draft, Drafter, DrafterContext, RequestView, SingleRequestDrafter, registry
@@ -58,7 +58,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 def test_an_engine_drafts_with_it(llm: LLM) -> None:
     params = SamplingParams(max_tokens=24, ignore_eos=True)
     drafted = llm.generate([[5, 6, 7]], params)[0]
-    plain = llm.generate([[5, 6, 7]], params, speculation=SpeculationParams())[0]
+    plain = llm.generate([[5, 6, 7]], params, speculation=SpeculationParams(draft="none"))[0]
     assert drafted.token_ids == plain.token_ids
     assert drafted.stats.drafted_by["stutter"] > 0
     assert drafted.stats.draft_error is None
@@ -79,12 +79,12 @@ def test_certify_tests_it() -> None:
 
 def test_plan_measures_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SOURCES", {"stutter": RECORD})  # the others only take time
-    made = plan.make(llm, [[5, 6], [7, 8]], SamplingParams(max_tokens=8, ignore_eos=True), verify=False)
+    made = plan.make_plan(llm, [[5, 6], [7, 8]], SamplingParams(max_tokens=8, ignore_eos=True), verify=False)
     assert set(made.sources) == {"stutter"}
 
 
 def test_bench_takes_it() -> None:
-    assert contest.parse("stutter:4", "auto").draft == "stutter"
+    assert runner.parse_source("stutter:4", "auto").draft == "stutter"
 
 
 def test_the_commands_say_what_it_drafts() -> None:

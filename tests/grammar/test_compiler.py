@@ -12,7 +12,7 @@ import pytest
 
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
-from outrider.grammar import Grammars, compiler, source, trial
+from outrider.grammar import GrammarCompiler, compiler, matcher, sandbox
 from outrider.tokenizer.tokenizer import Tokenizer
 from tests.tokenizer.vocabularies import byte_level
 
@@ -25,9 +25,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def grammars(tokenizer: Tokenizer) -> Grammars:
-    grammars = Grammars(tokenizer, [1])
-    grammars._trial._deadline = DEADLINE
+def grammars(tokenizer: Tokenizer) -> GrammarCompiler:
+    grammars = GrammarCompiler(tokenizer, [1])
+    grammars._sandbox._deadline = DEADLINE
     return grammars
 
 
@@ -74,7 +74,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_grammar_says_what_is_wrong(grammars: Grammars, name: str) -> None:
+def test_a_wrong_grammar_says_what_is_wrong(grammars: GrammarCompiler, name: str) -> None:
     options, message = WRONG[name]
     (param,) = options
     with pytest.raises(InvalidRequestError, match=message) as caught:
@@ -85,7 +85,7 @@ def test_a_wrong_grammar_says_what_is_wrong(grammars: Grammars, name: str) -> No
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_grammar_is_refused_or_harmless(grammars: Grammars, name: str) -> None:
+def test_a_hostile_grammar_is_refused_or_harmless(grammars: GrammarCompiler, name: str) -> None:
     """Whichever it is, it takes seconds at most, and so does each of its masks."""
     began = time.perf_counter()
     with contextlib.suppress(InvalidRequestError):
@@ -97,8 +97,8 @@ def test_a_hostile_grammar_is_refused_or_harmless(grammars: Grammars, name: str)
 
 
 def test_a_grammar_that_never_compiles_is_stopped(tokenizer: Tokenizer) -> None:
-    grammars = Grammars(tokenizer, [1])
-    grammars._trial._deadline = 1.0
+    grammars = GrammarCompiler(tokenizer, [1])
+    grammars._sandbox._deadline = 1.0
     endless = StructuredOutput(json_schema={"type": "integer", "multipleOf": 99999989})
     with pytest.raises(InvalidRequestError, match="takes longer than 1 seconds"):
         grammars.constraint(endless)
@@ -111,11 +111,11 @@ def test_a_grammar_that_never_compiles_is_stopped(tokenizer: Tokenizer) -> None:
 
 def test_a_grammar_that_takes_all_memory_is_stopped(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     small = "import pathlib; used = 4096 * int(pathlib.Path('/proc/self/statm').read_text().split()[0])"
-    start = f"from outrider.grammar import trial; {small}; trial.MEMORY = used + (12 << 20); trial.main()"
-    monkeypatch.setattr(trial, "COMMAND", start)
+    start = f"from outrider.grammar import sandbox; {small}; sandbox.MEMORY_LIMIT = used + (12 << 20); sandbox.main()"
+    monkeypatch.setattr(sandbox, "COMMAND", start)
     greedy = StructuredOutput(regex="(" + "|".join("a" * i + "b" for i in range(1, 700)) + ")*")
     with pytest.raises(InvalidRequestError, match="too much memory"):
-        Grammars(tokenizer, [1]).constraint(greedy)
+        GrammarCompiler(tokenizer, [1]).constraint(greedy)
 
 
 def test_each_grammar_is_compiled_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,14 +123,14 @@ def test_each_grammar_is_compiled_once(tokenizer: Tokenizer, monkeypatch: pytest
 
     def counted(own: Any, kind: Any, text: str, any_whitespace: bool) -> Any:
         compiled.append(text)
-        return source.compile_source(own, kind, text, any_whitespace)
+        return matcher.compile_grammar(own, kind, text, any_whitespace)
 
-    monkeypatch.setattr(compiler, "compile_source", counted)
-    grammars = Grammars(tokenizer, [1])
+    monkeypatch.setattr(compiler, "compile_grammar", counted)
+    grammars = GrammarCompiler(tokenizer, [1])
     for _ in range(3):
         grammars.constraint(StructuredOutput(regex="ab")).mask([])
     assert compiled == ["ab"]
-    for i in range(compiler.KEPT):
+    for i in range(compiler.MAX_CACHED):
         grammars.constraint(StructuredOutput(regex=f"a{i}"))
     grammars.constraint(StructuredOutput(regex="ab"))
     assert compiled.count("ab") == 2  # it had to make room
@@ -138,11 +138,11 @@ def test_each_grammar_is_compiled_once(tokenizer: Tokenizer, monkeypatch: pytest
 
 def test_a_model_without_an_end_cannot_be_constrained(tokenizer: Tokenizer) -> None:
     with pytest.raises(InvalidRequestError, match="no end-of-text token"):
-        Grammars(tokenizer, []).constraint(StructuredOutput(regex="a"))
+        GrammarCompiler(tokenizer, []).constraint(StructuredOutput(regex="a"))
 
 
 @pytest.mark.parametrize("any_whitespace", [False, True])
-def test_layout_of_json(grammars: Grammars, tokenizer: Tokenizer, any_whitespace: bool) -> None:
+def test_layout_of_json(grammars: GrammarCompiler, tokenizer: Tokenizer, any_whitespace: bool) -> None:
     form = StructuredOutput(json_schema={"const": {"a": [1, 2], "b": {}}}, any_whitespace=any_whitespace)
     constraint = grammars.constraint(form)
     value = json.loads(json.dumps({"a": [1, 2], "b": {}}))
@@ -158,9 +158,9 @@ def test_layout_of_json(grammars: Grammars, tokenizer: Tokenizer, any_whitespace
 
 
 def test_every_process_ends_with_its_owner(tmp_path: Path) -> None:
-    grammars = Grammars(Tokenizer.from_folder(byte_level(tmp_path)), [1])
+    grammars = GrammarCompiler(Tokenizer.from_folder(byte_level(tmp_path)), [1])
     grammars.constraint(StructuredOutput(regex="a"))
-    process = grammars._trial._process
+    process = grammars._sandbox._process
     assert process is not None
     assert process.poll() is None
     del grammars

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from outrider.config.structured import StructuredOutput
 from outrider.errors import GrammarError
-from outrider.grammar import GrammarConstraint, Grammars, source
+from outrider.grammar import GrammarCompiler, GrammarConstraint, matcher
 from outrider.tokenizer.tokenizer import Tokenizer
 from tests.tokenizer.vocabularies import byte_level, sentencepiece
 
@@ -43,8 +43,8 @@ def eos(tokenizer: Tokenizer) -> int:
 
 
 @pytest.fixture(scope="module")
-def grammars(tokenizer: Tokenizer, eos: int) -> Grammars:
-    return Grammars(tokenizer, [eos])
+def grammars(tokenizer: Tokenizer, eos: int) -> GrammarCompiler:
+    return GrammarCompiler(tokenizer, [eos])
 
 
 def allowed(constraint: GrammarConstraint, output: Sequence[int]) -> list[int] | None:
@@ -52,7 +52,7 @@ def allowed(constraint: GrammarConstraint, output: Sequence[int]) -> list[int] |
     return None if mask is None else [int(i) for i in np.flatnonzero(mask)]
 
 
-def walk(constraint: GrammarConstraint, rng: random.Random, length: int = 40) -> list[int]:
+def random_walk(constraint: GrammarConstraint, rng: random.Random, length: int = 40) -> list[int]:
     """Some output of the grammar, with its end if it comes to one."""
     output: list[int] = []
     while len(output) < length and (choices := allowed(constraint, output)):
@@ -61,11 +61,11 @@ def walk(constraint: GrammarConstraint, rng: random.Random, length: int = 40) ->
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_questions_in_any_order_are_answered_as_by_a_new_constraint(grammars: Grammars, name: str) -> None:
+def test_questions_in_any_order_are_answered_as_by_a_new_constraint(grammars: GrammarCompiler, name: str) -> None:
     rng = random.Random(name)
     asked = grammars.constraint(FORMS[name])
     for _ in range(6):
-        output = walk(asked, rng)
+        output = random_walk(asked, rng)
         for _ in range(25):  # drafts from anywhere, right and wrong
             path = output[: rng.randint(0, len(output))]
             path += [rng.randrange(256) for _ in range(rng.randint(0, 2))]
@@ -102,7 +102,7 @@ def test_a_refused_draft_leaves_no_mask_behind() -> None:
     assert names == {(1,): [b"1", b"1c", b"2"], (2,): [b"1", b"1d", b"2"], (1, 3): [b"c"]}
 
 
-def test_what_is_allowed_spells_one_of_the_choices(grammars: Grammars, tokenizer: Tokenizer, eos: int) -> None:
+def test_what_is_allowed_spells_one_of_the_choices(grammars: GrammarCompiler, tokenizer: Tokenizer, eos: int) -> None:
     choices = [choice.encode() for choice in FORMS["choice"].choice or ()]
     constraint = grammars.constraint(FORMS["choice"])
     open_paths: list[list[int]] = [[]]
@@ -119,7 +119,9 @@ def test_what_is_allowed_spells_one_of_the_choices(grammars: Grammars, tokenizer
     assert finished == set(choices)
 
 
-def test_nothing_follows_an_end_or_what_was_not_allowed(grammars: Grammars, tokenizer: Tokenizer, eos: int) -> None:
+def test_nothing_follows_an_end_or_what_was_not_allowed(
+    grammars: GrammarCompiler, tokenizer: Tokenizer, eos: int
+) -> None:
     constraint = grammars.constraint(StructuredOutput(choice=["12"]))
     one_two = tokenizer.encode("12", add_special_tokens=False)
     output = [token for token in one_two if tokenizer.token_bytes(token).strip()]  # without SentencePiece's prefix
@@ -131,7 +133,7 @@ def test_nothing_follows_an_end_or_what_was_not_allowed(grammars: Grammars, toke
     assert allowed(constraint, output) == [eos]  # asking did no harm
 
 
-def test_a_mask_has_the_width_of_the_vocabulary(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_a_mask_has_the_width_of_the_vocabulary(grammars: GrammarCompiler, tokenizer: Tokenizer) -> None:
     mask = grammars.constraint(FORMS["regex"]).mask([])
     assert mask is not None
     assert mask.dtype == np.bool_
@@ -141,9 +143,9 @@ def test_a_mask_has_the_width_of_the_vocabulary(grammars: Grammars, tokenizer: T
 
 def test_a_grammar_that_becomes_too_complex_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each letter more can be read in more ways; the error comes again for the same output, and for no shorter one."""
-    monkeypatch.setattr(source, "LIMITS", LLParserLimits(max_items_in_row=60, verbose_errors=False))
+    monkeypatch.setattr(matcher, "LIMITS", LLParserLimits(max_items_in_row=60, verbose_errors=False))
     tokenizer = Tokenizer.from_folder(byte_level(tmp_path))
-    constraint = Grammars(tokenizer, [1]).constraint(StructuredOutput(grammar='start: e\ne: e e | "a" | e e e'))
+    constraint = GrammarCompiler(tokenizer, [1]).constraint(StructuredOutput(grammar='start: e\ne: e e | "a" | e e e'))
     a = tokenizer.encode("a", add_special_tokens=False)
 
     def error_at(length: int) -> str | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from outrider.server.llama_cpp.options import DETAILS, OFF
-from outrider.server.llama_cpp.schema import NativeRequest
+from outrider.server.llama_cpp.options import INERT_DEFAULTS, UNSUPPORTED_OFF
+from outrider.server.llama_cpp.schema import LlamaCppRequest
 from tests.server.live import Live
 from tests.server.test_hostile import flaws, told
 
@@ -157,9 +157,9 @@ def test_only_the_fields_asked_for(live: Live) -> None:
     assert answer["generation_settings/n_predict"] == 12
 
 
-@pytest.mark.parametrize("name", sorted(OFF))
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED_OFF))
 def test_what_nothing_here_does_is_refused(live: Live, name: str) -> None:
-    field, off = NativeRequest.model_fields[name].alias or name, OFF[name]
+    field, off = LlamaCppRequest.model_fields[name].alias or name, UNSUPPORTED_OFF[name]
     asked: Any = not off if isinstance(off, bool) else [{"id": 0, "scale": 1.0}] if off == [] else 7
     answer = live.client.post(PATH, json=ASK | {field: asked})
     assert told(answer) == (400, field)
@@ -202,7 +202,7 @@ def test_refusals_name_the_field(live: Live, changes: dict[str, Any], param: str
 
 
 def test_details_of_samplers_that_are_off_say_nothing(live: Live) -> None:
-    answer = live.post(PATH, ASK | DETAILS | {"dry_base": 3.0})
+    answer = live.post(PATH, ASK | INERT_DEFAULTS | {"dry_base": 3.0})
     assert answer["content"] == live.post(PATH, ASK)["content"]
     assert answer["generation_settings"]["dry_base"] == 3.0
 

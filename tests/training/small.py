@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from outrider.training.data import Document, Line
-from outrider.training.job import DataOptions, HeadOptions, Material
-from outrider.training.runs import head_trainer
+from outrider.training.recipes import head_trainer
+from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.tasks import HeadTask
 from outrider.training.trainer import Trainer, TrainOptions
 from tests.whole import model_folder
@@ -29,12 +29,12 @@ def lines(count: int = 40, *, length: int = 24, vocab: int = 300) -> list[Line]:
     return out
 
 
-def material(folder: Path, *, seed: int = 0, **changes: Any) -> Material:
+def setup(folder: Path, *, seed: int = 0, **changes: Any) -> TrainingSetup:
     target = folder / "target"
     if not target.exists():
         model_folder(target)
     options: dict[str, Any] = {"paths": (), "held_out": 0.2, "top_k": 8, "context": 8}
-    return Material(str(target), DataOptions(**(options | changes)), seed, lines())
+    return TrainingSetup(str(target), DataOptions(**(options | changes)), seed, lines())
 
 
 def train_options(**changes: Any) -> TrainOptions:
@@ -44,4 +44,4 @@ def train_options(**changes: Any) -> TrainOptions:
 def trainer(folder: Path, kind: str, name: str = "out", **more: Any) -> tuple[Trainer, HeadTask]:
     options = {"kind": kind, "heads": 2, "depth": 3, **more.pop("head", {})}
     train = train_options(**more.pop("train", {}))
-    return head_trainer(material(folder, **more.pop("data", {})), HeadOptions(**options), train, folder / name, **more)
+    return head_trainer(setup(folder, **more.pop("data", {})), HeadOptions(**options), train, folder / name, **more)

@@ -17,9 +17,9 @@ from outrider.cli.train.common import parse_size
 from outrider.errors import CapacityError, ConfigError
 from outrider.heads import load_head
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.training.answers import answer
 from outrider.training.data import Document, read_data, split, trainable
-from outrider.training.features import Wanted
+from outrider.training.features import FeatureSpec
+from outrider.training.regenerate import regenerate_answers
 from outrider.training.trainer import TrainOptions
 from tests.training import small
 from tests.whole import model_folder
@@ -112,14 +112,14 @@ def test_the_split_is_by_content() -> None:
 
 
 def test_batches_hold_every_answer_row_once(folder: Path) -> None:
-    material = small.material(folder, cache=folder / "features")
-    store = material.store(Wanted((), 4))
+    setup = small.setup(folder, cache=folder / "features")
+    store = setup.store(FeatureSpec((), 4))
     options = TrainOptions(batch_tokens=128)
-    batcher, _ = material.batchers(store, options, depth=2, queries=6)
+    batcher, _ = setup.batchers(store, options, depth=2, queries=6)
     orders = [[w for windows in batcher.plan(epoch) for w in windows] for epoch in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
     assert sorted(map(str, orders[0])) == sorted(map(str, orders[2]))
-    every = store.fetch(range(len(material.documents)))
+    every = store.fetch(range(len(setup.documents)))
     seen: dict[tuple[int, int], int] = {}
     for batch in batcher.epoch(0):
         index, counts = batch.at(1)
@@ -127,7 +127,7 @@ def test_batches_hold_every_answer_row_once(folder: Path) -> None:
             b, column = divmod(row, batch.queries)
             window = batch.windows[b]
             t = window.start + column
-            document = material.documents[window.document]
+            document = setup.documents[window.document]
             place = batch.context + column
             assert int(batch.tokens[b, place]) == document.ids[t]
             assert int(batch.positions[b, place]) == t
@@ -135,22 +135,22 @@ def test_batches_hold_every_answer_row_once(folder: Path) -> None:
             torch.testing.assert_close(batch.features[b, place], found.rows[t], atol=0.1, rtol=0.1)  # other company
             probs = found.probs[t + 1 - (document.start - 1)].float()
             torch.testing.assert_close(batch.labels.probs[index[row]], probs, atol=0.02, rtol=0.1)
-            assert int(batch.truth(index[row : row + 1]).ids) == document.ids[t + 2]
+            assert int(batch.token_labels(index[row : row + 1]).ids) == document.ids[t + 2]
             seen[window.document, t] = seen.get((window.document, t), 0) + 1
     wanted = {
         (i, t): 1
-        for i in material.sides[0]
-        for t in range(material.documents[i].start - 1, len(material.documents[i].ids) - 2)
+        for i in setup.split_indices[0]
+        for t in range(setup.documents[i].start - 1, len(setup.documents[i].ids) - 2)
     }
     assert seen == wanted
 
 
 def test_labels_are_the_targets_distribution(folder: Path) -> None:
-    material = small.material(folder)
-    store = material.store(Wanted(None, 5))
-    document = material.documents[3]
+    setup = small.setup(folder)
+    store = setup.store(FeatureSpec(None, 5))
+    document = setup.documents[3]
     found = store.fetch([3])[0]
-    logits = material.target(torch.tensor([document.ids])).hidden[0].float() @ material.target.head.float().T
+    logits = setup.target(torch.tensor([document.ids])).hidden[0].float() @ setup.target.head.float().T
     expected = logits.softmax(-1)[document.start - 1 :]
     torch.testing.assert_close(found.probs.float(), expected.gather(1, found.ids.long()), atol=2e-2, rtol=5e-2)
     assert (found.ids[:, 0] == expected.argmax(-1)).float().mean() > 0.7  # bfloat16 decides near ties otherwise
@@ -162,23 +162,23 @@ def test_a_disk_without_room_for_features_says_so(folder: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CapacityError, match="--feature-cache"):
-        small.material(folder, cache=folder / "cache").store(Wanted((), 4))
+        small.setup(folder, cache=folder / "cache").store(FeatureSpec((), 4))
 
 
 def test_answers_resume_to_the_same_file(folder: Path, tmp_path: Path) -> None:
     llm = LLM(str(folder / "target"), draft="none", max_batch_size=8)
     data = write(tmp_path, *({"prompt": "hello " * (1 + i % 5)} for i in range(70)))
     given: dict[str, Any] = {"max_tokens": 4, "temperature": 0.7, "seed": 3, "llm": llm}
-    answer("target", [data], tmp_path / "whole.jsonl", **given)
+    regenerate_answers("target", [data], tmp_path / "whole.jsonl", **given)
     whole = (tmp_path / "whole.jsonl").read_bytes()
     assert len(whole.splitlines()) == 70
     (tmp_path / "part.jsonl").write_bytes(whole[: len(whole) * 2 // 3])  # killed within a line
-    answer("target", [data], tmp_path / "part.jsonl", **given)
+    regenerate_answers("target", [data], tmp_path / "part.jsonl", **given)
     assert (tmp_path / "part.jsonl").read_bytes() == whole
     assert all(line.document for line in read_data(tmp_path / "whole.jsonl", llm.tokenizer))
     other = write(tmp_path, {"prompt": "world"})
     with pytest.raises(ConfigError, match="another prompt"):
-        answer("target", [other], tmp_path / "whole.jsonl", **given)
+        regenerate_answers("target", [other], tmp_path / "whole.jsonl", **given)
 
 
 @pytest.mark.parametrize(

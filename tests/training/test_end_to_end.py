@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from outrider import LLM, SamplingParams
-from outrider.training.job import DataOptions, HeadOptions, Material
-from outrider.training.runs import DraftOptions, draft_trainers, head_trainer
+from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from tests.training import small
 
 
@@ -17,9 +17,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer model that has learned to go round the cycle."""
     folder = tmp_path_factory.mktemp("lab")
     options = DraftOptions(hidden_size=48, heads=2, layers=2, loss="ce")
-    (made,) = draft_trainers(
-        small.material(folder), options, small.train_options(epochs=20, lr=1e-2), folder / "learned"
-    )
+    (made,) = draft_trainers(small.setup(folder), options, small.train_options(epochs=20, lr=1e-2), folder / "learned")
     assert made.run().history[-1]["mean_acceptance_length"] > 5
     return folder / "learned"
 
@@ -30,9 +28,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trained_head_is_accepted_as_its_report_says(kind: str, target: Path, tmp_path: Path) -> None:
     """A slip of one place between training and drafting would leave training's α high and the engine's low."""
     data = DataOptions((), held_out=0.2, top_k=8, context=8)
-    material = Material(str(target), data, 0, small.lines())
+    setup = TrainingSetup(str(target), data, 0, small.lines())
     options = HeadOptions(kind=kind, heads=3, depth=3, ttt_steps=3, draft_vocab=64)
-    made, _ = head_trainer(material, options, small.train_options(epochs=12, lr=5e-3), tmp_path / "head")
+    made, _ = head_trainer(setup, options, small.train_options(epochs=12, lr=5e-3), tmp_path / "head")
     assert min(made.run().history[-1]["alpha_by_position"]) > 0.9
     source = kind.rstrip("3")
     llm = LLM(str(target), draft=source, heads=[str(tmp_path / "head")], spec_length=3, dtype="float32", threads=1)

@@ -14,14 +14,14 @@ from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.heads import load_head
 from outrider.heads.vocabulary import Scored
 from outrider.training.export import to_speculators
-from outrider.training.job import HeadOptions
-from outrider.training.runs import head_task
+from outrider.training.recipes import head_task
+from outrider.training.setup import HeadOptions
 from tests.training import small
 from tests.whole import model_folder
 
 
 def save(folder: Path, kind: str, **options: object) -> Path:
-    task = head_task(small.material(folder), HeadOptions(kind, **options), 0)  # type: ignore[arg-type]
+    task = head_task(small.setup(folder), HeadOptions(kind, **options), 0)  # type: ignore[arg-type]
     task.save(folder / kind, {})
     return folder / kind
 
@@ -32,7 +32,7 @@ def test_the_layout_is_the_librarys(tmp_path: Path) -> None:
     to_speculators(head, tmp_path / "target", tmp_path / "out", "org/target")
     tensors = load_file(tmp_path / "out" / "model.safetensors")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    d, ffn, vocab = 64, 96, small.material(tmp_path).config.vocab_size
+    d, ffn, vocab = 64, 96, small.setup(tmp_path).config.vocab_size
     expected = {
         "fc.weight": (d, 3 * d),
         "embed_tokens.weight": (vocab, d),
@@ -58,7 +58,7 @@ def test_the_layout_is_the_librarys(tmp_path: Path) -> None:
     assert ids is not None
     assert torch.equal(tensors["d2t"] + torch.arange(40), ids)
     assert tensors["t2d"].nonzero()[:, 0].tolist() == ids.tolist()
-    assert torch.equal(tensors["lm_head.weight"], small.material(tmp_path).target.head[ids].bfloat16())
+    assert torch.equal(tensors["lm_head.weight"], small.setup(tmp_path).target.head[ids].bfloat16())
     assert config["speculators_model_type"] == "eagle3"
     assert config["draft_vocab_size"] == 40
     assert config["transformer_layer_config"]["vocab_size"] == vocab

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
-from outrider.training.eagle import EagleTask
-from outrider.training.job import HeadOptions
+from outrider.training.eagle_task import EagleTask
 from outrider.training.llama import load_llama
-from outrider.training.look_ahead import PassTask
-from outrider.training.runs import head_task
+from outrider.training.pass_task import PassTask
+from outrider.training.recipes import head_task
+from outrider.training.setup import HeadOptions
 from outrider.training.tasks import HeadTask
 from tests.heads.test_heads import causal
 from tests.training import small
@@ -25,19 +25,19 @@ from tests.training import small
 
 def prepared(folder: Path, kind: str, **options: Any) -> tuple[HeadTask, Batch, Any]:
     """A task on a target in float32, and a batch of windows with and without context."""
-    material = small.material(folder)
-    material.target = load_llama(material.folder, torch.float32)
-    task = head_task(material, HeadOptions(kind, heads=3, depth=3, ttt_steps=3, fresh=True, **options), 0)
-    store = material.store(material_wanted(task))
-    batcher, _ = material.batchers(store, small.train_options(batch_tokens=64), depth=task.reach, queries=7)
+    setup = small.setup(folder)
+    setup.target = load_llama(setup.folder, torch.float32)
+    task = head_task(setup, HeadOptions(kind, heads=3, depth=3, ttt_steps=3, fresh=True, **options), 0)
+    store = setup.store(material_wanted(task))
+    batcher, _ = setup.batchers(store, small.train_options(batch_tokens=64), depth=task.max_shift, queries=7)
     batches = [b for b in batcher.in_order() if all(w.context == 0 for w in b.windows)]
-    return task, batches[-1], material
+    return task, batches[-1], setup
 
 
 def material_wanted(task: HeadTask) -> Any:
-    from outrider.training.features import Wanted
+    from outrider.training.features import FeatureSpec
 
-    return Wanted(task.config.feature_layers, 4)
+    return FeatureSpec(task.config.feature_layers, 4)
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
@@ -48,35 +48,37 @@ def test_unrolled_steps_are_those_of_drafting(kind: str, tmp_path: Path) -> None
     assert isinstance(module, EagleLayer)
     batch.__dict__["features"] = batch.features.float()
     with torch.no_grad():
-        guesses = [g.rows.unflatten(0, batch.asked.shape) for g in task.guesses(batch, None)]
+        draft_positions = [g.rows.unflatten(0, batch.query_mask.shape) for g in task.draft_positions(batch, None)]
         b = len(batch.windows) - 1
         window = batch.windows[b]
         for t in range(window.start, window.stop - 3):
             column = batch.context + t - window.start
-            first = int(batch.seen[b].long().argmax())  # of the window's rows
+            first = int(batch.attention_mask[b].long().argmax())  # of the window's rows
             tokens = batch.tokens[b, first + 1 :]
             x = [*module.fuse(batch.features[b, first : column + 1])]
             for s in range(3):
                 rows = torch.stack(x)
                 embeddings = F.embedding(tokens[: len(rows)], task.target.embedding)
                 out: Tensor = module(embeddings, rows, torch.arange(len(rows)), causal)[-1]
-                torch.testing.assert_close(guesses[s][b, t - window.start], module.scorable(out), atol=1e-4, rtol=1e-3)
+                torch.testing.assert_close(
+                    draft_positions[s][b, t - window.start], module.scorable(out), atol=1e-4, rtol=1e-3
+                )
                 x.append(out)
 
 
 def test_look_ahead_rows_are_those_of_a_plain_run(tmp_path: Path) -> None:
-    task, batch, material = prepared(tmp_path, "pass")
+    task, batch, setup = prepared(tmp_path, "pass")
     assert isinstance(task, PassTask)
     assert isinstance(task.module, LookaheadEmbeddings)
     with torch.no_grad():
         compared = 0
-        for i, guess in enumerate(task.guesses(batch, None)):
-            assert guess.own is not None
-            for row in (guess.own & batch.asked.flatten()).nonzero()[:, 0].tolist():
+        for i, position in enumerate(task.draft_positions(batch, None)):
+            assert position.own is not None
+            for row in (position.own & batch.query_mask.flatten()).nonzero()[:, 0].tolist():
                 window = batch.windows[row // batch.queries]
-                ids = material.documents[window.document].ids[: window.start + row % batch.queries + 1]
+                ids = setup.documents[window.document].ids[: window.start + row % batch.queries + 1]
                 tokens = F.embedding(torch.tensor(ids), task.target.embedding)
                 plain = task.target(torch.cat([tokens, task.module()])[None]).hidden[0, len(ids) + i]
-                torch.testing.assert_close(guess.rows[row], plain, atol=1e-4, rtol=1e-3)
+                torch.testing.assert_close(position.rows[row], plain, atol=1e-4, rtol=1e-3)
                 compared += 1
     assert compared > 5

@@ -15,10 +15,10 @@ from outrider.heads import HEAD_KINDS, checkpoint, load_head
 from outrider.training import trainer as trainer_module
 from outrider.training.batches import Batcher
 from outrider.training.data import Document
-from outrider.training.features import FeatureStore, Wanted
-from outrider.training.job import HeadOptions
-from outrider.training.report import finish
-from outrider.training.runs import DraftOptions, draft_trainers, medusa2_trainer
+from outrider.training.features import FeatureSpec, FeatureStore
+from outrider.training.recipes import DraftOptions, draft_trainers, medusa2_trainer
+from outrider.training.report import write_report
+from outrider.training.setup import HeadOptions
 from tests.training import small
 
 
@@ -34,7 +34,7 @@ def test_every_kind_learns(kind: str, folder: Path) -> None:
     progress = made.run()
     assert progress.best_loss is not None
     assert progress.best_loss < 0.9 * progress.history[0]["loss"]
-    found = finish(made, name=kind, about={"seed": 0})
+    found = write_report(made, name=kind, about={"seed": 0})
     assert found.loss == pytest.approx(progress.best_loss, rel=0.05)  # saved in bfloat16, and loads as it was
     _, config = load_head(folder / kind)
     assert len(config.acceptance) == task.depth == len(found.alpha)
@@ -158,8 +158,8 @@ def test_a_store_that_is_too_small_changes_no_result(folder: Path) -> None:
 
 def test_documents_added_to_a_store_find_what_is_there(folder: Path) -> None:
     def store(documents: list[Document], limit: int = 10**9) -> FeatureStore:
-        target = small.material(folder).target
-        return FeatureStore(target, documents, Wanted((1,), 4), folder / "growing", limit, "")
+        target = small.setup(folder).target
+        return FeatureStore(target, documents, FeatureSpec((1,), 4), folder / "growing", limit, "")
 
     all_of_them = [line.document for line in small.lines() if line.document]
     first = store(all_of_them[:20])
@@ -168,7 +168,7 @@ def test_documents_added_to_a_store_find_what_is_there(folder: Path) -> None:
     assert grown._done == 20
     grown.prepare()
     assert store(all_of_them, limit=5_000)._done == store(all_of_them, limit=5_000).stored < 20
-    fresh = FeatureStore(grown.target, all_of_them, Wanted((1,), 4), None, 0, "")
+    fresh = FeatureStore(grown.target, all_of_them, FeatureSpec((1,), 4), None, 0, "")
     for found, computed in zip(grown.fetch(range(40)), fresh.fetch(range(40)), strict=True):
         assert torch.allclose(found.rows.float(), computed.rows.float(), atol=0.05)
         assert torch.equal(found.ids[:, 0], computed.ids[:, 0])
@@ -179,21 +179,21 @@ def test_documents_added_to_a_store_find_what_is_there(folder: Path) -> None:
 def test_drafts_learn(loss: str, folder: Path) -> None:
     options = DraftOptions(truncate=1 if loss == "alpha" else None, hidden_size=32, heads=2, layers=1, loss=loss)
     train = small.train_options(epochs=20 if loss == "ce" else 5, lr=1e-2)
-    (made,) = draft_trainers(small.material(folder), options, train, folder / f"draft-{loss}")
+    (made,) = draft_trainers(small.setup(folder), options, train, folder / f"draft-{loss}")
     progress = made.run()
     assert progress.best_loss is not None
     assert progress.best_loss < 0.95 * progress.history[0]["loss"]
     if loss == "ce":  # the documents are a cycle, which any draft can know by heart
-        assert finish(made, name="draft", about={}).tau > 3
+        assert write_report(made, name="draft", about={}).tau > 3
 
 
 def test_a_boosted_draft_learns_what_the_first_one_misses(folder: Path) -> None:
     options = DraftOptions(hidden_size=32, heads=2, layers=1, loss="ce")
     found = []
     train = small.train_options(epochs=3)
-    for made in draft_trainers(small.material(folder), options, train, folder / "boost", count=2):
+    for made in draft_trainers(small.setup(folder), options, train, folder / "boost", count=2):
         made.run()
-        finish(made, name="draft", about={})
+        write_report(made, name="draft", about={})
         found.append(made)
     known = found[1].train.skip
     assert sum(int(rows.sum()) for rows in known.values()) > 20
@@ -202,18 +202,18 @@ def test_a_boosted_draft_learns_what_the_first_one_misses(folder: Path) -> None:
 
 def test_medusa_2_makes_another_target(folder: Path) -> None:
     options = HeadOptions(kind="medusa", heads=2, draft_vocab=0)
-    made = medusa2_trainer(small.material(folder), options, small.train_options(epochs=1), folder / "medusa2")
+    made = medusa2_trainer(small.setup(folder), options, small.train_options(epochs=1), folder / "medusa2")
     made.run()
-    assert len(finish(made, name="medusa2", about={}).alpha) == 3  # the target's own token, then two guesses
+    assert len(write_report(made, name="medusa2", about={}).alpha) == 3  # the target's own token, then two guesses
     _, config = load_head(folder / "medusa2")
     assert len(config.acceptance) == 2
-    assert config.target.digest != small.material(folder).print.digest
-    again = small.material(folder).__class__(str(folder / "medusa2" / "target"), made_data(), 0, small.lines())
-    config.check_target(again.print)
+    assert config.target.digest != small.setup(folder).fingerprint.digest
+    again = small.setup(folder).__class__(str(folder / "medusa2" / "target"), made_data(), 0, small.lines())
+    config.check_target(again.fingerprint)
 
 
 def made_data() -> Any:
-    from outrider.training.job import DataOptions
+    from outrider.training.setup import DataOptions
 
     return DataOptions(())
 

@@ -25,31 +25,31 @@ from outrider.models.base import Model
 
 LENIENCES = (1.0, 0.5, 0.3, 0.1)
 
-Rows: TypeAlias = NDArray[np.float64]
+ProbRows: TypeAlias = NDArray[np.float64]
 """Probabilities [positions, vocab]."""
 
 
 @dataclass(frozen=True)
-class Text:
+class TargetText:
     """A prompt and what the target made of it."""
 
     prompt: list[int]
     output: list[int]
 
 
-Predict: TypeAlias = Callable[[Text, SamplingParams], Rows]
+Predict: TypeAlias = Callable[[TargetText, SamplingParams], ProbRows]
 """Distributions of each token of a text's output, given all before it."""
 
 
-def model_rows(model: Model, vocab_size: int) -> Predict:
+def model_probs(model: Model, vocab_size: int) -> Predict:
     """What a model says, by reading the text once; positions beyond its context are left out (fewer rows)."""
 
-    def predict(text: Text, params: SamplingParams) -> Rows:
+    def predict(text: TargetText, params: SamplingParams) -> ProbRows:
         tokens = [*text.prompt, *text.output][: model.config.max_seq_len]
         count = len(tokens) - len(text.prompt)
         if count < 1:
             return np.zeros((0, vocab_size))
-        logits = read(model, tokens[:-1], len(text.prompt) - 1)[:, :vocab_size]
+        logits = forward_logits(model, tokens[:-1], len(text.prompt) - 1)[:, :vocab_size]
         contexts = [Context(text.prompt, text.output[:i]) for i in range(count)]
         return probs(log_weights(logits, [params] * count, contexts)).numpy()
 
@@ -57,7 +57,7 @@ def model_rows(model: Model, vocab_size: int) -> Predict:
 
 
 @torch.inference_mode()
-def read(model: Model, tokens: Sequence[int], first: int) -> Tensor:
+def forward_logits(model: Model, tokens: Sequence[int], first: int) -> Tensor:
     """Logits after each token from ``tokens[first]`` on, read in one run: float32 [len(tokens) - first, vocab]."""
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + 1))
     slot = cache.allocate()
@@ -69,24 +69,24 @@ def read(model: Model, tokens: Sequence[int], first: int) -> Tensor:
     return model.forward(batch, cache).logits.float().cpu()
 
 
-class Counts:
+class NgramCounts:
     """Unigram and bigram counts over texts, from which one text can be taken out while it is predicted."""
 
-    def __init__(self, texts: Sequence[Text], vocab_size: int) -> None:
+    def __init__(self, texts: Sequence[TargetText], vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._single: Counter[int] = Counter()
         self._pairs: dict[int, Counter[int]] = defaultdict(Counter)
         for text in texts:
             self._add(text, 1)
 
-    def unigram(self, text: Text, params: SamplingParams) -> Rows:
+    def unigram(self, text: TargetText, params: SamplingParams) -> ProbRows:
         """How frequent each token is in the other texts; at temperature 0 the most frequent one."""
         self._add(text, -1)
         row = self._standard(self._single, params)
         self._add(text, 1)
         return np.tile(row, (len(text.output), 1))
 
-    def bigram(self, text: Text, params: SamplingParams) -> Rows:
+    def bigram(self, text: TargetText, params: SamplingParams) -> ProbRows:
         """How frequent each token is after the one before it, mixed with the unigram (Witten and Bell 1991).
 
         The more different tokens have followed a token, the more the next may be one that never has.
@@ -105,7 +105,7 @@ class Counts:
             token: followers[token] + different * count / total for token, count in self._single.items() if count > 0
         }
 
-    def _add(self, text: Text, sign: int) -> None:
+    def _add(self, text: TargetText, sign: int) -> None:
         for before, token in zip([text.prompt[-1], *text.output], text.output, strict=False):
             self._single[token] += sign
             self._pairs[before][token] += sign
@@ -131,7 +131,7 @@ class Agreement:
     coupled: float = 0.0
     lenient: dict[float, float] = field(default_factory=lambda: dict.fromkeys(LENIENCES, 0.0))
 
-    def add(self, p: Rows, q: Rows, params: SamplingParams) -> None:
+    def add(self, p: ProbRows, q: ProbRows, params: SamplingParams) -> None:
         p = p[: len(q)]
         self.positions += len(q)
         self.rejection += float(theory.acceptance(p, q).sum())
@@ -146,8 +146,8 @@ class Agreement:
         return total / max(1, self.positions)
 
 
-def agreements(
-    texts: Sequence[Text], params: SamplingParams, target: Predict, drafts: dict[str, Predict]
+def measure_agreement(
+    texts: Sequence[TargetText], params: SamplingParams, target: Predict, drafts: dict[str, Predict]
 ) -> Iterator[dict[str, Agreement]]:
     """Running totals by draft source, after each text; ``params`` are those the texts were written with."""
     totals = {name: Agreement() for name in drafts}

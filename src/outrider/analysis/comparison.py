@@ -9,13 +9,20 @@ from typing import Any
 
 from outrider.analysis import theory
 from outrider.analysis.cost import Cost
-from outrider.analysis.measure import Observed, Round, Tick, cost_curve, observe, shortened
+from outrider.analysis.measure import (
+    Measurements,
+    Round,
+    Tick,
+    measure_latency_curve,
+    measure_settings,
+    truncate_rounds,
+)
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonRow:
     """One setting. ``expected`` is theorem 3.8 from α and c; ``predicted`` uses the machine's own costs."""
 
     setting: str
@@ -37,16 +44,16 @@ def predicted_seconds(rounds: Sequence[Round], target: Cost, draft_s_per_token: 
     return sum(target(1 + drafted) + drafted * draft_s_per_token + overhead for drafted, _ in rounds)
 
 
-def decoding(observed: Observed) -> list[Round]:
+def decode_rounds(observed: Measurements) -> list[Round]:
     """The rounds behind each request's first, whose time counts as reading the prompt."""
     return [pair for request in observed.rounds for pair in request[1:]]
 
 
-def predict(observed: Observed, plain: Observed, target: Cost, k: int | None = None) -> float:
+def predict(observed: Measurements, plain: Measurements, target: Cost, k: int | None = None) -> float:
     """Improvement over plain decoding with the rounds observed, shortened to ``k`` draft tokens if that is given."""
-    rounds = decoding(observed)
+    rounds = decode_rounds(observed)
     if k is not None:
-        rounds = shortened(rounds, k)
+        rounds = truncate_rounds(rounds, k)
     tokens = sum(accepted + 1 for _, accepted in rounds)
     seconds = predicted_seconds(rounds, target, observed.draft_s_per_token, observed.overhead_s)
     return tokens * (target(1) + plain.overhead_s) / seconds if seconds else 1.0
@@ -60,27 +67,27 @@ def compare(
     *,
     rounds: int = 2,
     tick: Tick = lambda _: None,
-) -> list[Compared]:
+) -> list[ComparisonRow]:
     """Run every setting beside plain decoding, taking turns, and set what it gained beside what it should have.
 
     Costs and rounds are from half of the prompts, gains from the other half, so that a prediction is one.
     """
-    found = observe(
+    found = measure_settings(
         llm, prompts, params, {"none": SpeculationParams(draft="none"), **settings}, rounds=rounds, tick=tick
     )
     context = int(statistics.median(len(p) for p in prompts)) + params.max_tokens // 2
-    target = cost_curve(llm.model, context=context)
-    tick("cost of a run")
+    target = measure_latency_curve(llm.model, context=context)
+    tick("cost of a forward pass")
     plain_known, plain_new = _halves(found.pop("none"))
     result = []
     for name, observed in found.items():
         known, new = _halves(observed)
-        pairs = decoding(new)
+        pairs = decode_rounds(new)
         rate = known.alpha or 0.0
         k = max((drafted for drafted, _ in known.all_rounds), default=0)  # drafts as long as they came
         c = known.draft_s_per_token / target(1)
         result.append(
-            Compared(
+            ComparisonRow(
                 setting=name,
                 temperature=params.temperature,
                 k=k,
@@ -95,11 +102,11 @@ def compare(
     return result
 
 
-def _halves(observed: Observed) -> tuple[Observed, Observed]:
+def _halves(observed: Measurements) -> tuple[Measurements, Measurements]:
     """Every other request each. Times of drafting and overhead, which are sums over all, go to both as rates."""
     parts = []
     for start in (0, 1):
-        part = Observed(
+        part = Measurements(
             tokens=observed.tokens[start::2],
             seconds=observed.seconds[start::2],
             rounds=observed.rounds[start::2],

@@ -1,7 +1,7 @@
 """What speculation gains on a real machine, where scoring n rows costs T(n) and not T(1).
 
-Leviathan et al. (2023, theorem 3.8) let a run over k + 1 tokens cost as much as over one. That holds while a run is
-bound by reading weights and the batch is small. Here T is a curve: measured (``outrider plan``), or from a roofline
+Leviathan et al. (2023, theorem 3.8) let a forward pass over k + 1 tokens cost as much as over one. That holds while it
+is bound by reading weights and the batch is small. Here T is a curve: measured (``outrider plan``), or from a roofline
 (``outrider.analysis.roofline``).
 """
 
@@ -17,18 +17,18 @@ from outrider.analysis.theory import chain_tokens
 from outrider.errors import ConfigError
 
 Cost: TypeAlias = Callable[[float], float]
-"""Seconds of one run by the number of rows it scores."""
+"""Seconds of one forward pass by the number of rows it scores."""
 
 
 @dataclass(frozen=True)
-class CostCurve:
+class LatencyCurve:
     """T(n) through measured points: straight lines between them, the last line's slope beyond them."""
 
     points: Mapping[int, float]  # rows -> seconds
 
     def __post_init__(self) -> None:
         if not self.points or min(self.points) < 1 or min(self.points.values()) <= 0:
-            raise ConfigError(f"points={dict(self.points)!r} is not a cost curve: give seconds for 1 and more rows")
+            raise ConfigError(f"points={dict(self.points)!r} is not a latency curve: give seconds for 1 and more rows")
 
     def __call__(self, rows: float) -> float:
         n = sorted(self.points)
@@ -87,7 +87,7 @@ def best_measured_k(
     return best, gains[best]
 
 
-def break_even(k: int, target: Cost, draft: DraftCost, *, batch: int = 1, overhead: float = 0.0) -> float | None:
+def break_even_alpha(k: int, target: Cost, draft: DraftCost, *, batch: int = 1, overhead: float = 0.0) -> float | None:
     """The α at which k draft tokens a step neither gain nor lose; None where not even α = 1 gains.
 
     With the paper's flat cost and k = 1 that is α = c (corollary 3.9).

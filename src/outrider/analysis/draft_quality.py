@@ -1,4 +1,4 @@
-"""Acceptance against the distance of draft and target, for drafts of graded quality.
+"""Acceptance against the distance of draft and target, for drafts of several qualities.
 
 Toy distributions, real verifiers: each step draws a token from q and lets a verifier decide. Rejection must accept a
 share of Σ min(p, q) = 1 - D_LK(p, q), so that acceptance falls with total variation exactly, and with the
@@ -26,7 +26,7 @@ _SAMPLED = SamplingParams(temperature=1.0)
 
 
 @dataclass(frozen=True)
-class Grade:
+class DraftQuality:
     """One draft quality: distances in the mean over contexts, and the share of one-token drafts accepted."""
 
     quality: float  # 1: the target itself, 0: unrelated to it
@@ -36,7 +36,9 @@ class Grade:
     accepted: dict[str, float]  # by verifier
 
 
-def grades(verifiers: dict[str, Verifier], *, levels: int = 9, steps: int = 10_000, seed: int = 0) -> list[Grade]:
+def measure_draft_quality(
+    verifiers: dict[str, Verifier], *, levels: int = 9, steps: int = 10_000, seed: int = 0
+) -> list[DraftQuality]:
     """``levels`` drafts between the target and an unrelated one, ``steps`` verified steps with each verifier.
 
     log q moves on a straight line from log p to unrelated logits, on which both distances grow.
@@ -48,18 +50,18 @@ def grades(verifiers: dict[str, Verifier], *, levels: int = 9, steps: int = 10_0
         draft = quality * target + (1 - quality) * other
         p, q = probs(target).numpy(), probs(draft).numpy()
         result.append(
-            Grade(
+            DraftQuality(
                 quality=float(quality),
                 kl=float((p * np.log(p / q)).sum(axis=-1).mean()),
                 total_variation=float(theory.d_lk(p, q).mean()),
                 coupled=float(theory.coupled_acceptance(p, q).mean()),
-                accepted={name: accepted_share(v, target, draft, steps, seed=level) for name, v in verifiers.items()},
+                accepted={name: acceptance_rate(v, target, draft, steps, seed=level) for name, v in verifiers.items()},
             )
         )
     return result
 
 
-def accepted_share(verifier: Verifier, target: Tensor, draft: Tensor, steps: int, seed: int = 0) -> float:
+def acceptance_rate(verifier: Verifier, target: Tensor, draft: Tensor, steps: int, seed: int = 0) -> float:
     """Share of ``steps`` one-token drafts that ``verifier`` keeps; ``target``, ``draft``: logits [contexts, vocab]."""
     noise = Noise(seed)
     nothing = Context((), ())

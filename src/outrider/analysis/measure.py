@@ -1,4 +1,4 @@
-"""Measuring what theory takes for given: the cost of a run by its rows, the cost of drafts, and what is accepted."""
+"""Measures what theory assumes: the latency of a forward pass by its rows, the cost of drafts, and acceptance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from outrider.analysis.cost import CostCurve
+from outrider.analysis.cost import LatencyCurve
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.kernels.batch import ForwardBatch, Span
@@ -25,8 +25,8 @@ Round = tuple[int, int]
 """Drafted and accepted tokens of one target run."""
 
 
-def cost_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20) -> CostCurve:
-    """T(n): median seconds of a run that scores n rows of one sequence behind ``context`` tokens.
+def measure_latency_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20) -> LatencyCurve:
+    """T(n): median seconds of a forward pass over n rows of one sequence behind ``context`` tokens.
 
     Row counts take turns, so that a busy moment of the machine hits all of them.
     """
@@ -45,7 +45,7 @@ def cost_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat
             _finish(model)
             if turn >= 2:  # the first two warm up
                 times[n].append(time.perf_counter() - began)
-    return CostCurve({n: statistics.median(t) for n, t in times.items()})
+    return LatencyCurve({n: statistics.median(t) for n, t in times.items()})
 
 
 def _finish(model: Model) -> None:
@@ -56,7 +56,7 @@ def _finish(model: Model) -> None:
 
 
 @dataclass
-class Observed:
+class Measurements:
     """One setting's runs: per request, the tokens after its first step and the seconds they took, and every round."""
 
     tokens: list[int] = field(default_factory=list)
@@ -102,7 +102,7 @@ def alpha(rounds: Sequence[Round]) -> float | None:
     return sum(accepted for _, accepted in rounds) / looked_at if looked_at else None
 
 
-def rates_by_depth(rounds: Sequence[Round], depth: int) -> list[float]:
+def acceptance_by_position(rounds: Sequence[Round], depth: int) -> list[float]:
     """For each depth below ``depth``: how often its token was accepted where all before it were.
 
     Depths that were never looked at take the rate of the one before.
@@ -114,7 +114,7 @@ def rates_by_depth(rounds: Sequence[Round], depth: int) -> list[float]:
     return rates
 
 
-def shortened(rounds: Sequence[Round], k: int) -> list[Round]:
+def truncate_rounds(rounds: Sequence[Round], k: int) -> list[Round]:
     """What rounds observed with longer drafts would have been with at most ``k`` draft tokens.
 
     A stretch of tokens that one long draft covered takes several steps, in each of which the source says what it had
@@ -130,7 +130,7 @@ def shortened(rounds: Sequence[Round], k: int) -> list[Round]:
     return result
 
 
-def observe(
+def measure_settings(
     llm: LLM,
     prompts: Sequence[list[int]],
     params: SamplingParams,
@@ -138,13 +138,13 @@ def observe(
     *,
     rounds: int = 1,
     tick: Tick = lambda _: None,
-) -> dict[str, Observed]:
+) -> dict[str, Measurements]:
     """Run every prompt with every setting, one request at a time, taking turns prompt by prompt.
 
     Of several rounds each prompt keeps its fastest time: what slows a run is somebody else. Sources that learn from
     earlier responses see those of their own setting and round only.
     """
-    found = {name: Observed() for name in settings}
+    found = {name: Measurements() for name in settings}
     for name, speculation in settings.items():  # build sources and warm up
         llm.generate([prompts[0]], SamplingParams(max_tokens=4), speculation=speculation)
         tick(f"warm up {name}")
@@ -168,7 +168,7 @@ def _one(
     prompt: list[int],
     params: SamplingParams,
     speculation: SpeculationParams,
-    into: Observed,
+    into: Measurements,
     salt: str,
     *,
     keep: bool,

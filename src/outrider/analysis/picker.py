@@ -1,4 +1,4 @@
-"""Which draft source, K, draft temperature and tree for a workload described in words: rules, without a model.
+"""Which draft source, K, draft temperature and tree for a workload described in flags: rules, without a model.
 
 ``outrider pick`` applies them to priors from the literature; ``outrider plan`` ranks what it measured alike.
 """
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from outrider.analysis.candidates import WORTHWHILE, Choice, choose, tree_or_chain
+from outrider.analysis.candidates import MIN_SPEEDUP, RankedSource, best_shape, rank_sources
 from outrider.analysis.priors import Workload, candidates
-from outrider.analysis.roofline import Run, devices_needed
+from outrider.analysis.roofline import Roofline, devices_needed
 
 SHORT_OUTPUT = 16
 
@@ -26,7 +26,7 @@ class Recommendation:
     tree: tuple[int, ...] | None  # parents, if a tree is expected to beat the chain
     speedup: float
     reasons: tuple[str, ...]
-    ranking: tuple[Choice, ...]
+    ranking: tuple[RankedSource, ...]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -36,21 +36,21 @@ class Recommendation:
             "tree": None if self.tree is None else list(self.tree),
             "speedup": round(self.speedup, 3),
             "reasons": list(self.reasons),
-            "ranking": [choice.as_dict() for choice in self.ranking],
+            "ranking": [ranked.as_dict() for ranked in self.ranking],
         }
 
 
 def recommend(load: Workload) -> Recommendation:
     """The rules, applied to priors for a workload described in flags."""
-    hardware = load.hardware.times(devices_needed(load.hardware, load.target))
-    target = Run(load.target, hardware, load.context, load.batch)
-    choices = choose(candidates(load, hardware), target, batch=load.batch)
-    reasons = [*cautions(load, target)]
-    best = choices[0]
-    if best.speedup < WORTHWHILE or load.output_tokens <= SHORT_OUTPUT:
+    hardware = load.hardware.tensor_parallel(devices_needed(load.hardware, load.target))
+    target = Roofline(load.target, hardware, load.context, load.batch)
+    ranking = rank_sources(candidates(load, hardware), target, batch=load.batch)
+    reasons = [*warnings_for(load, target)]
+    best = ranking[0]
+    if best.speedup < MIN_SPEEDUP or load.output_tokens <= SHORT_OUTPUT:
         reasons.insert(0, f"plain decoding: the best source, {best.candidate.source}, would gain {best.speedup:.2f}x")
-        return Recommendation("none", 0, None, None, 1.0, tuple(reasons), tuple(choices))
-    tree, tree_speedup = tree_or_chain(best, target, batch=load.batch)
+        return Recommendation("none", 0, None, None, 1.0, tuple(reasons), tuple(ranking))
+    tree, tree_speedup = best_shape(best, target, batch=load.batch)
     reasons.insert(0, f"{best.candidate.source}: {best.candidate.why}")
     reasons.insert(1, f"K = {best.k}: beyond it a further draft token costs more than it is likely to win")
     if tree is not None:
@@ -64,19 +64,19 @@ def recommend(load: Workload) -> Recommendation:
         reasons.append(
             "draft temperature = the request's: drawing with the target's noise, the draft then agrees most often"
         )
-    reasons += training_advice(load, choices)
+    reasons += training_advice(load, ranking)
     return Recommendation(
-        best.candidate.source, best.k, temperature, tree, best.speedup, tuple(reasons), tuple(choices)
+        best.candidate.source, best.k, temperature, tree, best.speedup, tuple(reasons), tuple(ranking)
     )
 
 
-def cautions(load: Workload, target: Run) -> list[str]:
+def warnings_for(load: Workload, target: Roofline) -> list[str]:
     """When not to speculate, as far as it applies."""
     found = []
     if load.batch > target.free_rows // 2:
         found.append(
-            f"a batch of {load.batch} already fills the {target.free_rows} rows that a run takes for nothing: drafts "
-            "compete with requests"
+            f"a batch of {load.batch} already fills the {target.free_rows} rows that a forward pass takes for "
+            "nothing: drafts compete with requests"
         )
     if load.target.parameters < 0.3e9:
         found.append("a target this small leaves a draft model little to save: use sources without a model")
@@ -92,14 +92,14 @@ def draft_temperature(load: Workload, source: str) -> float | None:
     return load.temperature if source == "model" and load.temperature > 0 else None
 
 
-def training_advice(load: Workload, choices: Sequence[Choice]) -> list[str]:
+def training_advice(load: Workload, ranking: Sequence[RankedSource]) -> list[str]:
     """What a trained head would bring where there is none."""
     if load.can_train:
         return []
     trained = replace(load, can_train=True)
-    hardware = load.hardware.times(devices_needed(load.hardware, load.target))
-    target = Run(load.target, hardware, load.context, load.batch)
-    best = choose(candidates(trained, hardware), target, batch=load.batch)[0]
-    if best.speedup < 1.1 * choices[0].speedup:
+    hardware = load.hardware.tensor_parallel(devices_needed(load.hardware, load.target))
+    target = Roofline(load.target, hardware, load.context, load.batch)
+    best = rank_sources(candidates(trained, hardware), target, batch=load.batch)[0]
+    if best.speedup < 1.1 * ranking[0].speedup:
         return []
     return [f"training a head ({best.candidate.source}) could bring {best.speedup:.1f}x"]

@@ -7,35 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from outrider.analysis.candidates import WORTHWHILE
-from outrider.analysis.comparison import decoding, predicted_seconds
-from outrider.analysis.cost import CostCurve
-from outrider.analysis.measure import Observed, Round, Tick, alpha, cost_curve, observe, shortened
+from outrider.analysis.candidates import MIN_SPEEDUP
+from outrider.analysis.comparison import decode_rounds
+from outrider.analysis.cost import DraftCost, LatencyCurve, break_even_alpha
+from outrider.analysis.measure import (
+    Measurements,
+    Tick,
+    alpha,
+    measure_latency_curve,
+    measure_settings,
+)
+from outrider.analysis.prediction import SpeedupPrediction, predict_speedup
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams, source_record
 from outrider.llm import LLM
 
 MAX_K = 10
 BATCHES = (1, 4, 8, 16)
-CHECKED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
-_RESAMPLES = 400
+NUM_VALIDATED = 6  # sources whose best setting is run, and further settings, to see whether the predictions hold
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """One source at one K and batch size. ``low`` and ``high``: 90% interval over prompts (bootstrap)."""
-
-    source: str
-    k: int
-    batch: int
-    speedup: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Checked:
+class ValidatedPrediction:
     """A prediction made on some prompts, and what was measured on others."""
 
     source: str
@@ -49,14 +41,14 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpeculationPlan:
     """What was measured and what follows. ``best`` is None where plain decoding is the advice."""
 
-    target: CostCurve
-    sources: dict[str, dict[str, float | None]]  # α, cost of a draft token over a run (c), share of steps with a draft
-    predictions: list[Prediction]
-    best: Prediction | None
-    checked: list[Checked]
+    target: LatencyCurve
+    sources: dict[str, dict[str, float | None]]  # α, c, share of steps with a draft, τ
+    predictions: list[SpeedupPrediction]
+    best: SpeedupPrediction | None
+    checked: list[ValidatedPrediction]
     reasons: list[str] = field(default_factory=list)
 
     @property
@@ -92,7 +84,7 @@ class Plan:
         return found
 
 
-def make(
+def make_plan(
     llm: LLM,
     prompts: Sequence[list[int]],
     params: SamplingParams,
@@ -100,7 +92,7 @@ def make(
     batch: int = 1,
     verify: bool = True,
     tick: Tick = lambda _: None,
-) -> Plan:
+) -> SpeculationPlan:
     """Measure on every other prompt, predict for every source, K and batch size, and check on the other prompts.
 
     Prompts that are alike should be next to each other, so that both halves have some of each.
@@ -113,83 +105,52 @@ def make(
         for name in llm.drafters
         if not (source_record(name).request_option or source_record(name).is_control)  # needs more than a prompt
     }
-    found = observe(llm, learn, params, settings, tick=tick)
+    found = measure_settings(llm, learn, params, settings, tick=tick)
     plain = found.pop("none")
     context = int(statistics.median(map(len, learn))) + params.max_tokens // 2
-    target = cost_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
-    tick("cost of a run")
+    target = measure_latency_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
+    tick("cost of a forward pass")
     predictions = [
-        _predict(name, observed, plain, target, k, size)
+        predict_speedup(name, observed, plain, target, k, size)
         for name, observed in found.items()
         for k in range(1, MAX_K + 1)
         for size in sorted({batch, *BATCHES})
     ]
     ranked = sorted((p for p in predictions if p.batch == batch), key=lambda p: -p.speedup)
-    best = ranked[0] if ranked and ranked[0].speedup >= WORTHWHILE else None
+    best = ranked[0] if ranked and ranked[0].speedup >= MIN_SPEEDUP else None
     sources = {name: _facts(observed, target) for name, observed in found.items()}
-    checked = _check(llm, test, params, _worth_checking(predictions), tick) if verify and test else []
-    return Plan(
+    checked = _validate(llm, test, params, _to_validate(predictions), tick) if verify and test else []
+    return SpeculationPlan(
         target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch)
     )
 
 
-def _predict(name: str, observed: Observed, plain: Observed, target: CostCurve, k: int, batch: int) -> Prediction:
-    """Requests of a batch are taken to draft alike, and to share each run.
-
-    What the curve does not know, such as the rows of lookahead's window or the branches of a tree, is in the ratio of
-    the seconds that the source's steps took to those predicted for them.
-    """
-
-    def cost(rows: float) -> float:
-        return target(batch * rows) / batch
-
-    unknown = _off(observed, target) / _off(plain, target)
-
-    def gain(requests: Sequence[Sequence[Round]]) -> float:
-        rounds = [pair for request in requests for pair in request]
-        tokens = sum(accepted + 1 for _, accepted in rounds)
-        seconds = predicted_seconds(rounds, cost, observed.draft_s_per_token, observed.overhead_s)
-        return tokens * (cost(1) + plain.overhead_s) / (seconds * unknown) if seconds else 1.0
-
-    requests = [shortened(request[1:], k) for request in observed.rounds]
-    rng = np.random.default_rng(0)
-    spread = [gain([requests[i] for i in rng.integers(len(requests), size=len(requests))]) for _ in range(_RESAMPLES)]
-    low, high = np.quantile(spread, [0.05, 0.95])
-    return Prediction(name, k, batch, gain(requests), float(low), float(high))
-
-
-def _off(observed: Observed, target: CostCurve) -> float:
-    """Seconds measured ÷ seconds predicted for the same rounds."""
-    predicted = predicted_seconds(decoding(observed), target, observed.draft_s_per_token, observed.overhead_s)
-    return sum(observed.seconds) / predicted if predicted else 1.0
-
-
-def _worth_checking(predictions: Sequence[Prediction]) -> list[Prediction]:
+def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPrediction]:
     """The best K of the best sources, and the best few of all, at batch 1, which is how they are run."""
     alone = sorted((p for p in predictions if p.batch == 1), key=lambda p: -p.speedup)
     firsts = {p.source: p for p in reversed(alone)}
-    ranked = sorted(firsts.values(), key=lambda p: -p.speedup)[:CHECKED]
-    return list({(p.source, p.k): p for p in [*ranked, *alone[: CHECKED // 2]]}.values())
+    ranked = sorted(firsts.values(), key=lambda p: -p.speedup)[:NUM_VALIDATED]
+    return list({(p.source, p.k): p for p in [*ranked, *alone[: NUM_VALIDATED // 2]]}.values())
 
 
-def _check(
-    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[Prediction], tick: Tick
-) -> list[Checked]:
+def _validate(
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[SpeedupPrediction], tick: Tick
+) -> list[ValidatedPrediction]:
     settings = {f"{p.source} K={p.k}": SpeculationParams(draft=p.source, spec_length=p.k) for p in chosen}
     rounds = 2 if len(prompts) < 4 else 1
-    found = observe(
+    found = measure_settings(
         llm, prompts, params, {"none": SpeculationParams(draft="none"), **settings}, rounds=rounds, tick=tick
     )
     base = found["none"].s_per_token
     return [
-        Checked(p.source, p.k, p.speedup, base / found[name].s_per_token)
+        ValidatedPrediction(p.source, p.k, p.speedup, base / found[name].s_per_token)
         for name, p in zip(settings, chosen, strict=True)
         if found[name].s_per_token
     ]
 
 
-def _facts(observed: Observed, target: CostCurve) -> dict[str, float | None]:
-    rounds = decoding(observed)
+def _facts(observed: Measurements, target: LatencyCurve) -> dict[str, float | None]:
+    rounds = decode_rounds(observed)
     return {
         "alpha": alpha(rounds),
         "c": observed.draft_s_per_token / target(1),
@@ -199,11 +160,11 @@ def _facts(observed: Observed, target: CostCurve) -> dict[str, float | None]:
 
 
 def _reasons(
-    best: Prediction | None,
-    ranked: Sequence[Prediction],
+    best: SpeedupPrediction | None,
+    ranked: Sequence[SpeedupPrediction],
     sources: dict[str, dict[str, float | None]],
-    target: CostCurve,
-    plain: Observed,
+    target: LatencyCurve,
+    plain: Measurements,
     params: SamplingParams,
     batch: int,
 ) -> list[str]:
@@ -224,11 +185,11 @@ def _reasons(
         )
     even = _break_even(first.k, target, facts["c"] or 0.0, batch)
     found.append(
-        f"at K={first.k} a run takes {target(batch * (1 + first.k)) / target(batch):.2f} times one without, so it "
-        + (f"pays from α = {even:.2f} on" if even is not None else "cannot pay")
+        f"at K={first.k} a forward pass takes {target(batch * (1 + first.k)) / target(batch):.2f} times as long as "
+        "without a draft, so it " + (f"pays from α = {even:.2f} on" if even is not None else "cannot pay")
     )
     if batch > 1 and target(2 * batch) > 1.5 * target(batch):
-        found.append(f"at batch {batch} a run is bound by arithmetic: drafts compete with requests")
+        found.append(f"at batch {batch} a forward pass is bound by compute: drafts compete with requests")
     if params.temperature > 0.9:
         found.append(f"temperature {params.temperature:g} makes text hard to guess; greedy requests would gain more")
     short = statistics.median(map(len, plain.outputs))
@@ -237,10 +198,8 @@ def _reasons(
     return found
 
 
-def _break_even(k: int, target: CostCurve, c: float, batch: int) -> float | None:
-    from outrider.analysis.cost import DraftCost, break_even
-
-    return break_even(k, target, DraftCost(per_token=lambda _: c * target(1)), batch=batch)
+def _break_even(k: int, target: LatencyCurve, c: float, batch: int) -> float | None:
+    return break_even_alpha(k, target, DraftCost(per_token=lambda _: c * target(1)), batch=batch)
 
 
 def _rows(batch: int) -> tuple[int, ...]:

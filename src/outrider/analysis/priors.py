@@ -1,4 +1,4 @@
-"""What to expect of sources that were not measured: acceptance from the literature, costs from a roofline."""
+"""Candidates that were not measured: acceptance rates from the literature, costs from a roofline model."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import log10
 from typing import Literal
 
-from outrider.analysis.candidates import DEPTH, Candidate
+from outrider.analysis.candidates import MAX_DEPTH, SourceCandidate
 from outrider.analysis.cost import DraftCost
-from outrider.analysis.roofline import HARDWARE, Hardware, Run, Size
+from outrider.analysis.roofline import Hardware, ModelSize, Roofline
 from outrider.errors import ConfigError
 
 TextKind = Literal["repetitive", "mixed", "novel"]
@@ -17,11 +17,11 @@ TEXTS: tuple[TextKind, ...] = ("repetitive", "mixed", "novel")
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a user can say about a load without measuring anything."""
+    """What a user knows about a workload without measuring anything."""
 
-    target: Size
+    target: ModelSize
     hardware: Hardware
-    draft: Size | None = None  # a smaller model of the same vocabulary, if there is one
+    draft: ModelSize | None = None  # a smaller model of the same vocabulary, if there is one
     can_train: bool = False
     text: TextKind = "mixed"
     temperature: float = 0.0
@@ -35,61 +35,62 @@ class Workload:
         if self.temperature < 0 or self.batch < 1 or self.output_tokens < 1:
             raise ConfigError(
                 f"temperature={self.temperature}, batch={self.batch}, "
-                f"output_tokens={self.output_tokens} describe no load"
+                f"output_tokens={self.output_tokens} describe no workload"
             )
 
 
-def candidates(load: Workload, hardware: Hardware) -> list[Candidate]:
+def candidates(load: Workload, hardware: Hardware) -> list[SourceCandidate]:
     """Sources with acceptance rates from the literature (and from ``benchmarks/``).
 
     Sampling at temperature 1 lowers acceptance by 0.02 to 0.13 (Leviathan et al. 2023, table 3).
     """
     colder = 0.1 * min(load.temperature, 1.0)
     match, share = {"repetitive": (0.8, 0.9), "mixed": (0.5, 0.6), "novel": (0.3, 0.4)}[load.text]
-    look_up = DraftCost(per_step=20e-6)
+    lookup_cost = DraftCost(per_step=20e-6)
     found = [
-        Candidate(
+        SourceCandidate(
             "lookup",
             _falling(match - colder, 0.97),
-            look_up,
+            lookup_cost,
             f"copies from the text, costs nothing; about {match - colder:.2f} of it accepted in {load.text} text",
             share,
         ),
-        Candidate(
+        SourceCandidate(
             "ngram",
             _falling(match - 0.08 - colder, 0.95),
-            look_up,
+            lookup_cost,
             f"tables learned as it goes, cost nothing; about {match - 0.08 - colder:.2f} accepted",
             min(1.0, share + 0.1),
         ),
     ]
     if load.draft is not None:
-        alpha = draft_alpha(load.target, load.draft) - colder
+        alpha = expected_alpha(load.target, load.draft) - colder
         found.append(
-            Candidate(
+            SourceCandidate(
                 "model",
-                (alpha,) * DEPTH,
-                DraftCost(per_token=Run(load.draft, hardware, load.context, load.batch)),
+                (alpha,) * MAX_DEPTH,
+                DraftCost(per_token=Roofline(load.draft, hardware, load.context, load.batch)),
                 f"a draft model {load.target.parameters / load.draft.parameters:.0f} times smaller is usually right "
                 f"with about {alpha:.2f} of its tokens",
                 siblings=_by_rank(alpha),
             )
         )
     if load.can_train:
-        head = Size(load.target.parameters / load.target.layers, load.target.weight_bits)
-        cost = DraftCost(per_token=Run(head, hardware, load.context, load.batch))
+        head = ModelSize(load.target.parameters / load.target.layers, load.target.weight_bits)
+        cost = DraftCost(per_token=Roofline(head, hardware, load.context, load.batch))
         found += [
-            Candidate("eagle", (0.78 - colder,) * DEPTH, cost,
+            SourceCandidate("eagle", (0.78 - colder,) * MAX_DEPTH, cost,
                       "a trained layer on the target's hidden states: τ 4.3 at temperature 0 (EAGLE-2, Spec-Bench)",
                       siblings=_by_rank(0.78 - colder)),
-            Candidate("medusa", _falling(0.68 - colder, 0.85)[:5], DraftCost(per_step=cost.per_token(load.batch) / 4),
+            SourceCandidate("medusa", _falling(0.68 - colder, 0.85)[:5],
+                      DraftCost(per_step=cost.per_token(load.batch) / 4),
                       "trained heads, one pass for all depths: τ 2.3 (Medusa, Spec-Bench)",
                       siblings=_by_rank(0.68 - colder)),
         ]  # fmt: skip
     return found
 
 
-def draft_alpha(target: Size, draft: Size) -> float:
+def expected_alpha(target: ModelSize, draft: ModelSize) -> float:
     """A prior for a draft model of the same family: 0.8 at a tenth of the size, 0.1 less for each further tenth.
 
     Between the values of Leviathan et al. (2023, table 3): T5 0.82 at 1/14, 0.75 at 1/143;
@@ -101,7 +102,7 @@ def draft_alpha(target: Size, draft: Size) -> float:
 
 def _falling(first: float, factor: float) -> tuple[float, ...]:
     """Rates that fall with depth, as those of copied text do."""
-    return tuple(max(0.0, first) * factor**depth for depth in range(DEPTH))
+    return tuple(max(0.0, first) * factor**depth for depth in range(MAX_DEPTH))
 
 
 def _by_rank(alpha: float) -> tuple[float, ...]:
@@ -114,12 +115,3 @@ def _by_rank(alpha: float) -> tuple[float, ...]:
         rates.append(left / 3)
         left -= rates[-1]
     return tuple(rates)
-
-
-def machine(name: str) -> Hardware:
-    """A machine by its name in ``HARDWARE``, in any case and spacing."""
-    wanted = name.replace(" ", "").replace("-", "").lower()
-    for known, hardware in HARDWARE.items():
-        if known.replace(" ", "").lower() == wanted:
-            return hardware
-    raise ConfigError(f"hardware={name!r} is unknown: use one of {', '.join(HARDWARE)}")

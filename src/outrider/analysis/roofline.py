@@ -1,44 +1,46 @@
-"""What a run should cost on a machine that is not at hand: weights read once, arithmetic by the row.
+"""A roofline model: what a forward pass costs on hardware that is not at hand.
 
-    T(n) = max(bytes of weights and cache / bandwidth, 2 * parameters * n / arithmetic) + launch overhead
+    T(n) = max(bytes of weights and KV cache / bandwidth, 2 * parameters * n / FLOP/s) + launch overhead
 
-This is the roofline model (Williams et al. 2009): a run is bound by memory while few rows share the weights, and by
-arithmetic beyond n* = arithmetic * bytes per weight / (2 * bandwidth) rows. Both limits are taken at the efficiencies
-that well-made kernels reach; they and the overhead are assumptions, and every answer states them.
+This is the roofline model of Williams et al. (2009). A forward pass is bound by memory bandwidth while few rows share
+the weights. It is bound by compute beyond n* = FLOP/s * bytes per weight / (2 * bandwidth) rows. Both limits are taken
+at the efficiency that good kernels reach. These efficiencies and the overhead are assumptions; every estimate states
+them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 from outrider.errors import ConfigError
 
-BANDWIDTH_EFFICIENCY = 0.8  # of the data sheet's, reading weights in a run of few rows
-ARITHMETIC_EFFICIENCY = 0.6  # of the data sheet's, in dense matrix products
-SPARE = 0.9  # share of memory for weights and cache
+BANDWIDTH_EFFICIENCY = 0.8  # of the data sheet's, when a forward pass over few rows reads the weights
+FLOPS_EFFICIENCY = 0.6  # of the data sheet's, in dense matrix products
+MEMORY_UTILIZATION = 0.9  # share of device memory for weights and cache
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One device, or several that share each layer. Data-sheet numbers for dense 16-bit arithmetic."""
+    """One device, or several with tensor parallelism. Data-sheet numbers for dense 16-bit arithmetic."""
 
     name: str
     bandwidth: float  # bytes per second
-    arithmetic: float  # operations per second, 16-bit
+    flops: float  # FLOP/s, 16-bit
     memory: float  # bytes
-    overhead: float = 20e-6  # seconds per layer and run that neither limit covers: launches, small kernels
+    overhead: float = 20e-6  # seconds per layer and forward pass that neither limit covers: launches, small kernels
     devices: int = 1
 
-    def times(self, devices: int) -> Hardware:
-        """Several of them, each with a share of every layer; exchanges between them are counted as overhead."""
+    def tensor_parallel(self, devices: int) -> Hardware:
+        """``devices`` of them, each with a share of every layer; their communication counts as overhead."""
         if devices == 1:
             return self
         return replace(
             self,
             name=f"{devices} x {self.name}",
             bandwidth=self.bandwidth * devices,
-            arithmetic=self.arithmetic * devices,
+            flops=self.flops * devices,
             memory=self.memory * devices,
             overhead=self.overhead * 1.5,
             devices=devices,
@@ -64,12 +66,33 @@ HARDWARE: dict[str, Hardware] = {
 """Vendors' data sheets (SXM versions of data-centre cards). ``CPU``: a desktop with two channels of DDR5."""
 
 
+def find_hardware(name: str) -> Hardware:
+    """Hardware by its name in ``HARDWARE``, in any case and spacing.
+
+    Raises:
+        ConfigError: the name is unknown; the message lists those that are known.
+    """
+    wanted = name.replace(" ", "").replace("-", "").lower()
+    for known, hardware in HARDWARE.items():
+        if known.replace(" ", "").lower() == wanted:
+            return hardware
+    raise ConfigError(f"hardware={name!r} is unknown: use one of {', '.join(HARDWARE)}")
+
+
 @dataclass(frozen=True)
-class Size:
-    """A dense decoder of so many parameters; layers and width follow from it if they are not known."""
+class ModelSize:
+    """A dense decoder with this number of parameters. Layers and width are estimated from it."""
 
     parameters: float
     weight_bits: float = 16
+
+    @classmethod
+    def parse(cls, text: str, weight_bits: float = 16) -> ModelSize:
+        """A size as models carry it in their names: ``70B``, ``1.1b``, ``135M``. Raises ConfigError for other text."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([bm])", text.strip().lower())
+        if match is None or float(match[1]) == 0:
+            raise ConfigError(f"parameters={text!r} is not a model size: write it like 70B or 135M")
+        return cls(float(match[1]) * (1e9 if match[2] == "b" else 1e6), weight_bits)
 
     @property
     def weight_bytes(self) -> float:
@@ -90,17 +113,17 @@ class Size:
         return 2 * 2 * self.layers * self.width / 8
 
 
-def devices_needed(hardware: Hardware, *sizes: Size) -> int:
+def devices_needed(hardware: Hardware, *sizes: ModelSize) -> int:
     """The smallest power of two of devices that holds these models' weights."""
-    need = sum(size.weight_bytes for size in sizes) / (SPARE * hardware.memory)
+    need = sum(size.weight_bytes for size in sizes) / (MEMORY_UTILIZATION * hardware.memory)
     return 1 if need <= 1 else 2 ** math.ceil(math.log2(need))
 
 
 @dataclass(frozen=True)
-class Run:
-    """T(n) of a model on a machine, for ``batch`` sequences of ``context`` tokens; usable as ``cost.Cost``."""
+class Roofline:
+    """T(n) of a model on hardware, for ``batch`` sequences of ``context`` tokens. It is a ``cost.Cost``."""
 
-    size: Size
+    size: ModelSize
     hardware: Hardware
     context: int = 512
     batch: int = 1
@@ -108,35 +131,36 @@ class Run:
     def __post_init__(self) -> None:
         if self.size.parameters <= 0 or self.context < 0 or self.batch < 1:
             raise ConfigError(
-                f"parameters={self.size.parameters:g}, context={self.context}, batch={self.batch} describe no run"
+                f"parameters={self.size.parameters:g}, context={self.context}, batch={self.batch} describe no forward "
+                "pass: use positive numbers"
             )
 
     def __call__(self, rows: float) -> float:
-        """Seconds of a run over ``rows`` rows, of all sequences together."""
+        """Seconds of a forward pass over ``rows`` rows, of all sequences together."""
         read = self.size.weight_bytes + self.batch * self.context * self.size.cache_bytes_per_token
         memory = read / (BANDWIDTH_EFFICIENCY * self.hardware.bandwidth)
-        arithmetic = 2 * self.size.parameters * rows / (ARITHMETIC_EFFICIENCY * self.hardware.arithmetic)
-        return max(memory, arithmetic) + self.size.layers * self.hardware.overhead
+        compute = 2 * self.size.parameters * rows / (FLOPS_EFFICIENCY * self.hardware.flops)
+        return max(memory, compute) + self.size.layers * self.hardware.overhead
 
     @property
     def free_rows(self) -> int:
-        """Rows that cost no more than one: those that the reading of the weights hides."""
+        """Rows that cost no more than one row, because reading the weights takes longer than their arithmetic."""
         memory = self.size.weight_bytes / (BANDWIDTH_EFFICIENCY * self.hardware.bandwidth)
-        row = 2 * self.size.parameters / (ARITHMETIC_EFFICIENCY * self.hardware.arithmetic)
+        row = 2 * self.size.parameters / (FLOPS_EFFICIENCY * self.hardware.flops)
         return max(1, int(memory / row))
 
 
-def assumptions(run: Run, draft: Run | None) -> list[str]:
-    """What an answer rests on, one line each."""
-    h, s = run.hardware, run.size
+def assumptions(target: Roofline, draft: Roofline | None) -> list[str]:
+    """What an estimate assumes, one line each."""
+    h, s = target.hardware, target.size
     lines = [
-        f"{h.name}: {h.bandwidth / 1e12:.2f} TB/s and {h.arithmetic / 1e12:.0f} TFLOP/s from the data sheet, of which "
-        f"{BANDWIDTH_EFFICIENCY:.0%} and {ARITHMETIC_EFFICIENCY:.0%} are reached",
-        f"target {s.parameters / 1e9:g}B in {s.weight_bits:g} bits: {s.weight_bytes / 1e9:.0f} GB read per run, about "
-        f"{s.layers:.0f} layers at {1e6 * h.overhead:.0f} µs beside that",
-        f"batch {run.batch}, {run.context} tokens of context each",
+        f"{h.name}: {h.bandwidth / 1e12:.2f} TB/s and {h.flops / 1e12:.0f} TFLOP/s from the data sheet, of which "
+        f"{BANDWIDTH_EFFICIENCY:.0%} and {FLOPS_EFFICIENCY:.0%} are reached",
+        f"target {s.parameters / 1e9:g}B in {s.weight_bits:g} bits: {s.weight_bytes / 1e9:.0f} GB read a forward pass, "
+        f"{s.layers:.0f} layers at {1e6 * h.overhead:.0f} µs of overhead each",
+        f"batch {target.batch}, {target.context} tokens of context each",
     ]
     if draft is not None:
-        lines.append(f"draft {draft.size.parameters / 1e9:g}B in {draft.size.weight_bits:g} bits on the same machine")
+        lines.append(f"draft {draft.size.parameters / 1e9:g}B in {draft.size.weight_bits:g} bits on the same hardware")
     lines.append("acceptances are independent and equally likely (Leviathan et al. 2023, section 3.1)")
     return lines

@@ -13,7 +13,7 @@ from outrider.llm import LLM
 
 
 @dataclass(frozen=True)
-class Event:
+class TraceEvent:
     """One run, or one step's work in a source that has no model. Seconds since the request began."""
 
     kind: str  # target, draft
@@ -23,12 +23,12 @@ class Event:
 
 @dataclass
 class Trace:
-    events: list[Event] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
     tokens: list[tuple[float, str]] = field(default_factory=list)  # when each token was there, and where from
 
 
 @contextmanager
-def _timed(model: Any, kind: str, events: list[Event]) -> Iterator[None]:
+def _timed(model: Any, kind: str, events: list[TraceEvent]) -> Iterator[None]:
     """Note every run of ``model`` while the context lasts."""
     run = model.forward
 
@@ -37,7 +37,7 @@ def _timed(model: Any, kind: str, events: list[Event]) -> Iterator[None]:
         try:
             return run(*args, **kwargs)
         finally:
-            events.append(Event(kind, begin, time.perf_counter()))
+            events.append(TraceEvent(kind, begin, time.perf_counter()))
 
     model.forward = forward
     try:
@@ -50,7 +50,7 @@ def record(
     llm: LLM, prompt: Sequence[int], params: SamplingParams, speculation: SpeculationParams, draft_model: Any = None
 ) -> Trace:
     """Run one request and note when each model ran; the first run, which reads the prompt, is left out."""
-    events: list[Event] = []
+    events: list[TraceEvent] = []
     trace = Trace()
     request = llm.request(list(prompt), params, speculation)
     with _timed(llm.model, "target", events):
@@ -60,7 +60,7 @@ def record(
             with _timed(draft_model, "draft", events):
                 _run(llm, request, trace)
     start = next(e.end for e in events if e.kind == "target")
-    trace.events = [Event(e.kind, e.begin - start, e.end - start) for e in events if e.begin >= start]
+    trace.events = [TraceEvent(e.kind, e.begin - start, e.end - start) for e in events if e.begin >= start]
     trace.tokens = [(at - start, origin) for at, origin in trace.tokens]
     return trace
 

@@ -1,1 +1,1 @@
-"""Timing workloads fairly: contenders take turns, and what is reported are ratios with their uncertainty."""
+"""Benchmarks: backends take turns on a workload; the results are paired ratios with their confidence intervals."""

@@ -1,4 +1,4 @@
-"""A contender in a process of its own, so that nobody pays memory or threads for another."""
+"""A backend in a process of its own, so that backends share neither memory nor threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _START = (
 """Finds this package behind the interpreter's own, which need not have it installed."""
 
 
-class Worker:
-    """``outrider.bench.worker``, run by an interpreter that has the contender's library."""
+class PeerProcess:
+    """``outrider.bench.worker`` in an interpreter that has the backend's library."""
 
     def __init__(
         self, name: str, folder: Path, dtype: str, threads: int, python: str = sys.executable, draft: str = ""
@@ -42,8 +42,8 @@ class Worker:
         )  # a session of its own: Ctrl-C is for the one who asks
         self.started = self._read()
 
-    def ask(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
-        """Hand over prompts at once and wait for all of them."""
+    def generate(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
+        """Send all prompts at once and wait for all outputs."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"prompts": prompts, "max_tokens": max_tokens}) + "\n")
         self._process.stdin.flush()

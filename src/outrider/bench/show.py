@@ -1,4 +1,4 @@
-"""A contest's results as a table and as a plot."""
+"""The results of a benchmark as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def report(result: dict[str, Any]) -> list[str]:
 
 
 def table(results: dict[str, Any]) -> list[str]:
-    """One line a contender, then its categories."""
+    """One line a backend, then its categories."""
     first = next(iter(results))
     wide = max(26, *map(len, results))
     lines = [
@@ -50,7 +50,7 @@ def table(results: dict[str, Any]) -> list[str]:
 
 
 def _by_category(title: str, results: dict[str, Any], key: str, wide: int) -> list[str]:
-    """A line for each contender that knows the quantity ``key``."""
+    """A line for each backend that knows the quantity ``key``."""
     rows = {name: found["categories"] for name, found in results.items() if key in found["all"]}
     kinds = list(next(iter(results.values()))["categories"])
     lines = [
@@ -64,7 +64,7 @@ def _number(found: dict[str, Any], key: str) -> str:
 
 
 def plot(path: Path, sweeps: dict[int, dict[str, Any]], title: str) -> None:
-    """Speedup of each contender with its interval, for each concurrency. Raises ConfigError without matplotlib."""
+    """Speedup of each backend with its interval, for each concurrency. Raises ConfigError without matplotlib."""
     try:
         import matplotlib
     except ImportError:

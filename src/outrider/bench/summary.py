@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from outrider.bench.serve import Served
+from outrider.bench.arrivals import ServedRequest
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def paired_ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
 
 
 @dataclass
-class Drafted:
+class DraftCounts:
     """What became of the drafts of some requests."""
 
     runs: int = 0  # of the target
@@ -46,7 +46,7 @@ class Drafted:
     drafted: int = 0
     accepted: int = 0
 
-    def add(self, other: Drafted) -> None:
+    def add(self, other: DraftCounts) -> None:
         self.runs += other.runs
         self.tokens += other.tokens
         self.drafted += other.drafted
@@ -59,27 +59,27 @@ class Drafted:
 
 
 @dataclass
-class Record:
-    """What one contender did: seconds[unit][round], and what its requests say of themselves."""
+class BackendResult:
+    """What one backend did: seconds[unit][round], and what its requests say of themselves."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     tokens: dict[int, list[list[int]]] = field(default_factory=dict)  # by unit, of its requests
-    drafts: dict[int, Drafted] = field(default_factory=dict)  # by unit, over all rounds
+    drafts: dict[int, DraftCounts] = field(default_factory=dict)  # by unit, over all rounds
     ttft: list[float] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
+    inter_token_latencies: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
     drafted_at: Counter[int] = field(default_factory=Counter)
     accepted_at: Counter[int] = field(default_factory=Counter)
     peak_mb: float = 0.0
 
-    def add(self, unit: int, seconds: float, tokens: list[list[int]], served: Sequence[Served]) -> None:
+    def add(self, unit: int, seconds: float, tokens: list[list[int]], served: Sequence[ServedRequest]) -> None:
         self.seconds.setdefault(unit, []).append(seconds)
         self.tokens.setdefault(unit, tokens)
-        drafts = self.drafts.setdefault(unit, Drafted())
+        drafts = self.drafts.setdefault(unit, DraftCounts())
         for one in served:
             stats = one.stats
             drafts.add(
-                Drafted(
+                DraftCounts(
                     runs=stats.target_runs,
                     tokens=len(one.tokens),
                     drafted=stats.num_draft_tokens,
@@ -87,7 +87,7 @@ class Record:
                 )
             )
             self.ttft.append(one.ttft)
-            self.gaps += one.gaps
+            self.inter_token_latencies += one.inter_token_latencies
             self.latency.append(one.latency)
             self.drafted_at.update(stats.drafted_at)
             self.accepted_at.update(stats.accepted_at)
@@ -97,14 +97,14 @@ class Record:
         return [float(np.median(self.seconds[u])) / max(1, sum(map(len, self.tokens[u]))) for u in units]
 
 
-def summary(own: Record, base: Record, units: Sequence[int]) -> dict[str, Any]:
-    """One contender over some units of work, beside the first contender."""
+def summary(own: BackendResult, base: BackendResult, units: Sequence[int]) -> dict[str, Any]:
+    """One backend over some units of work, beside the first backend."""
     count = sum(len(t) for u in units for t in own.tokens[u])
     seconds = sum(float(np.median(own.seconds[u])) for u in units)
     theirs, mine = base.per_token(units), own.per_token(units)
     ratio = paired_ratio(theirs, mine)
     same = sum(a == b for u in units for a, b in zip(own.tokens[u], base.tokens[u], strict=True))
-    drafts = Drafted()
+    drafts = DraftCounts()
     for unit in units:
         drafts.add(own.drafts[unit])
     found: dict[str, Any] = {
@@ -120,10 +120,10 @@ def summary(own: Record, base: Record, units: Sequence[int]) -> dict[str, Any]:
     return found
 
 
-def details(own: Record) -> dict[str, Any]:
+def details(own: BackendResult) -> dict[str, Any]:
     """Acceptance by position and latencies over everything."""
     found: dict[str, Any] = {"peak_mb": round(own.peak_mb)}
-    for name, values in (("ttft", own.ttft), ("inter_token", own.gaps), ("latency", own.latency)):
+    for name, values in (("ttft", own.ttft), ("inter_token", own.inter_token_latencies), ("latency", own.latency)):
         if values:
             points = np.quantile(values, [0.5, 0.9, 0.99])
             found[name + "_s"] = {p: round(float(v), 4) for p, v in zip(("p50", "p90", "p99"), points, strict=True)}

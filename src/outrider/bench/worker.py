@@ -1,8 +1,8 @@
-"""One contender in a process of its own, JSON on stdin and stdout: ``python -m outrider.bench.worker``.
+"""One backend in a process of its own, JSON on stdin and stdout: ``python -m outrider.bench.worker``.
 
-Contenders: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
+Backends: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
 ``transformers:batch`` (continuous batching), ``llama.cpp:FILE.gguf`` and ``openvino:FOLDER[:lookup:K]``. The peer's
-library is imported here, so that no contender pays memory or threads for another.
+library is imported here, so that backends share neither memory nor threads.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def openvino(args: argparse.Namespace, folder: str, source: str, k: int) -> tupl
 
 
 def make(args: argparse.Namespace) -> tuple[Generate, str]:
-    name, _, rest = args.contender.partition(":")
+    name, _, rest = args.backend.partition(":")
     source, _, k = rest.partition(":")
     if name == "llama.cpp":
         return llama_cpp(args, rest)
@@ -158,7 +158,7 @@ def make(args: argparse.Namespace) -> tuple[Generate, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("contender")
+    parser.add_argument("backend")
     parser.add_argument("folder")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int, default=1)

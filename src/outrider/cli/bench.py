@@ -15,7 +15,7 @@ from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.bench.contest import Contender
+    from outrider.bench.backends import Backend
     from outrider.llm import LLM
 
 _OPTIONS = ("draft_model", "heads", "spec_length", "max_tokens", "temperature", "kv_cache", *o.LOADING)
@@ -61,7 +61,7 @@ def bench(
     given: Given,
     as_json: o.AsJson = False,
 ) -> None:
-    """Time a workload, contenders taking turns prompt by prompt, and report paired ratios with 95% intervals.
+    """Time a workload, backends taking turns prompt by prompt, and report paired ratios with 95% intervals.
 
     Times are of whole requests, the reading of prompts included. Peers are greedy; ask for --temperature 0 beside them.
     Ctrl-C ends it early, with the results so far.
@@ -76,13 +76,14 @@ def bench(
         params = replace(params, seed=1)
     options = o.engine(given)
     k, draft_models = options.pop("spec_length", SpeculationParams.spec_length), options.get("draft_model")
-    from outrider.bench import contest, show
+    from outrider.bench import runner, show
+    from outrider.bench.backends import OutriderBackend
     from outrider.cli.working import working
     from outrider.data import workloads
 
     kinds = set(category) if category else None
     questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
-    settings = {name: contest.parse(name, k) for name in source or ()}
+    settings = {name: runner.parse_source(name, k) for name in source or ()}
     named = [name for s in settings.values() for name in s.combination.names] if settings else None
     found: dict[int, dict[str, Any]] = {}
     with working("loading"):
@@ -90,7 +91,7 @@ def bench(
         most = max([*sweep, 8 if rate else 1])
         llm = o.load(model, **options, draft=draft, prefix_reuse=False, max_batch_size=most)
         if not settings:
-            settings = {name: contest.parse(name, k) for name in ("none", *llm.drafters)}
+            settings = {name: runner.parse_source(name, k) for name in ("none", *llm.drafters)}
         ids = workloads.token_ids(llm.tokenizer, questions)
         peers = _peers(peer or [], llm, python, params, max(sweep))
     groups = [-(-len(ids) // n) if rate is None else 1 for n in sweep]
@@ -98,12 +99,12 @@ def bench(
     with working("bench", total) as tick:
         for n in sweep:
             group = n if rate is None else len(ids)
-            contenders: list[Contender] = [
-                contest.Own(name, llm, params, speculation, n, rate) for name, speculation in settings.items()
+            backends: list[Backend] = [
+                OutriderBackend(name, llm, params, speculation, n, rate) for name, speculation in settings.items()
             ]
-            records = contest.hold([*contenders, *peers], ids, group=group, rounds=rounds, tick=tick)
-            found[n] = contest.results(records, questions, group)
-    about = contest.setting(llm, [*contenders, *peers])
+            records = runner.run_interleaved([*backends, *peers], ids, group=group, rounds=rounds, tick=tick)
+            found[n] = runner.results(records, questions, group)
+    about = runner.environment(llm, [*backends, *peers])
     result = {**about, "model": model, "draft_model": draft_models, "prompts": prompts, "count": len(ids),
               "rounds": rounds, "max_tokens": params.max_tokens, "temperature": params.temperature, "rate": rate,
               "results": found}  # fmt: skip
@@ -114,26 +115,25 @@ def bench(
     typer.echo(json.dumps(result) if as_json else "\n".join(show.report(result)))
 
 
-def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Contender]:
+def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Backend]:
     import sys
 
     import torch
 
-    from outrider.bench.contest import Peer
-    from outrider.bench.endpoint import Endpoint
-    from outrider.bench.process import Worker
+    from outrider.bench.backends import EndpointBackend, PeerBackend
+    from outrider.bench.process import PeerProcess
     from outrider.checkpoints.catalog import resolve
 
-    found: list[Contender] = []
+    found: list[Backend] = []
     for name in names:
         if name.startswith(("http://", "https://")):
-            found.append(Endpoint(name, llm.tokenizer, params.max_tokens, concurrency, llm.config.model))
+            found.append(EndpointBackend(name, llm.tokenizer, params.max_tokens, concurrency, llm.config.model))
             continue
         if name.partition(":")[0] not in ("transformers", "llama.cpp", "openvino"):
             raise InvalidRequestError(
                 f"peer={name!r} is unknown: use transformers, llama.cpp:FILE.gguf, openvino:FOLDER or a URL"
             )
         dtype = str(llm.model.dtype).removeprefix("torch.")
-        worker = Worker(name, resolve(llm.config.model), dtype, torch.get_num_threads(), python or sys.executable)
-        found.append(Peer(worker, params.max_tokens))
+        worker = PeerProcess(name, resolve(llm.config.model), dtype, torch.get_num_threads(), python or sys.executable)
+        found.append(PeerBackend(worker, params.max_tokens))
     return found

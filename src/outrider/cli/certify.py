@@ -83,12 +83,12 @@ def _model(
     for name in draft or ():
         if source_record(name).min_draft_models and "draft_model" not in options:
             raise ConfigError(f"draft={name!r} needs a draft model: name one with --draft-model")
-    effort = session.QUICK if quick else session.FULL if full else session.NORMAL
-    questions = workloads.load(prompts, count=effort.prompts)
+    coverage = session.QUICK if quick else session.FULL if full else session.NORMAL
+    questions = workloads.load(prompts, count=coverage.prompts)
     with working("certify") as tick:
         loaded = o.draft_to_load(model, options.get("draft_model", ()), draft)
         llm = o.load(model, **options, draft=loaded, spec_length=4)
-        return session.certify(llm, questions, effort, sources=draft, verifiers=verifier, tick=tick)
+        return session.certify(llm, questions, coverage, sources=draft, verifiers=verifier, tick=tick)
 
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:

@@ -12,7 +12,7 @@ from outrider.cli import options as o
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.analysis.figures.page import Made
+    from outrider.analysis.figures.page import WrittenFigure
 
 
 def figures(
@@ -68,7 +68,7 @@ def _measured(
     draft_dtype: str,
     device: str,
     threads: int | None,
-) -> list[Made]:
+) -> list[WrittenFigure]:
     from outrider.analysis.figures import session
     from outrider.cli.working import working
     from outrider.data import workloads
@@ -80,7 +80,7 @@ def _measured(
             draft=o.draft_to_load(model, draft_model or (), ()),
         )  # fmt: skip
         tick("model loaded")
-        made = [session.graded_drafts(out, steps=steps, tick=tick)]
+        made = [session.draft_quality_figure(out, steps=steps, tick=tick)]
         about = " with ".join([model, *(draft_model or ())])
         ids = workloads.token_ids(llm.tokenizer, questions)
         return made + session.of_model(llm, about, ids, out, tokens=tokens, tick=tick)

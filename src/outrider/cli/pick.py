@@ -9,18 +9,16 @@ import typer
 
 from outrider.cli import options as o
 
-_BILLIONS = "in billions of parameters"
-
 
 def pick(
-    target: Annotated[float, typer.Option(help=f"Size of the model, {_BILLIONS}.")],
+    target_params: Annotated[str, typer.Option(help="Size of the model, as in 70B.")],
     hardware: Annotated[
         str, typer.Option(help="H100, H200, B200, A100, L40S, L4, RTX 4090, RTX 3090, T4, M2 Max, CPU.")
     ] = "H100",
-    draft_size: Annotated[
-        float | None, typer.Option(help=f"A smaller model of the same vocabulary, {_BILLIONS}.")
+    draft_params: Annotated[
+        str | None, typer.Option(help="Size of a smaller model of the same vocabulary, as in 1B.", show_default="none")
     ] = None,
-    weight_bits: Annotated[int, typer.Option(help="Bits per weight.")] = 16,
+    bits: Annotated[int, typer.Option(help="Bits per weight.")] = 16,
     can_train: Annotated[bool, typer.Option("--can-train", help="Heads can be trained for the target.")] = False,
     text: Annotated[
         str, typer.Option(help="repetitive (edits, summaries, code, RAG), mixed, or novel (stories, chat).")
@@ -33,17 +31,17 @@ def pick(
 ) -> None:
     """Recommend a draft source, K, draft temperature and tree, with the reasons.
 
-    Rules from the literature and a roofline model of the machine: a first guess where nothing can be measured yet.
-    `outrider plan` measures. Example: outrider pick --target 70 --draft-size 1 --hardware H100 --text novel
+    Rules from the literature and a roofline model of the hardware: a first guess where nothing can be measured yet.
+    `outrider plan` measures. Example: outrider pick --target-params 70B --draft-params 1B --text novel
     """
     from outrider.analysis.picker import recommend
-    from outrider.analysis.priors import Workload, machine
-    from outrider.analysis.roofline import Size
+    from outrider.analysis.priors import Workload
+    from outrider.analysis.roofline import ModelSize, find_hardware
 
     load = Workload(
-        target=Size(target * 1e9, weight_bits),
-        hardware=machine(hardware),
-        draft=None if draft_size is None else Size(draft_size * 1e9, weight_bits),
+        target=ModelSize.parse(target_params, bits),
+        hardware=find_hardware(hardware),
+        draft=None if draft_params is None else ModelSize.parse(draft_params, bits),
         can_train=can_train,
         text=text,  # type: ignore[arg-type]  # checked there
         temperature=temperature,
@@ -67,6 +65,6 @@ def _show(advice: Any) -> None:
     for reason in advice.reasons:
         typer.echo(f"  · {reason}")
     typer.echo("\nAll candidates, at their best K:")
-    for choice in advice.ranking:
-        even = "never" if choice.break_even is None else f"{choice.break_even:.2f}"
-        typer.echo(f"  {choice.candidate.source:8} K={choice.k:<3} {choice.speedup:5.2f}x   pays from α = {even}")
+    for ranked in advice.ranking:
+        even = "never" if ranked.break_even_alpha is None else f"{ranked.break_even_alpha:.2f}"
+        typer.echo(f"  {ranked.candidate.source:8} K={ranked.k:<3} {ranked.speedup:5.2f}x   pays from α = {even}")

@@ -10,10 +10,11 @@ import typer
 
 from outrider.cli import options as o
 from outrider.config import SamplingParams
+from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.analysis.plan import Plan
-    from outrider.analysis.what_if import Answer
+    from outrider.analysis.plan import SpeculationPlan
+    from outrider.analysis.what_if import Scenario
 
 
 def plan(
@@ -27,30 +28,41 @@ def plan(
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.")] = False,
     write: Annotated[Path | None, typer.Option(help="Write the recommended options here, as JSON.")] = None,
     what_if: Annotated[
-        str | None,
-        typer.Option(help='Answer without running, as in "a 70B on an H100 with a 1B draft at α 0.75".'),
+        bool, typer.Option("--what-if", help="Estimate the speedup from the options below; no model is loaded.")
+    ] = False,
+    target_params: Annotated[str | None, typer.Option(help="--what-if: size of the model, as in 70B.")] = None,
+    draft_params: Annotated[
+        str | None, typer.Option(help="--what-if: size of the draft model, as in 1B.", show_default="a free source")
     ] = None,
+    alpha: Annotated[float | None, typer.Option(help="--what-if: acceptance rate α, from 0 to 1.")] = None,
+    hardware: Annotated[str, typer.Option(help="--what-if: H100, A100, RTX 4090, CPU and others.")] = "H100",
+    devices: Annotated[
+        int | None, typer.Option(help="--what-if: how many of them.", show_default="as many as hold the weights")
+    ] = None,
+    bits: Annotated[int, typer.Option(help="--what-if: bits per weight.")] = 16,
+    context: Annotated[int, typer.Option(help="--what-if: tokens of context.")] = 512,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
     threads: o.Threads = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Measure what runs and drafts cost and what is accepted; predict every source, K and batch size; recommend.
+    """Measure the cost of forward passes and drafts, and what is accepted; predict each source, K and batch; recommend.
 
     Costs and acceptance come from half of the prompts; the best predictions are then tested on the other half, and
     the error is reported. Says so if plain decoding is best.
 
     Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m --prompts stories
+    Without a model: outrider plan --what-if --target-params 70B --draft-params 1B --alpha 0.75 --hardware H100
     """
-    if what_if is not None:
-        from outrider.analysis.what_if import answer, parse
-
-        found = answer(parse(what_if))
-        typer.echo(json.dumps(found.as_dict(), ensure_ascii=False) if as_json else _answer(found))
+    if what_if:
+        scenario = _scenario(target_params, draft_params, alpha, hardware, devices, bits, batch, context)
+        typer.echo(_estimate(scenario, as_json))
         return
+    if (target_params, draft_params, alpha, devices) != (None, None, None, None):
+        raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
-    from outrider.analysis.plan import make, with_seed
+    from outrider.analysis.plan import make_plan, with_seed
     from outrider.cli.working import working
     from outrider.data import workloads
 
@@ -62,7 +74,7 @@ def plan(
         )  # fmt: skip
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)
-        made = make(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
+        made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
     if write is not None:
         write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
     if as_json:
@@ -71,7 +83,38 @@ def plan(
         typer.echo(_shown(made, batch))
 
 
-def _answer(found: Answer) -> str:
+def _scenario(
+    target_params: str | None,
+    draft_params: str | None,
+    alpha: float | None,
+    hardware: str,
+    devices: int | None,
+    bits: int,
+    batch: int,
+    context: int,
+) -> Scenario:
+    from outrider.analysis.roofline import ModelSize, find_hardware
+    from outrider.analysis.what_if import Scenario
+
+    if target_params is None or alpha is None:
+        raise InvalidRequestError("--what-if needs --target-params and --alpha, as in --target-params 70B --alpha 0.75")
+    return Scenario(
+        target=ModelSize.parse(target_params, bits),
+        hardware=find_hardware(hardware),
+        alpha=alpha,
+        draft=None if draft_params is None else ModelSize.parse(draft_params, bits),
+        batch=batch,
+        context=context,
+        devices=devices,
+    )
+
+
+def _estimate(scenario: Scenario, as_json: bool) -> str:
+    from outrider.analysis.what_if import estimate
+
+    found = estimate(scenario)
+    if as_json:
+        return json.dumps(found.as_dict(), ensure_ascii=False)
     head = (
         f"K = {found.best_k}: {found.speedup:.2f}x, {found.plain_tokens_per_s * found.speedup:.0f} tokens/s a request "
         f"instead of {found.plain_tokens_per_s:.0f} (c = {found.c:.3f})"
@@ -88,7 +131,7 @@ def _answer(found: Answer) -> str:
     return "\n".join([*lines, "Assumed:", *(f"  · {a}" for a in found.assumptions)])
 
 
-def _shown(made: Plan, batch: int) -> str:
+def _shown(made: SpeculationPlan, batch: int) -> str:
     lines = []
     if made.best is None:
         lines.append("Recommended: --draft none")
@@ -97,7 +140,8 @@ def _shown(made: Plan, batch: int) -> str:
     lines += [f"  · {reason}" for reason in made.reasons]
     lines += [
         "",
-        "milliseconds a run, by rows: " + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items()),
+        "milliseconds a forward pass, by rows: "
+        + "  ".join(f"{n}: {1e3 * s:.1f}" for n, s in made.target.points.items()),
     ]
     lines += ["", f"{'source':12} {'α':>5} {'c':>6} {'drafts in':>10}   best K (speedup), by batch size"]
     for name, facts in made.sources.items():

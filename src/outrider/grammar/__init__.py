@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outrider.grammar.compiler import Grammars
+from outrider.grammar.compiler import GrammarCompiler
 from outrider.grammar.constraint import GrammarConstraint
 
-__all__ = ["GrammarConstraint", "Grammars"]
+__all__ = ["GrammarCompiler", "GrammarConstraint"]

@@ -1,4 +1,4 @@
-"""Compiles what requests ask for, each grammar once."""
+"""Compiles the structured outputs that requests ask for, each grammar once."""
 
 from __future__ import annotations
 
@@ -12,77 +12,77 @@ from llguidance import LLMatcher, LLTokenizer
 from outrider.config.structured import Kind, StructuredOutput
 from outrider.errors import InvalidRequestError
 from outrider.grammar.constraint import GrammarConstraint, one_line
-from outrider.grammar.source import compile_source, source_of, tokenizer_of
-from outrider.grammar.trial import Trial
+from outrider.grammar.matcher import cache_key, compile_grammar, llguidance_tokenizer
+from outrider.grammar.sandbox import GrammarSandbox
 from outrider.tokenizer.tokenizer import Tokenizer
 
-KEPT = 16  # grammars, and refusals, that need not be looked at again
+MAX_CACHED = 16  # grammars, and refusals, that are not compiled again
 
-Source = tuple[Kind, str, bool]
+GrammarKey = tuple[Kind, str, bool]
 
 
-class Grammars:
+class GrammarCompiler:
     """The grammars of one model. Safe to share between threads.
 
     The first use takes about a second, as the vocabulary is sorted into a trie, here and in a process of its own where
-    every new grammar is tried first (``grammar/trial.py``); after that a schema of ordinary size takes milliseconds.
+    every new grammar is tried first (``grammar/sandbox.py``); after that a schema of ordinary size takes milliseconds.
     """
 
     def __init__(self, tokenizer: Tokenizer, eos_token_ids: Sequence[int]) -> None:
         """``eos_token_ids``: all tokens that end a text; a structured output ends with one of them."""
         self._tokenizer = tokenizer
         self._eos = [token for token in eos_token_ids if token < tokenizer.vocab_size]
-        self._trying = threading.Lock()  # may take seconds
+        self._compile_lock = threading.Lock()  # may take seconds
         self._lock = threading.Lock()  # never does, as the engine's own thread may wait for it
-        self._compiled: OrderedDict[Source, LLMatcher | str] = OrderedDict()  # or why it was refused
+        self._compiled: OrderedDict[GrammarKey, LLMatcher | str] = OrderedDict()  # or why it was refused
 
-    def constraint(self, wanted: StructuredOutput) -> GrammarConstraint:
+    def constraint(self, structured: StructuredOutput) -> GrammarConstraint:
         """A new request's constraint.
 
         Raises:
             InvalidRequestError: the grammar is wrong, allows nothing, or is too complex; or the model names no
                 end-of-text token, or its tokenizer is of a kind that cannot be constrained.
         """
-        source = source_of(wanted)
-        compiled = self._known(source)
+        key = cache_key(structured)
+        compiled = self._lookup(key)
         if compiled is None:
-            with self._trying:
-                compiled = self._known(source) or self._keep(source, self._try(source))
+            with self._compile_lock:
+                compiled = self._lookup(key) or self._store(key, self._compile(key))
         if isinstance(compiled, str):
-            raise InvalidRequestError(f"{wanted.kind} cannot be used: {compiled}", param=wanted.kind)
+            raise InvalidRequestError(f"{structured.kind} cannot be used: {compiled}", param=structured.kind)
 
-        def renew() -> LLMatcher:
-            matcher = compile_source(self._own, *source)
-            self._keep(source, matcher)
+        def recompile() -> LLMatcher:
+            matcher = compile_grammar(self._llguidance, *key)
+            self._store(key, matcher)
             return matcher
 
-        return GrammarConstraint(renew, compiled, self._eos, self._tokenizer.vocab_size)
+        return GrammarConstraint(recompile, compiled, self._eos, self._tokenizer.vocab_size)
 
-    def _known(self, source: Source) -> LLMatcher | str | None:
+    def _lookup(self, key: GrammarKey) -> LLMatcher | str | None:
         with self._lock:
-            if source in self._compiled:
-                self._compiled.move_to_end(source)
-            return self._compiled.get(source)
+            if key in self._compiled:
+                self._compiled.move_to_end(key)
+            return self._compiled.get(key)
 
-    def _keep(self, source: Source, compiled: LLMatcher | str) -> LLMatcher | str:
+    def _store(self, key: GrammarKey, compiled: LLMatcher | str) -> LLMatcher | str:
         with self._lock:
-            self._compiled[source] = compiled
-            self._compiled.move_to_end(source)
-            while len(self._compiled) > KEPT:
+            self._compiled[key] = compiled
+            self._compiled.move_to_end(key)
+            while len(self._compiled) > MAX_CACHED:
                 self._compiled.popitem(last=False)
         return compiled
 
-    def _try(self, source: Source) -> LLMatcher | str:
+    def _compile(self, key: GrammarKey) -> LLMatcher | str:
         if not self._eos:
             return "the model names no end-of-text token, which a structured output has to end with"
-        own, trial = self._own, self._trial
-        problem = trial.problem(*source)
-        return one_line(problem) if problem is not None else compile_source(own, *source)
+        own, sandbox = self._llguidance, self._sandbox
+        problem = sandbox.check(*key)
+        return one_line(problem) if problem is not None else compile_grammar(own, *key)
 
     @cached_property
-    def _own(self) -> LLTokenizer:
+    def _llguidance(self) -> LLTokenizer:
         try:
-            return tokenizer_of(self._tokenizer.to_json(), self._tokenizer.vocab_size, self._eos)
+            return llguidance_tokenizer(self._tokenizer.to_json(), self._tokenizer.vocab_size, self._eos)
         except ValueError as error:
             raise InvalidRequestError(
                 f"this model's tokenizer cannot be held to a structure ({one_line(str(error))}): use another model",
@@ -90,5 +90,5 @@ class Grammars:
             ) from None
 
     @cached_property
-    def _trial(self) -> Trial:
-        return Trial(self._tokenizer.to_json(), self._tokenizer.vocab_size, self._eos)
+    def _sandbox(self) -> GrammarSandbox:
+        return GrammarSandbox(self._tokenizer.to_json(), self._tokenizer.vocab_size, self._eos)

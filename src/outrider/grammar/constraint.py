@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from outrider.errors import GrammarError
 
-KEPT = 32  # states kept of one request: those of a draft's nodes, and of the tokens before it
+MAX_CACHED = 32  # matchers of one request: those of a draft's nodes, and of the tokens before it
 
 Path = tuple[int, ...]
 
 
 @dataclass
-class _State:
+class _MatcherState:
     """The matcher after one output, and its mask once asked for."""
 
     matcher: LLMatcher | None  # None: the output has ended, or the grammar does not allow it
@@ -50,7 +50,7 @@ class GrammarConstraint:
         self._compile, self._start = compile, start
         self._eos = frozenset(eos)
         self._vocab_size = vocab_size
-        self._states: OrderedDict[Path, _State] = OrderedDict()
+        self._states: OrderedDict[Path, _MatcherState] = OrderedDict()
 
     def mask(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
         """See ``Constraint.mask``: bool [vocab_size of the tokenizer]."""
@@ -80,29 +80,29 @@ class GrammarConstraint:
         flags = np.unpackbits(state.bits.view(np.uint8)[0], count=self._vocab_size, bitorder="little")
         return flags.view(np.bool_)
 
-    def _state(self, path: Path) -> _State:
+    def _state(self, path: Path) -> _MatcherState:
         state = self._states.pop(path, None)
         if state is None:
             state = self._advance(path)
-            while len(self._states) >= KEPT:
+            while len(self._states) >= MAX_CACHED:
                 self._states.popitem(last=False)
         self._states[path] = state
         return state
 
-    def _advance(self, path: Path) -> _State:
+    def _advance(self, path: Path) -> _MatcherState:
         """From the longest known beginning of ``path`` to its end."""
-        nearest = range(len(path) - 1, max(-1, len(path) - 1 - KEPT), -1)
+        nearest = range(len(path) - 1, max(-1, len(path) - 1 - MAX_CACHED), -1)
         known = next((n for n in nearest if path[:n] in self._states), None)
         before = self._start if known is None else self._states[path[:known]].matcher
         if before is None:
-            return _State(None)
+            return _MatcherState(None)
         matcher = before.deep_copy()
         tokens = path[known or 0 :]
         count = len(tokens) if self._eos.isdisjoint(tokens) else -1
         if count < 0 or matcher.try_consume_tokens(list(tokens)) < count:
             _check(matcher)
-            return _State(None)
-        return _State(matcher)
+            return _MatcherState(None)
+        return _MatcherState(matcher)
 
 
 class _MatcherError(Exception):

@@ -1,1 +1,1 @@
-"""The HTTP server: an OpenAI-compatible face for one engine. Start reading at ``app.py`` and ``service.py``."""
+"""The HTTP server: OpenAI's API for one engine. Read ``app.py``, ``openai/chat.py`` and ``generation.py`` first."""

@@ -12,10 +12,15 @@ from starlette.types import ASGIApp
 from outrider.errors import OutriderError
 from outrider.server import info
 from outrider.server.http import openapi
-from outrider.server.http.errors import ApiError, handle
-from outrider.server.http.guards import Keys, KnownHosts, Outermost, Sizes
-from outrider.server.llama_cpp import completion as native
-from outrider.server.llama_cpp import info as native_info
+from outrider.server.http.errors import ApiError, handle_error
+from outrider.server.http.guards import (
+    AccessLogMiddleware,
+    AllowedHostsMiddleware,
+    ApiKeyMiddleware,
+    SizeLimitMiddleware,
+)
+from outrider.server.llama_cpp import completion as llama_cpp
+from outrider.server.llama_cpp import info as llama_cpp_info
 from outrider.server.openai import chat, completions, tokens
 from outrider.server.playground import playground
 from outrider.server.service import Service
@@ -27,12 +32,12 @@ def create_app(service: Service) -> ASGIApp:
     """Everything HTTP asks for, served by ``service``."""
     app = FastAPI(title="Outrider", description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
-    for part in (chat, completions, tokens, info, native, native_info):
+    for part in (chat, completions, tokens, info, llama_cpp, llama_cpp_info):
         app.include_router(part.router)
     if service.settings.playground:
         app.include_router(playground.router)
     for kind in (ApiError, OutriderError):
-        app.add_exception_handler(kind, handle)
+        app.add_exception_handler(kind, handle_error)
     app.add_exception_handler(HTTPException, _no_such_route)
     openapi.install(app)
     return _guarded(app, service)
@@ -40,9 +45,9 @@ def create_app(service: Service) -> ASGIApp:
 
 def _guarded(app: FastAPI, service: Service) -> ASGIApp:
     settings = service.settings
-    guarded: ASGIApp = Sizes(app, head=settings.max_header_bytes, body=settings.max_body_bytes)
+    guarded: ASGIApp = SizeLimitMiddleware(app, head=settings.max_header_bytes, body=settings.max_body_bytes)
     if settings.keys:
-        guarded = Keys(guarded, settings.keys)
+        guarded = ApiKeyMiddleware(guarded, settings.keys)
     if settings.cors_origins:
         guarded = CORSMiddleware(
             guarded,
@@ -52,8 +57,8 @@ def _guarded(app: FastAPI, service: Service) -> ASGIApp:
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if settings.hosts:
-        guarded = KnownHosts(guarded, settings.hosts)
-    return Outermost(guarded, service.metrics)
+        guarded = AllowedHostsMiddleware(guarded, settings.hosts)
+    return AccessLogMiddleware(guarded, service.metrics)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""What the server tells about itself: models, health, version, metrics."""
+"""Endpoints about the server itself: models, health, version, metrics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from starlette.responses import Response
 from outrider import __version__
 from outrider.config import VERIFIERS
 from outrider.server.http.errors import ApiError, json_response
-from outrider.server.http.openapi import answers
+from outrider.server.http.openapi import responses
 from outrider.server.service import Service
 
 router = APIRouter()
-_JSON = answers("The answer.", {"application/json": {"schema": {"type": "object"}}})
+_JSON = responses("The answer.", {"application/json": {"schema": {"type": "object"}}})
 
 
 @router.get("/health", responses=_JSON)
@@ -71,7 +71,7 @@ async def version() -> Response:
     return json_response({"version": __version__})
 
 
-@router.get("/metrics", responses=answers("Prometheus' text format.", {"text/plain": {"schema": {"type": "string"}}}))
+@router.get("/metrics", responses=responses("Prometheus' text format.", {"text/plain": {"schema": {"type": "string"}}}))
 async def metrics(request: Request) -> Response:
     """Counters, for Prometheus."""
     service: Service = request.app.state.service

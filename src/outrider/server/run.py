@@ -29,7 +29,7 @@ from outrider.server.settings import ServerSettings
 logger = logging.getLogger(__name__)
 
 EXIT_DEAD_ENGINE = 3
-LAST_WORDS = 2.0  # seconds in which a server whose engine died still says so, on /health and to those who wait
+DEATH_NOTICE = 2.0  # seconds in which a server whose engine died still answers: on /health, and to those who wait
 
 
 def serve(settings: ServerSettings, model: str, **options: Any) -> int:
@@ -44,7 +44,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     listener = listen(settings)
     name = os.path.basename(model.rstrip("/")) if os.path.exists(model) else model
     service = Service(settings, name)
-    server = Server(service, listener)
+    server = UvicornServer(service, listener)
     loading = threading.Thread(target=server.load, args=(model, options), name="outrider-load", daemon=True)
     loading.start()
     try:
@@ -65,7 +65,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     return code
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn's, with exit codes of our own, loading beside serving, and one rule for both signals."""
 
     def __init__(self, service: Service, listener: socket.socket) -> None:
@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=max(1, round(settings.keep_alive_timeout)),
-                timeout_graceful_shutdown=round(settings.drain_timeout + 2 * LAST_WORDS),
+                timeout_graceful_shutdown=round(settings.drain_timeout + 2 * DEATH_NOTICE),
                 h11_max_incomplete_event_size=settings.max_header_bytes,
                 backlog=1024,
                 ssl_certfile=settings.ssl_certfile,
@@ -116,7 +116,7 @@ class Server(uvicorn.Server):
     def engine_died(self) -> None:
         """Say so for a while, then stop."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.call_later, LAST_WORDS, self._stop)
+            self._loop.call_soon_threadsafe(self._loop.call_later, DEATH_NOTICE, self._stop)
 
     def _stop(self) -> None:
         self.should_exit = True
@@ -127,10 +127,10 @@ class Server(uvicorn.Server):
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.signalled)
+                loop.add_signal_handler(number, self.handle_signal)
         yield
 
-    def signalled(self) -> None:
+    def handle_signal(self) -> None:
         """Stop when what runs has finished; asked again, at once."""
         if self.should_exit:
             logger.warning("stopping at once")
@@ -140,9 +140,9 @@ class Server(uvicorn.Server):
         if self.service.state == "ready":
             self.service.state = "draining"
         self.should_exit = True
-        asyncio.get_running_loop().call_later(self.service.settings.drain_timeout, self._out_of_time)
+        asyncio.get_running_loop().call_later(self.service.settings.drain_timeout, self._drain_timeout)
 
-    def _out_of_time(self) -> None:
+    def _drain_timeout(self) -> None:
         """Whoever still waits is told that the engine has stopped."""
         logger.warning("time is up for %d sequences", self.service.sequences)
         threading.Thread(target=self.service.close, daemon=True).start()

@@ -42,16 +42,16 @@ class Batch:
     tokens: Tensor  # int64 [B, P + A + S + 1]
     features: Tensor  # bfloat16 [B, P + A, width]
     positions: Tensor  # int64 [B, P + A]
-    seen: Tensor  # bool [B, P + A]: rows that exist
+    attention_mask: Tensor  # bool [B, P + A]: False for padding
     context: int  # P
     labels: Labels  # int64 and float32 [B * (A + S + 1), k]
-    counts: Tensor  # bool [B, A + S + 1]: label rows that count
-    asked: Tensor  # bool [B, A]: query rows that belong to the window
+    label_mask: Tensor  # bool [B, A + S + 1]: label rows that count
+    query_mask: Tensor  # bool [B, A]: query rows that belong to the window
     windows: tuple[Window, ...]
 
-    def truth(self, at: Tensor) -> Labels:
+    def token_labels(self, at: Tensor) -> Labels:
         """The documents' own tokens as labels of the label rows ``at``, each with probability 1."""
-        wide = self.counts.shape[1]
+        wide = self.label_mask.shape[1]
         column = (self.context + at % wide + 1).clamp_max(self.tokens.shape[1] - 1)
         ids = self.tokens[at // wide, column][:, None]
         return Labels(ids, torch.ones(ids.shape))
@@ -59,17 +59,17 @@ class Batch:
     @property
     def queries(self) -> int:
         """A."""
-        return self.asked.shape[1]
+        return self.query_mask.shape[1]
 
     def at(self, shift: int) -> tuple[Tensor, Tensor]:
         """For each query row t: where the label of row t + ``shift`` is in ``labels``, and whether it counts.
 
         Two tensors of [B * A], int64 and bool.
         """
-        wide = self.counts.shape[1]
+        wide = self.label_mask.shape[1]
         columns = torch.arange(self.queries) + shift
-        index = torch.arange(len(self.counts))[:, None] * wide + columns
-        return index.flatten(), (self.asked & self.counts[:, columns]).flatten()
+        index = torch.arange(len(self.label_mask))[:, None] * wide + columns
+        return index.flatten(), (self.query_mask & self.label_mask[:, columns]).flatten()
 
 
 class Batcher:
@@ -133,11 +133,11 @@ class Batcher:
         tokens = torch.zeros(count, before + wide, dtype=torch.int64)
         features = torch.zeros(count, before + asked, self.store.width, dtype=torch.bfloat16)
         positions = torch.zeros(count, before + asked, dtype=torch.int64)
-        seen = torch.zeros(count, before + asked, dtype=torch.bool)
+        attention_mask = torch.zeros(count, before + asked, dtype=torch.bool)
         ids = torch.zeros(count, wide, k, dtype=torch.int64)
         probs = torch.zeros(count, wide, k)
-        counts = torch.zeros(count, wide, dtype=torch.bool)
-        wanted = torch.zeros(count, asked, dtype=torch.bool)
+        label_mask = torch.zeros(count, wide, dtype=torch.bool)
+        query_mask = torch.zeros(count, asked, dtype=torch.bool)
         for b, (w, f) in enumerate(zip(windows, found, strict=True)):
             document = self.store.documents[w.document]
             n, left = len(document.ids), before - (w.start - w.context)
@@ -146,21 +146,23 @@ class Batcher:
             end = left + min(n, w.start + asked) - w.context
             if self.store.width:
                 features[b, left:end] = f.rows[w.context : w.start + asked]
-            seen[b, left:end] = True
+            attention_mask[b, left:end] = True
             positions[b, left:] = torch.arange(w.context, w.context + before + asked - left)
             first = w.start - (document.start - 1)  # label rows begin at row start - 1
             part = slice(first, first + wide)
             have = len(f.ids[part])
             ids[b, :have], probs[b, :have] = f.ids[part].long(), f.probs[part].float()
-            counts[b, : max(0, min(wide, n - 1 - w.start))] = True  # the last row predicts a token nobody knows
+            label_mask[b, : max(0, min(wide, n - 1 - w.start))] = True  # the last row predicts a token nobody knows
             if w.document in self.skip:
                 known = self.skip[w.document][w.start : w.start + wide]
-                counts[b, : len(known)] &= ~known
-            wanted[b, : w.stop - w.start] = True
+                label_mask[b, : len(known)] &= ~known
+            query_mask[b, : w.stop - w.start] = True
         if self._map is not None:
             ids = self._map[ids]
         labels = Labels(ids.flatten(0, 1), probs.flatten(0, 1))
-        return Batch(tokens, features, positions, seen, before, labels, counts, wanted, tuple(windows))
+        return Batch(
+            tokens, features, positions, attention_mask, before, labels, label_mask, query_mask, tuple(windows)
+        )
 
 
 def _windows(index: int, document: Document, *, queries: int, context: int) -> Iterator[Window]:

@@ -46,7 +46,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FeatureSpec:
     """``top_k``: most likely tokens; 0 with layers None: the target is not run.
 
     ``layers``: streams after so many layers; (): the final-norm hidden state; None: no features, labels alone.
@@ -63,7 +63,13 @@ class FeatureStore:
     """Features of ``documents``, from disk where they are stored, else from the target."""
 
     def __init__(
-        self, target: Llama, documents: Sequence[Document], wanted: Wanted, folder: Path | None, limit: int, name: str
+        self,
+        target: Llama,
+        documents: Sequence[Document],
+        wanted: FeatureSpec,
+        folder: Path | None,
+        limit: int,
+        name: str,
     ) -> None:
         """``folder``: None keeps nothing on disk. ``limit``: bytes. ``name``: the target's, for the store's key."""
         self.target, self.documents, self.wanted = target, documents, wanted

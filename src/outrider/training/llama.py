@@ -20,17 +20,17 @@ from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
 
-Past = list[tuple[Tensor, Tensor]]
+PastKeyValues = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, [B, kv_heads, rows, head_dim], keys rotated."""
 
 
 @dataclass
-class Run:
+class LlamaOutput:
     """``hidden``: [B, L, d] after the final norm. ``features``: [B, L, len(layers) * d], inner residual streams."""
 
     hidden: Tensor
     features: Tensor | None
-    past: Past
+    past: PastKeyValues
 
 
 class _Norm(nn.Module):
@@ -42,7 +42,7 @@ class _Norm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
-class _Attention(nn.Module):
+class _SelfAttention(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.c = c
@@ -84,7 +84,7 @@ class _Layer(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.input_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
-        self.self_attn = _Attention(c)
+        self.self_attn = _SelfAttention(c)
         self.post_attention_layernorm = _Norm(c.hidden_size, c.rms_norm_eps)
         self.mlp = _Mlp(c)
 
@@ -126,10 +126,10 @@ class Llama(nn.Module):
         x: Tensor,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
-        past: Past | None = None,
+        past: PastKeyValues | None = None,
         layers: Sequence[int] = (),
         keep: bool = False,
-    ) -> Run:
+    ) -> LlamaOutput:
         """Run over dense rows.
 
         Args:
@@ -156,7 +156,7 @@ class Llama(nn.Module):
             back = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
             mask = ((back >= 0) & (back < self.config.sliding_window))[None, None]
         found: dict[int, Tensor] = {}
-        kept: Past = []
+        kept: PastKeyValues = []
         for i, layer in enumerate(self.model.layers):
             assert isinstance(layer, _Layer)
             before = None if past is None else past[i]
@@ -168,7 +168,7 @@ class Llama(nn.Module):
             if i + 1 in layers:
                 found[i + 1] = x
         features = torch.cat([found[n] for n in layers], dim=-1) if layers else None
-        return Run(self.model.norm(x), features, kept)
+        return LlamaOutput(self.model.norm(x), features, kept)
 
 
 def load_llama(folder: Path, dtype: torch.dtype) -> Llama:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from outrider.training.batches import Batch, Batcher
 from outrider.training.losses import Labels, judge, linear_loss
-from outrider.training.tasks import Guess, Task
+from outrider.training.tasks import DraftPosition, Task
 
 RANKS = 10
 
@@ -43,30 +43,30 @@ class Evaluation:
         }
 
 
-def select(guess: Guess, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The rows of ``guess`` that count, and where their labels are: int64 [n] each."""
-    index, counts = batch.at(guess.shift)
-    if guess.own is not None:
-        counts = counts & guess.own
+def select(position: DraftPosition, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The rows of ``position`` that count, and where their labels are: int64 [n] each."""
+    index, counts = batch.at(position.shift)
+    if position.own is not None:
+        counts = counts & position.own
     rows = counts.nonzero()[:, 0]
     return rows, index[rows]
 
 
 def labels_of(task: Task, batch: Batch, at: Tensor) -> Labels:
     """What ``task`` learns at label rows ``at``: the documents' tokens under the rule "ce", else the target's p."""
-    return batch.truth(at) if task.rule == "ce" else batch.labels[at]
+    return batch.token_labels(at) if task.rule == "ce" else batch.labels[at]
 
 
 def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list[tuple[int, int]]]:
     """The training loss of a batch, and for each position (hits, rows)."""
     total = torch.zeros(())
     hits: list[tuple[int, int]] = []
-    for guess in task.guesses(batch, step):
-        rows, at = select(guess, batch)
-        loss, right = linear_loss(guess.rows[rows], task.head(), labels_of(task, batch, at), task.rule)
-        total = total + guess.weight * loss
-        if guess.extra is not None:
-            total = total + guess.extra
+    for position in task.draft_positions(batch, step):
+        rows, at = select(position, batch)
+        loss, right = linear_loss(position.rows[rows], task.head(), labels_of(task, batch, at), task.rule)
+        total = total + position.weight * loss
+        if position.extra is not None:
+            total = total + position.extra
         hits.append((int(right.sum()), len(rows)))
     return total, hits
 
@@ -82,18 +82,18 @@ def evaluate(task: Task, batcher: Batcher) -> Evaluation:
     lengths, chains = 0.0, 0
     for batch in batcher.in_order():
         alive = None  # bool [B * A]: whether all guesses so far were right
-        length = torch.zeros(batch.asked.numel())
-        started = torch.zeros(batch.asked.numel(), dtype=torch.bool)
-        for i, guess in enumerate(task.guesses(batch, None)):
-            rows, at = select(guess, batch)
+        length = torch.zeros(batch.query_mask.numel())
+        started = torch.zeros(batch.query_mask.numel(), dtype=torch.bool)
+        for i, position in enumerate(task.draft_positions(batch, None)):
+            rows, at = select(position, batch)
             labels = labels_of(task, batch, at)
-            rank, alpha = judge(guess.rows[rows], task.head(), labels)
-            loss[i] += linear_loss(guess.rows[rows], task.head(), labels, task.rule)[0].double() * len(rows)
-            weights[i] = guess.weight
+            rank, alpha = judge(position.rows[rows], task.head(), labels)
+            loss[i] += linear_loss(position.rows[rows], task.head(), labels, task.rule)[0].double() * len(rows)
+            weights[i] = position.weight
             count[i] += len(rows)
             overlap[i] += alpha.double().sum()
             ranks[i] += torch.bincount(rank[rank < RANKS], minlength=RANKS)
-            right = torch.zeros(batch.asked.numel(), dtype=torch.bool)
+            right = torch.zeros(batch.query_mask.numel(), dtype=torch.bool)
             right[rows] = rank == 0
             alive = right if alive is None else alive & right
             length += alive

@@ -19,7 +19,7 @@ HOW = (
 )
 
 
-def finish(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Evaluation:
+def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Evaluation:
     """Measure the best draft of ``trainer``'s run and write all there is to say about it.
 
     ``name``: of the draft. ``about``: data, command, options: what makes the run again.

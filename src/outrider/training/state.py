@@ -38,12 +38,12 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-class State:
-    """Saves and restores a run. ``job``: what identifies it; a run resumes only as itself."""
+class TrainerState:
+    """Saves and restores a run. ``run_config``: what identifies it; a run resumes only as itself."""
 
-    def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, run_config: Mapping[str, Any]) -> None:
         self.folder = folder / "state"
-        self.job = json.loads(json.dumps(dict(job)))
+        self.run_config = json.loads(json.dumps(dict(run_config)))
 
     def exists(self) -> bool:
         return (self.folder / "state.json").exists()
@@ -63,7 +63,7 @@ class State:
 
     def note(self, progress: Progress, name: str) -> None:
         """Write ``state.json`` alone; the tensors in the file ``name`` stay as they are."""
-        value = {"job": self.job, "progress": asdict(progress), "tensors": name}
+        value = {"job": self.run_config, "progress": asdict(progress), "tensors": name}
         write_whole(self.folder / "state.json", lambda path: write_json(path, value))
 
     def finish(self, progress: Progress) -> None:
@@ -74,18 +74,19 @@ class State:
             old.unlink()
 
     def load(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-        """Restore in place. Raises ``ConfigError`` for another job's state, ``ModelFormatError`` for a damaged one."""
+        """Restore in place. Raises ``ConfigError`` for another run's state, ``ModelFormatError`` for a damaged one."""
         path = self.folder / "state.json"
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-            job, progress, name = raw["job"], Progress(**raw["progress"]), raw["tensors"]
+            run_config, progress, name = raw["job"], Progress(**raw["progress"]), raw["tensors"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ModelFormatError(f"{path} cannot be read ({error}): start again in another folder") from None
-        for key in sorted(self.job.keys() | job.keys()):
-            if self.job.get(key) != job.get(key):
+        for key in sorted(self.run_config.keys() | run_config.keys()):
+            old, new = run_config.get(key), self.run_config.get(key)
+            if old != new:
                 raise ConfigError(
-                    f"{self.folder.parent} was begun with {key}={job.get(key)!r}, not {self.job.get(key)!r}: resume it "
-                    "as it was begun, or train in another folder"
+                    f"{self.folder.parent} was begun with {key}={old!r}, not {new!r}: resume it as it was begun, or "
+                    "train in another folder"
                 )
         if not progress.finished:
             try:

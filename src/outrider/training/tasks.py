@@ -20,7 +20,7 @@ from outrider.training.llama import Llama
 
 
 @dataclass(frozen=True)
-class Guess:
+class DraftPosition:
     """One draft position: what the LM head takes at each query row, and the shift of the row that judges it.
 
     ``rows``: float [B * A, d]. ``shift``: row t is judged by the target's distribution at row t + shift. ``weight`` of
@@ -39,8 +39,8 @@ class Task(Protocol):
     """A draft in training."""
 
     module: nn.Module
-    depth: int  # draft positions that ``guesses`` yields
-    reach: int  # the largest shift
+    depth: int  # draft positions that ``draft_positions`` yields
+    max_shift: int  # the largest shift
     rule: str  # of losses.RULES
 
     @property
@@ -50,7 +50,7 @@ class Task(Protocol):
     def head(self) -> Tensor:
         """The LM head's rows, float [scored, d]."""
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         """Every draft position, nearest first. ``step``: of training, for what is random; None: measure all depths."""
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -66,9 +66,9 @@ class HeadTask(ABC):
     module: nn.Module
     rule = "kl"
 
-    def __init__(self, module: nn.Module, config: HeadConfig, target: Llama, *, depth: int, reach: int) -> None:
+    def __init__(self, module: nn.Module, config: HeadConfig, target: Llama, *, depth: int, max_shift: int) -> None:
         self.module, self.config, self.target = module, config, target
-        self.depth, self.reach = depth, reach
+        self.depth, self.max_shift = depth, max_shift
         self._rows = target.head.detach()
         if self.vocabulary is not None:
             self._rows = self._rows[self.vocabulary].contiguous()
@@ -91,20 +91,20 @@ class HeadTask(ABC):
         self.module.load_state_dict(module.state_dict())
 
     @abstractmethod
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]: ...
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]: ...
 
 
 class MedusaTask(HeadTask):
     """Medusa-1 and blockwise heads: each head's cross-entropy, weighted λ^k (Cai et al. 2024, equation 1)."""
 
     def __init__(self, module: MedusaHeads | BlockwiseHeads, config: HeadConfig, target: Llama, decay: float) -> None:
-        super().__init__(module, config, target, depth=config.heads, reach=config.heads)
+        super().__init__(module, config, target, depth=config.heads, max_shift=config.heads)
         self.weights = [decay ** (k + 1) for k in range(config.heads)]
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         hidden = batch.features[:, batch.context :].flatten(0, 1)
         for k, rows in enumerate(self.module(hidden.float())):
-            yield Guess(rows, k + 1, self.weights[k])
+            yield DraftPosition(rows, k + 1, self.weights[k])
 
 
 def noise(seed: int, step: int) -> torch.Generator:
@@ -112,4 +112,4 @@ def noise(seed: int, step: int) -> torch.Generator:
     return torch.Generator().manual_seed((seed * 1_000_003 + step) % (1 << 62))
 
 
-Say = Callable[[str], None]
+LogFn = Callable[[str], None]

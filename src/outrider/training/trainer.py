@@ -18,8 +18,8 @@ from outrider.errors import ConfigError, NumericalError
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
 from outrider.training.metrics import Evaluation, batch_loss, evaluate
-from outrider.training.state import Progress, State
-from outrider.training.tasks import Say, Task
+from outrider.training.state import Progress, TrainerState
+from outrider.training.tasks import LogFn, Task
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class Trainer:
         options: TrainOptions,
         folder: Path,
         *,
-        job: Mapping[str, Any],
+        run_config: Mapping[str, Any],
         resume: bool = False,
         checkpoint_seconds: float = 60.0,
-        say: Say = lambda line: None,
+        log: LogFn = lambda line: None,
         on_step: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """``job``: what identifies the run beside ``options``. ``on_step`` is told each finished step."""
+        """``run_config``: what identifies the run beside ``options``. ``on_step`` is told each finished step."""
         self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
-        self.say, self.on_step, self._every = say, on_step, checkpoint_seconds
-        self.state = State(folder, {**asdict(options), **job})
+        self.log, self.on_step, self._every = log, on_step, checkpoint_seconds
+        self.state = TrainerState(folder, {**asdict(options), **run_config})
         whole = math.floor(options.epochs)
         self.ends = list(itertools.accumulate(len(train.plan(epoch)) for epoch in range(whole)))
         """Steps at the end of each whole epoch: they differ by a few, as what fits together is cut anew."""
@@ -82,7 +82,7 @@ class Trainer:
         self.progress = Progress()
         if resume and self.state.exists():
             self.progress = self.state.load(task.module, self.optimizer)
-            self.say(f"resuming at step {self.progress.step} of {self.steps}")
+            self.log(f"resuming at step {self.progress.step} of {self.steps}")
         elif self.state.exists() or (folder / "model.safetensors").exists():
             raise ConfigError(
                 f"{folder} holds a trained draft already: add --resume to go on, or choose another folder"
@@ -153,7 +153,7 @@ class Trainer:
             )
         self.optimizer.step()
         self.progress.step += 1
-        self.progress.tokens += int(batch.seen.sum())
+        self.progress.tokens += int(batch.attention_mask.sum())
         self._tell(step, float(loss.detach()), hits)
 
     def _kept(self) -> str:
@@ -164,7 +164,7 @@ class Trainer:
     def _tell(self, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
         alpha = " ".join(f"{hit / max(1, rows):.2f}" for hit, rows in hits)
         speed = self.progress.tokens / max(1e-9, self.progress.seconds)
-        self.say(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s")
+        self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s")
 
     def _evaluate(self) -> None:
         """Measure on held-out documents; keep the draft if it is the best; save the state."""
@@ -178,7 +178,7 @@ class Trainer:
         else:
             p.without_gain += 1
         self.state.save(p, self.task.module, self.optimizer)
-        self.say(f"held out after {p.step}: {_line(found)}")
+        self.log(f"held out after {p.step}: {_line(found)}")
 
 
 def _line(found: Evaluation) -> str:

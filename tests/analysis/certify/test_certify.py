@@ -11,9 +11,9 @@ import pytest
 from torch import Tensor
 
 from outrider import LLM, SamplingParams
-from outrider.analysis.agreement import read
-from outrider.analysis.certify import arithmetic, drafts, frequencies, identity, mathematics, session
-from outrider.analysis.certify.near_ties import parting
+from outrider.analysis.agreement import forward_logits
+from outrider.analysis.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity, session
+from outrider.analysis.certify.near_ties import explain_divergence
 from outrider.analysis.certify.report import Check, Report
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
@@ -26,7 +26,7 @@ from outrider.kernels.linear.linear import Linear
 from tests.whole import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
-EFFORT = session.Effort(toy_samples=400, prompts=2, tokens=12, each=2, samples=16)
+EFFORT = session.Coverage(toy_samples=400, prompts=2, tokens=12, each=2, samples=16)
 BRIEF = replace(EFFORT, toy_samples=50, samples=2)  # where neither of these is to find anything
 
 
@@ -37,8 +37,8 @@ def llm(tmp_path: Path) -> LLM:
     return LLM(str(target), draft_model=str(small), dtype="float32", draft_dtype="float32", max_batch_size=4)
 
 
-def certify(llm: LLM, verifiers: list[str] | None = None, effort: session.Effort = EFFORT) -> Report:
-    return session.certify(llm, QUESTIONS, effort, sources=["model"], verifiers=verifiers)
+def certify(llm: LLM, verifiers: list[str] | None = None, coverage: session.Coverage = EFFORT) -> Report:
+    return session.certify(llm, QUESTIONS, coverage, sources=["model"], verifiers=verifiers)
 
 
 def failed(report: Report) -> set[str]:
@@ -53,7 +53,7 @@ def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     assert report.passed
     names = [check.name for check in report.checks]
     assert names == [
-        "enumerable sequences", "same tokens on enumerable sequences", "rows do not depend on their company",
+        "enumerable sequences", "same tokens on enumerable sequences", "batch invariance",
         "greedy output", "same seed output", "drafts do not depend on what was refused before",
         "samples follow the target",
     ]  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: 
                 cache.write(layer, sequence.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
 
     monkeypatch.setattr(draft_cache.DraftModel, "truncate", wrong)
-    assert failed(certify(llm, effort=BRIEF)) == {"drafts do not depend on what was refused before"}
+    assert failed(certify(llm, coverage=BRIEF)) == {"drafts do not depend on what was refused before"}
 
 
 def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +145,13 @@ def test_where_arithmetic_breaks_is_named_and_near_ties_are_told_from_bugs(llm: 
     layer = llm.model._layers[1]
     llm.model._layers[1] = replace(layer, down=_Sloppy(layer.down))
     tokens = list(range(5, 65))
-    findings = arithmetic.examine(llm.model, tokens)
+    findings = batch_invariance.examine(llm.model, tokens)
     assert findings.noise > 0
-    assert {(b.layer, b.operation) for b in findings.breaks} == {(1, "projection down")}
-    check = arithmetic.check(findings, "float32")
+    assert {(b.layer, b.operation) for b in findings.mismatches} == {(1, "projection down")}
+    check = batch_invariance.check(findings, "float32")
     assert check.status == "note"
     assert "layer 1, projection down" in check.summary
-    report = certify(llm, effort=BRIEF)
+    report = certify(llm, coverage=BRIEF)
     assert report.checks[2].status == "note"
     assert failed(report) == set()  # what differs now is rounding, and called so
 
@@ -162,20 +162,22 @@ def test_a_difference_is_rounding_only_if_the_margin_allows(llm: LLM) -> None:
     logits = fresh_logits(llm, prompt)
     second = int(logits.topk(2).indices[1])
     gap = float(logits.max() - logits[second])
-    wide = parting(llm, prompt, params, plain, [second, 1, 1], noise=gap)
-    narrow = parting(llm, prompt, params, plain, [second, 1, 1], noise=gap / 4)
+    wide = explain_divergence(llm, prompt, params, plain, [second, 1, 1], noise=gap)
+    narrow = explain_divergence(llm, prompt, params, plain, [second, 1, 1], noise=gap / 4)
     assert wide.margin == pytest.approx(gap, rel=1e-4)
     assert (wide.is_rounding, narrow.is_rounding) == (True, False)
-    assert not parting(llm, prompt, params, plain, plain[:2], noise=10.0).is_rounding  # an early end is no near-tie
+    assert not explain_divergence(
+        llm, prompt, params, plain, plain[:2], noise=10.0
+    ).is_rounding  # an early end is no near-tie
     sampled = replace(params, temperature=0.9, seed=4)
     drawn = llm.generate([prompt], sampled)[0].token_ids
-    other = parting(llm, prompt, sampled, drawn, [(drawn[0] + 1) % 200, 1, 1], noise=0.0)
+    other = explain_divergence(llm, prompt, sampled, drawn, [(drawn[0] + 1) % 200, 1, 1], noise=0.0)
     assert other.margin > 0
     assert not other.is_rounding
 
 
 def fresh_logits(llm: LLM, prompt: list[int]) -> Tensor:
-    return read(llm.model, prompt, len(prompt) - 1)[0, : llm.engine.vocab_size]
+    return forward_logits(llm.model, prompt, len(prompt) - 1)[0, : llm.engine.vocab_size]
 
 
 def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,21 +191,23 @@ def test_a_source_that_fails_is_reported(llm: LLM, monkeypatch: pytest.MonkeyPat
     assert "out of ideas" in found[0].details[0]
 
 
-@pytest.mark.parametrize("check", [drafts.check, frequencies.check])
+@pytest.mark.parametrize("check", [draft_consistency.check, frequencies.check])
 def test_checks_that_do_not_apply_are_left_out(llm: LLM, check: Callable[..., object]) -> None:
-    options = {"noise": 0.0} if check is drafts.check else {"verifiers": ["matching"], "samples": 1}
+    options = {"noise": 0.0} if check is draft_consistency.check else {"verifiers": ["matching"], "samples": 1}
     assert list(check(llm, [[5]], ["lookup"], tokens=4, **options)) == []  # type: ignore[call-overload]
 
 
-def test_toy_cells_cover_every_exact_verifier() -> None:
-    assert {c.verifier for c in mathematics.cells(list(VERIFIERS))} == {v for v in VERIFIERS if VERIFIERS[v].exact}
+def test_toy_settings_cover_every_exact_verifier() -> None:
+    assert {c.verifier for c in enumeration.all_settings(list(VERIFIERS))} == {
+        v for v in VERIFIERS if VERIFIERS[v].exact
+    }
 
 
 def test_options_in_turn_still_meet_every_source_and_verifier() -> None:
-    every, some = (mathematics.cells(list(VERIFIERS), in_turn=turns) for turns in (False, True))
-    assert len(some) * len(mathematics.OPTIONS) == len(every)
+    every, some = (enumeration.all_settings(list(VERIFIERS), in_turn=turns) for turns in (False, True))
+    assert len(some) * len(enumeration.OPTIONS) == len(every)
     assert {(c.source, c.verifier) for c in some} == {(c.source, c.verifier) for c in every}
-    assert {c.options for c in some} == set(mathematics.OPTIONS)
+    assert {c.options for c in some} == set(enumeration.OPTIONS)
 
 
 def test_too_few_samples_are_said_to_be_no_test(llm: LLM) -> None:

@@ -84,7 +84,7 @@ def test_a_greedy_difference_is_judged_by_the_baseline_s_gap(
         return right(body).replace("beta", "gamma") if body["temperature"] == 0 else right(body)
 
     found = statuses(serve(wrong), serve(right, gap))
-    assert found["greedy output, alone"] == found["greedy output, in company"] == status
+    assert found["greedy output, alone"] == found["greedy output, concurrent"] == status
     assert found["control: baseline against itself"] == found["same seed output"] == "pass"
 
 

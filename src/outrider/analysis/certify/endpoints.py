@@ -26,12 +26,12 @@ NEAR_TIE = 0.25
 
 SAMPLES = 200
 SAMPLE_TOKENS = 2
-COMPANY = 4  # requests at once
+CONCURRENCY = 4  # requests at once
 TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
-class Server:
+class CompletionsClient:
     """The completions API at ``url`` (with or without /v1)."""
 
     url: str
@@ -71,18 +71,18 @@ def compare(
     Args:
         model: the name both servers know it by; None asks each for the first it lists.
     """
-    ours, theirs = (Server(url, model or first_model(url)) for url in (endpoint, baseline))
+    ours, theirs = (CompletionsClient(url, model or first_model(url)) for url in (endpoint, baseline))
     greedy: list[dict[str, Any]] = [{"prompt": q.text, "max_tokens": tokens, "temperature": 0} for q in questions]
     seeded = [{**request, "temperature": 0.8, "seed": 1234} for request in greedy]
     checks = []
-    base = _told(tick, "baseline, greedy", lambda: theirs.texts(greedy, 1))
-    again = _told(tick, "baseline again, in company", lambda: theirs.texts(greedy, COMPANY))
+    base = _with_progress(tick, "baseline, greedy", lambda: theirs.texts(greedy, 1))
+    again = _with_progress(tick, "baseline again, concurrent", lambda: theirs.texts(greedy, CONCURRENCY))
     checks.append(_control(base, again))
-    for company, workers in (("alone", 1), ("in company", COMPANY)):
-        found = _told(tick, f"endpoint, greedy, {company}", partial(ours.texts, greedy, workers))
-        checks.append(_greedy(theirs, questions, base, found, tokens, company))
-    plain = _told(tick, "baseline, seeded", lambda: theirs.texts(seeded, 1))
-    found = _told(tick, "endpoint, seeded", lambda: ours.texts(seeded, 1))
+    for load, workers in (("alone", 1), ("concurrent", CONCURRENCY)):
+        found = _with_progress(tick, f"endpoint, greedy, {load}", partial(ours.texts, greedy, workers))
+        checks.append(_greedy(theirs, questions, base, found, tokens, load))
+    plain = _with_progress(tick, "baseline, seeded", lambda: theirs.texts(seeded, 1))
+    found = _with_progress(tick, "endpoint, seeded", lambda: ours.texts(seeded, 1))
     checks.append(_seeded(plain, found))
     checks.append(_frequencies(ours, theirs, questions[0].text, samples, tick))
     subject = {
@@ -104,7 +104,7 @@ def first_model(url: str) -> str:
         raise ConfigError(f"{url} lists no model: name one with --model") from None
 
 
-def _told(tick: Tick, what: str, work: Callable[[], list[str]]) -> list[str]:
+def _with_progress(tick: Tick, what: str, work: Callable[[], list[str]]) -> list[str]:
     result = work()
     tick(what)
     return result
@@ -114,7 +114,9 @@ def _control(base: list[str], again: list[str]) -> Check:
     differ = sum(a != b for a, b in zip(base, again, strict=True))
     if not differ:
         return Check(
-            "control: baseline against itself", "pass", f"{len(base)} of {len(base)} greedy outputs repeat in company"
+            "control: baseline against itself",
+            "pass",
+            f"{len(base)} of {len(base)} greedy outputs repeat under concurrency",
         )
     return Check(
         "control: baseline against itself",
@@ -126,7 +128,12 @@ def _control(base: list[str], again: list[str]) -> Check:
 
 
 def _greedy(
-    baseline: Server, questions: Sequence[Question], base: list[str], found: list[str], tokens: int, company: str
+    baseline: CompletionsClient,
+    questions: Sequence[Question],
+    base: list[str],
+    found: list[str],
+    tokens: int,
+    load: str,
 ) -> Check:
     """Each difference is a near-tie if the baseline's two best tokens were within ``NEAR_TIE`` there."""
     lines, ties, others, unknown = [], 0, 0, 0
@@ -146,10 +153,10 @@ def _greedy(
     if lines:
         summary += f"; {ties} part at a near-tie, {others} where there is none, {unknown} cannot be judged"
     status: Status = "pass" if not lines else "fail" if others or unknown else "note"
-    return Check(f"greedy output, {company}", status, summary, lines, {"same": same, "ties": ties, "others": others})
+    return Check(f"greedy output, {load}", status, summary, lines, {"same": same, "ties": ties, "others": others})
 
 
-def _gap(baseline: Server, prompt: str, tokens: int, at: int) -> float | None:
+def _gap(baseline: CompletionsClient, prompt: str, tokens: int, at: int) -> float | None:
     """Between the two best log-probabilities of the baseline's token that covers character ``at``, if it tells."""
     try:
         choice = baseline.complete(prompt, max_tokens=tokens, temperature=0, logprobs=2)
@@ -173,14 +180,14 @@ def _seeded(plain: list[str], found: list[str]) -> Check:
     return Check("same seed output", "pass" if same == len(plain) else "note", summary, data={"same": same})
 
 
-def _frequencies(ours: Server, theirs: Server, prompt: str, samples: int, tick: Tick) -> Check:
+def _frequencies(ours: CompletionsClient, theirs: CompletionsClient, prompt: str, samples: int, tick: Tick) -> Check:
     """Beginnings of sampled outputs, counted on both sides: chi-square of homogeneity."""
     requests = [
         {"prompt": prompt, "max_tokens": SAMPLE_TOKENS, "temperature": 1.0, "seed": seed} for seed in range(samples)
     ]
     other = [{**request, "seed": samples + i} for i, request in enumerate(requests)]  # independent of the baseline's
-    a = Counter(_told(tick, "baseline, samples", lambda: theirs.texts(requests, COMPANY)))
-    b = Counter(_told(tick, "endpoint, samples", lambda: ours.texts(other, COMPANY)))
+    a = Counter(_with_progress(tick, "baseline, samples", lambda: theirs.texts(requests, CONCURRENCY)))
+    b = Counter(_with_progress(tick, "endpoint, samples", lambda: ours.texts(other, CONCURRENCY)))
     common = [text for text in {*a, *b} if a[text] + b[text] >= 10]
     table = np.array([[c[text] for text in common] + [samples - sum(c[text] for text in common)] for c in (a, b)])
     table = table[:, table.sum(axis=0) > 0]

@@ -19,8 +19,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.analysis.agreement import Rows, Text, model_rows
-from outrider.analysis.certify.cells import pairs
+from outrider.analysis.agreement import ProbRows, TargetText, model_probs
+from outrider.analysis.certify.pairs import exact_pairs
 from outrider.analysis.certify.report import Check
 from outrider.analysis.certify.statistics import POWER, Fit, chi_square
 from outrider.config import SamplingParams, SpeculationParams
@@ -36,7 +36,7 @@ MODES = {
 }
 
 
-Cell = tuple[str, str, str]
+SampledSetting = tuple[str, str, str]
 """Source, verifier, mode."""
 
 
@@ -54,19 +54,21 @@ def check(
     Tested are each verifier over all sources, each source over all verifiers, and each pair, where they have said
     enough. Nothing if no verifier asked for is distribution-exact only; a note if nothing has said enough.
     """
-    chosen = pairs(sources, verifiers, coupled=False)
+    chosen = exact_pairs(sources, verifiers, coupled=False)
     if not chosen:
         return
     rng = random.Random(0)
     found: dict[str, dict[str, list[float]]] = {}  # name of a test -> order of the vocabulary -> values
     for mode, base in MODES.items():
         params = replace(base, max_tokens=tokens, ignore_eos=True)
-        cells: list[Cell] = [(source, verifier, mode) for source, verifier in chosen for _ in range(samples)]
-        for at in range(0, len(cells), CHUNK):
-            batch = cells[at : at + CHUNK]
-            for cell, text in zip(batch, _texts(llm, prompts, params, batch, at), strict=True):
-                for order, values in places(llm, text, params, rng).items():
-                    for name in _tests(cell):
+        settings: list[SampledSetting] = [
+            (source, verifier, mode) for source, verifier in chosen for _ in range(samples)
+        ]
+        for at in range(0, len(settings), CHUNK):
+            batch = settings[at : at + CHUNK]
+            for setting, text in zip(batch, _texts(llm, prompts, params, batch, at), strict=True):
+                for order, values in pit_values(llm, text, params, rng).items():
+                    for name in _tests(setting):
                         found.setdefault(name, {}).setdefault(order, []).extend(values)
             yield f"samples, {mode}, {batch[-1][0]} with {batch[-1][1]}"
     fits = {
@@ -82,9 +84,9 @@ def check(
     )
 
 
-def _tests(cell: Cell) -> list[str]:
+def _tests(setting: SampledSetting) -> list[str]:
     """The tests that a text counts for."""
-    source, verifier, mode = cell
+    source, verifier, mode = setting
     return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source} with {verifier}, {mode}")))
 
 
@@ -102,34 +104,34 @@ def _verdict(fits: dict[str, Fit]) -> Check:
     )
 
 
-def places(llm: LLM, text: Text, params: SamplingParams, rng: random.Random) -> dict[str, list[float]]:
+def pit_values(llm: LLM, text: TargetText, params: SamplingParams, rng: random.Random) -> dict[str, list[float]]:
     """``u`` of every emitted token, for each order of the vocabulary. ``rng`` gives v, and must not begin anew."""
-    p = model_rows(llm.model, llm.engine.vocab_size)(text, params)
-    found = {"the target's probability": _places(p, p, text.output, rng)}
+    p = model_probs(llm.model, llm.engine.vocab_size)(text, params)
+    found = {"the target's probability": _pit_values(p, p, text.output, rng)}
     if llm.draft_models:
-        q = model_rows(llm.draft_models[0], llm.engine.vocab_size)(text, params)
+        q = model_probs(llm.draft_models[0], llm.engine.vocab_size)(text, params)
         ratio = q / np.maximum(p[: len(q)], np.finfo(np.float64).tiny)
-        found["what the draft overrates"] = _places(p, ratio, text.output, rng)
+        found["what the draft overrates"] = _pit_values(p, ratio, text.output, rng)
     return found
 
 
-def _places(p: Rows, keys: Rows, output: Sequence[int], rng: random.Random) -> list[float]:
+def _pit_values(p: ProbRows, keys: ProbRows, output: Sequence[int], rng: random.Random) -> list[float]:
     """One text: u of each token, the vocabulary ordered by ``keys``, largest first. [positions, vocab] each."""
-    return [_place(row, key, token, rng.random()) for row, key, token in zip(p, keys, output, strict=False)]
+    return [_pit_value(row, key, token, rng.random()) for row, key, token in zip(p, keys, output, strict=False)]
 
 
-def _place(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v: float) -> float:
+def _pit_value(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v: float) -> float:
     """Mass of what comes before ``token``, and a share ``v`` of all that ties with it."""
     before, ties = p[keys > keys[token]].sum(), p[keys == keys[token]].sum()
     return float(min(before + v * ties, np.nextafter(1.0, 0.0)))
 
 
 def _texts(
-    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, batch: Sequence[Cell], first: int
-) -> list[Text]:
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, batch: Sequence[SampledSetting], first: int
+) -> list[TargetText]:
     """One text for each of ``batch``, prompts in turn, each with a seed of its own."""
     own = [prompts[(first + i) % len(prompts)] for i in range(len(batch))]
     options = [replace(params, seed=first + i) for i in range(len(batch))]
     speculation = [SpeculationParams(draft=s, verifier=v, spec_length=4) for s, v, _ in batch]  # type: ignore[arg-type]
     outputs = llm.generate(own, options, speculation=speculation)
-    return [Text(prompt, o.token_ids) for prompt, o in zip(own, outputs, strict=True)]
+    return [TargetText(prompt, o.token_ids) for prompt, o in zip(own, outputs, strict=True)]

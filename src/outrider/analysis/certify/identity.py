@@ -1,12 +1,12 @@
-"""Token for token the same with drafts as without: greedy, and sampled with the same seed, alone and in company."""
+"""Token identity with plain decoding: greedy, and sampled with the same seed, alone and in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from outrider.analysis.certify.cells import pairs
-from outrider.analysis.certify.near_ties import Parting, first_difference, parting
+from outrider.analysis.certify.near_ties import Divergence, explain_divergence, first_divergence
+from outrider.analysis.certify.pairs import exact_pairs
 from outrider.analysis.certify.report import Check
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.llm import LLM
@@ -19,7 +19,7 @@ SPEC_LENGTHS = (2, 7)
 
 CHUNK = 64  # requests handed over at once where many are compared
 
-Job = tuple[str, SpeculationParams, int]
+IdentityCase = tuple[str, SpeculationParams, int]
 """A request to compare: the name of its setting, the setting, and the number of its prompt."""
 
 
@@ -29,16 +29,16 @@ class Difference:
 
     mode: str
     source: str
-    mix: str
+    batching: str
     prompt: int
-    where: Parting
+    where: Divergence
 
     def line(self) -> str:
         kind = "rounding" if self.where.is_rounding else "BUG"
         w = self.where
         return (
-            f"{kind}: {self.mode}, {self.source}, {self.mix}, prompt {self.prompt}: token {w.position} is {w.other} "
-            f"instead of {w.token}, whose score is better by {w.margin:.2g}"
+            f"{kind}: {self.mode}, {self.source}, {self.batching}, prompt {self.prompt}: token {w.position} is "
+            f"{w.other} instead of {w.token}, whose score is better by {w.margin:.2g}"
         )
 
 
@@ -54,8 +54,8 @@ def check(
 ) -> Iterator[Check | str]:
     """Yields progress, then a check for each mode, against plain decoding.
 
-    Every setting (source, K, verifier) continues ``each`` prompts in company of all others; every source, with its
-    settings in turn, as many alone, and as many in company of itself.
+    Every setting (source, K, verifier) continues ``each`` prompts in one batch with all others. Every source, with its
+    settings in turn, continues as many alone and as many in batches of its own.
     """
     for mode, base in MODES.items():
         params = replace(base, max_tokens=tokens, ignore_eos=True)
@@ -67,18 +67,18 @@ def check(
         found: list[Difference] = []
         compared = 0
         broken: set[str] = set()
-        for mix, batches in _mixes(settings, len(prompts), each).items():
-            for jobs in batches:
-                texts = [prompts[prompt] for _, _, prompt in jobs]
-                outputs = llm.generate(texts, params, speculation=[speculation for _, speculation, _ in jobs])
-                compared += len(jobs)
+        for batching, batches in _batches(settings, len(prompts), each).items():
+            for cases in batches:
+                texts = [prompts[prompt] for _, _, prompt in cases]
+                outputs = llm.generate(texts, params, speculation=[speculation for _, speculation, _ in cases])
+                compared += len(cases)
                 broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
-                for (name, _, prompt), output in zip(jobs, outputs, strict=True):
+                for (name, _, prompt), output in zip(cases, outputs, strict=True):
                     a, b = plain[prompt], output.token_ids
-                    if first_difference(a, b) is not None:
-                        where = parting(llm, prompts[prompt], params, a, b, noise)
-                        found.append(Difference(mode, name, mix, prompt, where))
-                yield f"{mode}, {mix}, {jobs[-1][0]}"
+                    if first_divergence(a, b) is not None:
+                        where = explain_divergence(llm, prompts[prompt], params, a, b, noise)
+                        found.append(Difference(mode, name, batching, prompt, where))
+                yield f"{mode}, {batching}, {cases[-1][0]}"
         yield _verdict(mode, compared, found, broken)
 
 
@@ -97,7 +97,7 @@ def _verdict(mode: str, compared: int, found: list[Difference], broken: set[str]
 
 def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool) -> dict[str, SpeculationParams]:
     """Greedy output is the target's with every exact verifier; sampled tokens only with those that are coupled."""
-    chosen = pairs(sources, verifiers, coupled=True if sampled else None)
+    chosen = exact_pairs(sources, verifiers, coupled=True if sampled else None)
     return {
         f"{source} K={k} {verifier}": SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]
         for source, verifier in chosen
@@ -105,8 +105,8 @@ def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool
     }
 
 
-def _mixes(settings: dict[str, SpeculationParams], prompts: int, each: int) -> dict[str, list[list[Job]]]:
-    """Batches by the kind of company their requests have."""
+def _batches(settings: dict[str, SpeculationParams], prompts: int, each: int) -> dict[str, list[list[IdentityCase]]]:
+    """Batches by what runs together."""
     by_source: dict[str, list[str]] = {}
     for name, speculation in settings.items():
         by_source.setdefault(speculation.draft, []).append(name)
@@ -118,7 +118,7 @@ def _mixes(settings: dict[str, SpeculationParams], prompts: int, each: int) -> d
         (name, settings[name], (at + i) % prompts) for i in range(each) for at, name in enumerate(reversed(settings))
     ]
     return {
-        "alone": [[job] for jobs in own for job in jobs],
-        "together": [jobs for jobs in own if len(jobs) > 1],
+        "alone": [[case] for cases in own for case in cases],
+        "together": [cases for cases in own if len(cases) > 1],
         "mixed in one batch": [many[i : i + CHUNK] for i in range(0, len(many), CHUNK)],
     }

@@ -1,4 +1,4 @@
-"""Where two outputs part: a tie that rounding decided, or a bug?"""
+"""Where two outputs diverge: a near-tie that rounding decided, or a bug?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outrider.analysis.agreement import read
+from outrider.analysis.agreement import forward_logits
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, log_weights
 from outrider.core.noise import Noise
@@ -19,7 +19,7 @@ ENDED = -1
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """The first position at which two outputs differ, and how close the target's decision was there.
 
     ``margin`` is the best score over that of the token the other run took, read afresh: logits over temperature, plus
@@ -33,37 +33,37 @@ class Parting:
     is_rounding: bool
 
 
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """Where two outputs part, or None. One that ends early parts there."""
+def first_divergence(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first index at which two outputs differ, or None; the length of the shorter one if it ends early."""
     if list(a) == list(b):
         return None
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def parting(
+def explain_divergence(
     llm: LLM, prompt: Sequence[int], params: SamplingParams, plain: Sequence[int], other: Sequence[int], noise: float
-) -> Parting:
+) -> Divergence:
     """Judge two different outputs of one request.
 
     Rounding explains the difference if the other token wins once its logit is raised and the winner's lowered by
-    ``noise``, the arithmetic noise per logit (``arithmetic.examine``): by itself, or by passing a limit of top-k, top-p
-    or min-p. Without noise nothing is explained, and an output that ends early never is.
+    ``noise``, the arithmetic noise per logit (``batch_invariance.examine``): by itself, or by passing a limit of top-k,
+    top-p or min-p. Without noise nothing is explained, and an output that ends early never is.
     """
-    at = first_difference(plain, other)
+    at = first_divergence(plain, other)
     assert at is not None
     if at >= min(len(plain), len(other)):
         tokens = [x[at] if at < len(x) else ENDED for x in (plain, other)]
-        return Parting(at, tokens[0], tokens[1], float("inf"), is_rounding=False)
+        return Divergence(at, tokens[0], tokens[1], float("inf"), is_rounding=False)
     text = [*prompt, *plain[:at]]
     context = Context(tuple(prompt), tuple(plain[:at]))
-    logits = read(llm.model, text, len(text) - 1)
+    logits = forward_logits(llm.model, text, len(text) - 1)
     scores = _scores(logits, params, context, llm.engine.vocab_size)
     winner = int(scores.argmax())
     moved = logits.clone()
     moved[0, other[at]] += noise
     moved[0, winner] -= noise
     could_win = other[at] in (winner, int(_scores(moved, params, context, llm.engine.vocab_size).argmax()))
-    return Parting(at, plain[at], other[at], float(scores[winner] - scores[other[at]]), noise > 0 and could_win)
+    return Divergence(at, plain[at], other[at], float(scores[winner] - scores[other[at]]), noise > 0 and could_win)
 
 
 def _scores(logits: Tensor, params: SamplingParams, context: Context, vocab_size: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from outrider import __version__
-from outrider.analysis.certify import arithmetic, drafts, frequencies, identity, mathematics
+from outrider.analysis.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity
 from outrider.analysis.certify.report import Check, Report
 from outrider.analysis.measure import Tick
 from outrider.core.verify import VERIFIERS
@@ -20,8 +20,8 @@ from outrider.llm import LLM
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How much is run. Everything is checked in each; more samples see smaller deviations."""
+class Coverage:
+    """How much is run. Each level makes every check; more samples detect smaller deviations."""
 
     toy_samples: int
     prompts: int
@@ -31,15 +31,15 @@ class Effort:
     in_turn: bool = False  # sampling options take turns on enumerable sequences
 
 
-QUICK = Effort(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True)
-NORMAL = Effort(toy_samples=1000, prompts=6, tokens=32, each=2, samples=3)
-FULL = Effort(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16)
+QUICK = Coverage(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True)
+NORMAL = Coverage(toy_samples=1000, prompts=6, tokens=32, each=2, samples=3)
+FULL = Coverage(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16)
 
 
 def certify(
     llm: LLM,
     questions: Sequence[workloads.Question],
-    effort: Effort,
+    coverage: Coverage,
     *,
     sources: Sequence[str] | None = None,
     verifiers: Sequence[str] | None = None,
@@ -50,7 +50,7 @@ def certify(
     verifiers = list(verifiers or VERIFIERS)
     prompts = workloads.token_ids(llm.tokenizer, questions)
     checks: list[Check] = []
-    for found in _checks(llm, prompts, effort, sources, verifiers):
+    for found in _checks(llm, prompts, coverage, sources, verifiers):
         if isinstance(found, Check):
             checks.append(found)
             tick(found.name)
@@ -76,18 +76,18 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
 
 
 def _checks(
-    llm: LLM, prompts: Sequence[list[int]], effort: Effort, sources: Sequence[str], verifiers: Sequence[str]
+    llm: LLM, prompts: Sequence[list[int]], coverage: Coverage, sources: Sequence[str], verifiers: Sequence[str]
 ) -> Iterator[Check | str]:
-    yield from mathematics.check(verifiers, samples=effort.toy_samples, in_turn=effort.in_turn, sources=sources)
-    findings = arithmetic.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
-    yield arithmetic.check(findings, _dtype(llm))
+    yield from enumeration.check(verifiers, samples=coverage.toy_samples, in_turn=coverage.in_turn, sources=sources)
+    findings = batch_invariance.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
+    yield batch_invariance.check(findings, _dtype(llm))
     noise = findings.noise
     yield from identity.check(
-        llm, prompts, sources, verifiers=verifiers, tokens=effort.tokens, each=effort.each, noise=noise
+        llm, prompts, sources, verifiers=verifiers, tokens=coverage.tokens, each=coverage.each, noise=noise
     )
-    yield from drafts.check(llm, prompts[: 2 * effort.each], sources, tokens=effort.tokens, noise=noise)
+    yield from draft_consistency.check(llm, prompts[: 2 * coverage.each], sources, tokens=coverage.tokens, noise=noise)
     yield from frequencies.check(
-        llm, prompts, sources, verifiers=verifiers, tokens=min(24, effort.tokens), samples=effort.samples
+        llm, prompts, sources, verifiers=verifiers, tokens=min(24, coverage.tokens), samples=coverage.samples
     )
 
 
@@ -97,6 +97,6 @@ def _dtype(llm: LLM) -> str:
 
 def stretch(prompts: Sequence[list[int]], room: int, wanted: int = 120) -> list[int]:
     """Some real text to score, from the prompts: enough for the rows that are compared and a context before them."""
-    count = min(wanted, room - 2 * arithmetic.ROWS - 2)
+    count = min(wanted, room - 2 * batch_invariance.ROWS - 2)
     endless = itertools.cycle(token for prompt in prompts for token in prompt)
-    return list(itertools.islice(endless, max(count, arithmetic.ROWS + 1)))
+    return list(itertools.islice(endless, max(count, batch_invariance.ROWS + 1)))

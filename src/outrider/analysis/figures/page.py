@@ -56,7 +56,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Made:
+class WrittenFigure:
     """A figure or table that was written."""
 
     name: str
@@ -82,7 +82,7 @@ def pyplot() -> Any:
     return plt
 
 
-def write(out: Path, name: str, about: str, table: Table, figure: Any = None) -> Made:
+def write(out: Path, name: str, about: str, table: Table, figure: Any = None) -> WrittenFigure:
     """Write ``name``.csv, and ``figure``, if given, as .png and .svg, into ``out``."""
     paths = [out / f"{name}.csv"]
     table.write(paths[0])
@@ -92,7 +92,7 @@ def write(out: Path, name: str, about: str, table: Table, figure: Any = None) ->
             figure.savefig(path, metadata={"Date": None} if kind == "svg" else None)
             paths.append(path)
         pyplot().close(figure)
-    return Made(name, about, tuple(paths), table)
+    return WrittenFigure(name, about, tuple(paths), table)
 
 
 def _shown(cell: Cell) -> Cell:

@@ -1,4 +1,4 @@
-"""Figures of what was measured: a trace, graded drafts, agreement on the target's text, theory beside measurement."""
+"""Plots of measurements: a trace, draft quality, agreement on the target's text, theory beside measurement."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.analysis.agreement import LENIENCES, Agreement
-from outrider.analysis.comparison import Compared
-from outrider.analysis.draft_quality import Grade
-from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Made, Table, pyplot, write
+from outrider.analysis.comparison import ComparisonRow
+from outrider.analysis.draft_quality import DraftQuality
+from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Table, WrittenFigure, pyplot, write
 from outrider.analysis.trace import Trace
 
 _KINDS = {"target": COLOURS[0], "draft": COLOURS[5]}
 
 
-def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int = 20) -> Made:
+def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int = 20) -> WrittenFigure:
     """Figure 5: each setting a row, each run a block, until ``tokens`` tokens are there."""
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(10, 0.75 * len(traces) + 1.3))
@@ -53,35 +53,35 @@ def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int =
     return write(out, "trace", f"when target and draft ran, {title} (figure 5)", table, figure)
 
 
-def graded_drafts(out: Path, grades: Sequence[Grade], steps: int) -> Made:
+def draft_quality_plot(out: Path, levels: Sequence[DraftQuality], steps: int) -> WrittenFigure:
     """Acceptance against both distances, with what theory says."""
     figure, panes = pyplot().subplots(1, 2, figsize=(9.6, 3.9), sharey=True)
-    names = list(grades[0].accepted)
+    names = list(levels[0].accepted)
     distances = {
-        "total variation D_LK(p, q)": [g.total_variation for g in grades],
-        "KL(p ‖ q), nats": [g.kl for g in grades],
+        "total variation D_LK(p, q)": [g.total_variation for g in levels],
+        "KL(p ‖ q), nats": [g.kl for g in levels],
     }
     for pane, (label, distance) in zip(panes, distances.items(), strict=True):
         pane.plot(
-            distance, [1 - g.total_variation for g in grades], color=GREY, linewidth=1.2, label="1 − D_LK (theory)"
+            distance, [1 - g.total_variation for g in levels], color=GREY, linewidth=1.2, label="1 − D_LK (theory)"
         )
         pane.plot(
-            distance, [g.coupled for g in grades], color=GREY, linewidth=1.2, linestyle=":", label="coupled (theory)"
+            distance, [g.coupled for g in levels], color=GREY, linewidth=1.2, linestyle=":", label="coupled (theory)"
         )
         for name, colour, marker in zip(names, COLOURS, MARKERS, strict=False):
-            pane.plot(distance, [g.accepted[name] for g in grades], marker, color=colour, label=name)
+            pane.plot(distance, [g.accepted[name] for g in levels], marker, color=colour, label=name)
         pane.set(xlabel=label, ylim=(0, 1.03), xlim=(0, None))
     panes[0].set_ylabel("share of drafts accepted")
     panes[0].set_title(f"Acceptance over {steps:,} steps a point")
     panes[1].legend(loc="upper right")
     table = Table(
         ("quality", "kl_nats", "total_variation", "one_minus_d_lk", "coupled", *names),
-        [(g.quality, g.kl, g.total_variation, 1 - g.total_variation, g.coupled, *g.accepted.values()) for g in grades],
+        [(g.quality, g.kl, g.total_variation, 1 - g.total_variation, g.coupled, *g.accepted.values()) for g in levels],
     )
     return write(out, "graded_drafts", "acceptance against KL and total variation", table, figure)
 
 
-def agreement_table(out: Path, found: dict[float, dict[str, Agreement]], about: str) -> Made:
+def agreement_table(out: Path, found: dict[float, dict[str, Agreement]], about: str) -> WrittenFigure:
     """Table 3: α by source and temperature."""
     rows: list[Sequence[str | int | float]] = [
         (source, temperature, total.mean(total.rejection), total.mean(total.coupled), total.positions)
@@ -111,7 +111,7 @@ def agreement_table(out: Path, found: dict[float, dict[str, Agreement]], about: 
     return write(out, "alpha_by_source", f"α by draft and temperature, {about} (table 3)", table, figure)
 
 
-def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> Made:
+def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> WrittenFigure:
     """Table 5: α by lenience, at the temperature of the texts."""
     rows: list[Sequence[str | float]] = [
         (source, *(total.mean(total.lenient[x]) for x in LENIENCES)) for source, total in found.items()
@@ -120,7 +120,7 @@ def lenience_table(out: Path, found: dict[str, Agreement], about: str) -> Made:
     return write(out, "lenience", f"α by lenience, {about} (table 5)", table)
 
 
-def theory_and_measurement(out: Path, compared: Sequence[Compared], about: str) -> Made:
+def theory_and_measurement(out: Path, compared: Sequence[ComparisonRow], about: str) -> WrittenFigure:
     """Table 4, and a picture of it: points on the diagonal are predicted rightly."""
     figure, axes = pyplot().subplots(figsize=(5.6, 5.0))
     most = 1.12 * max(max(c.expected, c.predicted, c.measured) for c in compared)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.analysis import agreement, draft_quality
-from outrider.analysis.agreement import Agreement, Text
+from outrider.analysis.agreement import Agreement, TargetText
 from outrider.analysis.comparison import compare
 from outrider.analysis.figures import run_plots
-from outrider.analysis.figures.page import Made
+from outrider.analysis.figures.page import WrittenFigure
 from outrider.analysis.measure import Tick
 from outrider.analysis.trace import record
 from outrider.config import SamplingParams, SpeculationParams
@@ -19,7 +19,9 @@ from outrider.llm import LLM
 BATCH = 8  # requests that write target text together
 
 
-def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, tokens: int, tick: Tick) -> list[Made]:
+def of_model(
+    llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, tokens: int, tick: Tick
+) -> list[WrittenFigure]:
     """The figures for one target and its draft sources; ``tokens``: how much target text to judge agreement on."""
     return [
         *trace_of(llm, about, prompts[0], out, tick),
@@ -28,12 +30,12 @@ def of_model(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, *, t
     ]
 
 
-def graded_drafts(out: Path, *, steps: int, tick: Tick) -> Made:
+def draft_quality_figure(out: Path, *, steps: int, tick: Tick) -> WrittenFigure:
     """Toy distributions, real verifiers; needs no model."""
     verifiers = {name: verifier for name, verifier in VERIFIERS.items() if verifier.exact}
-    found = draft_quality.grades(verifiers, steps=steps)
-    tick("graded drafts")
-    return run_plots.graded_drafts(out, found, steps)
+    found = draft_quality.measure_draft_quality(verifiers, steps=steps)
+    tick("draft quality")
+    return run_plots.draft_quality_plot(out, found, steps)
 
 
 def sources_of(llm: LLM) -> list[str]:
@@ -41,7 +43,7 @@ def sources_of(llm: LLM) -> list[str]:
     return list(llm.drafters)
 
 
-def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> list[Made]:
+def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> list[WrittenFigure]:
     """Figure 5, if there is a draft model whose runs can be shown."""
     if not llm.draft_models:
         return []
@@ -56,31 +58,35 @@ def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> 
     return [run_plots.trace_diagram(out, traces, about)]
 
 
-def agreement_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tokens: int, tick: Tick) -> list[Made]:
+def agreement_of(
+    llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tokens: int, tick: Tick
+) -> list[WrittenFigure]:
     """Tables 3 and 5: α of counts and of the draft model on the target's own text."""
     vocab = llm.engine.vocab_size
     found: dict[float, dict[str, Agreement]] = {}
     for temperature in (0.0, 1.0):
         params = SamplingParams(temperature=temperature, seed=1, ignore_eos=True)
         texts = target_text(llm, prompts, params, tokens, tick)
-        counts = agreement.Counts(texts, vocab)
+        counts = agreement.NgramCounts(texts, vocab)
         drafts: dict[str, agreement.Predict] = {"unigram": counts.unigram, "bigram": counts.bigram}
         for model in llm.draft_models:
-            drafts["draft model"] = agreement.model_rows(model, vocab)
-        for totals in agreement.agreements(texts, params, agreement.model_rows(llm.model, vocab), drafts):
+            drafts["draft model"] = agreement.model_probs(model, vocab)
+        for totals in agreement.measure_agreement(texts, params, agreement.model_probs(llm.model, vocab), drafts):
             found[temperature] = totals
             tick(f"agreement at temperature {temperature:g}")
     return [run_plots.agreement_table(out, found, about), run_plots.lenience_table(out, found[1.0], about)]
 
 
-def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick) -> list[Text]:
+def target_text(
+    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, tokens: int, tick: Tick
+) -> list[TargetText]:
     """About ``tokens`` tokens that the target writes after the prompts, again and again with other seeds.
 
     Greedy text does not depend on the seed: prompts then begin with a part of an earlier text, to differ.
     """
     room = min([llm.engine.max_seq_len, *(m.config.max_seq_len for m in llm.draft_models)])
     each = max(16, min(120, room - max(map(len, prompts)) - 1))
-    texts: list[Text] = []
+    texts: list[TargetText] = []
     while sum(len(t.output) for t in texts) < tokens:
         turn, place = divmod(len(texts), len(prompts))
         batch = []
@@ -96,12 +102,12 @@ def target_text(llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, 
             SamplingParams(**{**vars(params), "max_tokens": each, "seed": len(texts) + i}) for i in range(len(batch))
         ]
         outputs = llm.generate(batch, own, speculation=SpeculationParams(draft="none"))
-        texts += [Text(prompt, output.token_ids) for prompt, output in zip(batch, outputs, strict=True)]
+        texts += [TargetText(prompt, output.token_ids) for prompt, output in zip(batch, outputs, strict=True)]
         tick("text of the target")
     return texts
 
 
-def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tick: Tick) -> Made:
+def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tick: Tick) -> WrittenFigure:
     """Table 4 for every source, two K, temperatures 0 and 1."""
     settings = {
         f"{source}, K={k}": SpeculationParams(draft=source, spec_length=k) for source in sources_of(llm) for k in (3, 7)

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from outrider.analysis import theory
-from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Made, Table, pyplot, write
+from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, Table, WrittenFigure, pyplot, write
 
 ALPHAS = np.linspace(0, 1, 201)
 TABLE_1 = ((0.6, 2), (0.7, 3), (0.8, 2), (0.8, 5), (0.9, 2), (0.9, 10))
 
 
-def all_of_them(out: Path) -> list[Made]:
+def all_of_them(out: Path) -> list[WrittenFigure]:
     """Every figure of theory, written into ``out``."""
     return [make(out) for make in (expected_tokens, best_k, speed_and_operations, by_k, tokens_per_run, table_1)]
 
 
-def expected_tokens(out: Path) -> Made:
+def expected_tokens(out: Path) -> WrittenFigure:
     """Figure 2 of Leviathan et al. (2023)."""
     ks = (1, 3, 5, 7, 10)
     curves = {k: theory.expected_tokens(ALPHAS, k) for k in ks}
@@ -36,7 +36,7 @@ def expected_tokens(out: Path) -> Made:
     return write(out, "expected_tokens", "tokens per target run against α (figure 2 of the 2023 paper)", table, figure)
 
 
-def best_k(out: Path) -> Made:
+def best_k(out: Path) -> WrittenFigure:
     """Figure 3."""
     cs = (0.01, 0.02, 0.05, 0.1, 0.2)
     alphas = np.linspace(0.3, 0.97, 269)
@@ -51,7 +51,7 @@ def best_k(out: Path) -> Made:
     return write(out, "best_k", "best K against α for several c (figure 3)", table, figure)
 
 
-def speed_and_operations(out: Path) -> Made:
+def speed_and_operations(out: Path) -> WrittenFigure:
     """Figure 4, with c = ĉ = 0."""
     ks = (3, 5, 7, 10)
     speed = {k: theory.improvement(ALPHAS, k) for k in ks}
@@ -71,7 +71,7 @@ def speed_and_operations(out: Path) -> Made:
     return write(out, "speed_and_operations", "speed and operations against α (figure 4)", table, figure)
 
 
-def by_k(out: Path) -> Made:
+def by_k(out: Path) -> WrittenFigure:
     """Theorems 3.8 and 3.11 against K, with a draft of a tenth of the target's cost."""
     alphas, ks, c = (0.5, 0.7, 0.8, 0.9), np.arange(0, 21), 0.1
     speed = {a: theory.improvement(a, ks, c) for a in alphas}
@@ -93,7 +93,7 @@ def by_k(out: Path) -> Made:
     return write(out, "speed_by_k", "speed and operations against K (theorems 3.8 and 3.11)", table, figure)
 
 
-def tokens_per_run(out: Path) -> Made:
+def tokens_per_run(out: Path) -> WrittenFigure:
     """Tokens per target run grow with K for ever; speed has an optimum as soon as drafts cost something."""
     alphas, ks, cs = (0.5, 0.7, 0.85), np.arange(0, 21), (0.02, 0.1)
     figure, panes = pyplot().subplots(1, 3, figsize=(11, 3.7), sharey=True)
@@ -121,7 +121,7 @@ def tokens_per_run(out: Path) -> Made:
     )
 
 
-def table_1(out: Path) -> Made:
+def table_1(out: Path) -> WrittenFigure:
     """Table 1: operations and speed at c = ĉ = 0."""
     rows = [
         (alpha, k, round(float(theory.operations(alpha, k)), 2), round(float(theory.improvement(alpha, k)), 2))

@@ -17,7 +17,7 @@ from outrider.cli import options as o
 from outrider.errors import ConfigError
 
 if TYPE_CHECKING:
-    from outrider.training.job import Material
+    from outrider.training.setup import TrainingSetup
     from outrider.training.trainer import Trainer, TrainOptions
 
 DEFAULT_MODEL = o.DEFAULT_MODEL
@@ -65,7 +65,7 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     """A line of progress on stderr; on a terminal, a step's line takes the place of the one before."""
     if not sys.stderr.isatty():
         print(line, file=sys.stderr, flush=True)
@@ -77,14 +77,14 @@ def say(line: str) -> None:
 class Shared:
     """What every training command takes."""
 
-    material: Material
+    setup: TrainingSetup
     train: TrainOptions
     out: Path
     resume: bool
 
     def trainer_options(self) -> dict[str, Any]:
         """For ``Trainer``."""
-        return {"resume": self.resume, "say": say}
+        return {"resume": self.resume, "log": log}
 
 
 def _shared(
@@ -150,8 +150,8 @@ def _make(
     resume: bool,
     **train: Any,
 ) -> Shared:
-    from outrider.training.answers import answer
-    from outrider.training.job import DataOptions, Material
+    from outrider.training.regenerate import regenerate_answers
+    from outrider.training.setup import DataOptions, TrainingSetup
     from outrider.training.trainer import TrainOptions
 
     options = TrainOptions(
@@ -163,31 +163,33 @@ def _make(
     size, paths = parse_size(feature_cache), tuple(data)
     if regenerate:
         answers = out / "answers.jsonl"
-        answer(target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, say=say)
+        regenerate_answers(
+            target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, log=log
+        )
         paths = (answers,)
     cache = out / "features" if size else None
     documents = DataOptions(paths, max_length=max_length, held_out=held_out, top_k=top_k, cache=cache, cache_bytes=size)
-    return Shared(Material(target, documents, seed, say=say), options, out, resume)
+    return Shared(TrainingSetup(target, documents, seed, log=log), options, out, resume)
 
 
-def run(trainer: Trainer, name: str, material: Material) -> None:
+def run(trainer: Trainer, name: str, setup: TrainingSetup) -> None:
     """Train, measure, and tell."""
-    from outrider.training.report import finish
+    from outrider.training.report import write_report
 
     trainer.run()
-    found = finish(trainer, name=name, about=about(material))
+    found = write_report(trainer, name=name, about=about(setup))
     alpha = " ".join(f"{a:.3f}" for a in found.alpha)
     typer.echo(f"{trainer.folder}: α by position {alpha}, τ {found.tau:.2f} on {found.rows:,} held-out rows")
 
 
-def about(material: Material) -> dict[str, Any]:
+def about(setup: TrainingSetup) -> dict[str, Any]:
     """Data, command and seed, for the model card."""
     command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
-    train, held_out = material.sides
+    train, held_out = setup.split_indices
     return {
-        "target": material.print.facts(),
-        "data": ", ".join(os.path.basename(path) for path in material.data.paths),
+        "target": setup.fingerprint.facts(),
+        "data": ", ".join(os.path.basename(path) for path in setup.data.paths),
         "documents": f"{len(train)} to train on, {len(held_out)} held out",
         "command": command,
-        "seed": material.seed,
+        "seed": setup.seed,
     }

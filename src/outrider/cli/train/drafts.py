@@ -34,12 +34,12 @@ def draft(
 
     Example: outrider train draft --data answers.jsonl --truncate 4 --loss kl --out my-draft
     """
-    from outrider.training.runs import DraftOptions, draft_trainers
+    from outrider.training.recipes import DraftOptions, draft_trainers
 
     options = DraftOptions(truncate, layers, hidden_size, attention_heads, loss)
     more: dict[str, Any] = shared.trainer_options()
-    for trainer in draft_trainers(shared.material, options, shared.train, shared.out, **more):
-        c.run(trainer, f"Draft model for {shared.material.model}", shared.material)
+    for trainer in draft_trainers(shared.setup, options, shared.train, shared.out, **more):
+        c.run(trainer, f"Draft model for {shared.setup.model}", shared.setup)
 
 
 @c.with_shared(default_lr=1e-3)
@@ -56,12 +56,12 @@ def boost(
 
     Example: outrider train boost --data answers.jsonl --drafts 3 --truncate 2 --out my-drafts
     """
-    from outrider.training.runs import DraftOptions, draft_trainers
+    from outrider.training.recipes import DraftOptions, draft_trainers
 
     if not 2 <= drafts <= 16:
         raise ConfigError(f"drafts={drafts}: use 2 to 16, or `outrider train draft` for one")
     options = DraftOptions(truncate, layers, hidden_size, attention_heads, loss)
     more: dict[str, Any] = shared.trainer_options()
-    trainers = draft_trainers(shared.material, options, shared.train, shared.out, count=drafts, **more)
+    trainers = draft_trainers(shared.setup, options, shared.train, shared.out, count=drafts, **more)
     for i, trainer in enumerate(trainers, 1):
-        c.run(trainer, f"Draft model {i} of {drafts} for {shared.material.model}", shared.material)
+        c.run(trainer, f"Draft model {i} of {drafts} for {shared.setup.model}", shared.setup)

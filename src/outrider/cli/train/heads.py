@@ -11,7 +11,7 @@ from outrider.cli.train import common as c
 from outrider.errors import ConfigError
 
 if TYPE_CHECKING:
-    from outrider.training.job import HeadOptions
+    from outrider.training.setup import HeadOptions
 
 Heads = Annotated[int, typer.Option(help="Tokens guessed beyond the next one.")]
 Decay = Annotated[float, typer.Option(help="Weight of each position over that of the one before.")]
@@ -39,7 +39,7 @@ def eagle(
 
     Example: outrider train eagle --data prompts.jsonl --regenerate --out my-eagle
     """
-    from outrider.training.job import HeadOptions
+    from outrider.training.setup import HeadOptions
 
     if version not in (1, 3):
         raise ConfigError(f"version={version}: use 3, or 1 for the head that EAGLE-1 and EAGLE-2 share")
@@ -75,7 +75,7 @@ def medusa(
 
     Example: outrider train medusa --data answers.jsonl --heads 4 --out my-medusa
     """
-    from outrider.training.job import HeadOptions
+    from outrider.training.setup import HeadOptions
 
     options = HeadOptions(
         kind="medusa",
@@ -90,14 +90,14 @@ def medusa(
         return
     if own_lm_head or draft_vocab:
         raise ConfigError("medusa2 uses the tuned target's own LM head: leave out --own-lm-head and --draft-vocab")
-    c.say(
+    c.log(
         f"warning: Medusa-2 tunes the target. {shared.out / 'target'} will be another model, whose answers are not "
-        f"those of {shared.material.model}; only with it do these heads work"
+        f"those of {shared.setup.model}; only with it do these heads work"
     )
-    from outrider.training.runs import medusa2_trainer
+    from outrider.training.recipes import medusa2_trainer
 
-    trainer = medusa2_trainer(shared.material, options, shared.train, shared.out, **shared.trainer_options())
-    c.run(trainer, "Medusa-2 heads and target", shared.material)
+    trainer = medusa2_trainer(shared.setup, options, shared.train, shared.out, **shared.trainer_options())
+    c.run(trainer, "Medusa-2 heads and target", shared.setup)
 
 
 @c.with_shared(default_lr=1e-3, default_batch=1024)
@@ -110,7 +110,7 @@ def blockwise(
     start_from: StartFrom = None,
 ) -> None:
     """Train the heads of blockwise parallel decoding: one feed-forward layer for all positions."""
-    from outrider.training.job import HeadOptions
+    from outrider.training.setup import HeadOptions
 
     options = HeadOptions(
         kind="blockwise",
@@ -126,17 +126,17 @@ def blockwise(
 @c.with_shared(default_lr=1e-2)
 def pass_(shared: c.Shared, heads: Heads = 3, start_from: StartFrom = None) -> None:
     """Train PaSS's look-ahead embeddings through the frozen target (slow: every step runs the target)."""
-    from outrider.training.job import HeadOptions
+    from outrider.training.setup import HeadOptions
 
     _train(shared, HeadOptions(kind="pass", heads=heads, start_from=_folder(start_from)), "Look-ahead embeddings")
 
 
 def _train(shared: c.Shared, options: HeadOptions, what: str) -> None:
-    from outrider.training.runs import head_trainer
+    from outrider.training.recipes import head_trainer
 
     more: dict[str, Any] = shared.trainer_options()
-    trainer, _ = head_trainer(shared.material, options, shared.train, shared.out, **more)
-    c.run(trainer, f"{what} for {Path(shared.material.model).name}", shared.material)
+    trainer, _ = head_trainer(shared.setup, options, shared.train, shared.out, **more)
+    c.run(trainer, f"{what} for {Path(shared.setup.model).name}", shared.setup)
 
 
 def _folder(path: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, in the one shape clients know: ``{"error": {message, type, param, code}}``."""
+"""Every failure as OpenAI's error object: ``{"error": {message, type, param, code}}``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
-    """A refusal or failure that a client is told of as it is. ``param`` names the field at fault."""
+    """An error whose message is sent to the client. ``param`` names the field at fault."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ def unavailable(message: str, seconds: int, code: str) -> ApiError:
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """What a client may know of any error. What was not foreseen is logged, and told without its details."""
+    """The error to send for any exception. An unforeseen one is logged and sent without its details."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, InvalidRequestError):
@@ -97,6 +97,6 @@ def to_json(content: object) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-async def handle(request: Request, error: Exception) -> Response:
+async def handle_error(request: Request, error: Exception) -> Response:
     """The handler of every exception that leaves an endpoint."""
     return as_api_error(error).response()

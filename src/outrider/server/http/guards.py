@@ -1,4 +1,4 @@
-"""What every request passes before it reaches an endpoint: plain ASGI, outermost first in ``app.py``."""
+"""ASGI middleware that every request passes before it reaches an endpoint; ``app.py`` has the order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ logger = logging.getLogger("outrider.server.access")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Outermost:
-    """Names each request, times and logs it, and turns whatever escapes from within into an answer.
+class AccessLogMiddleware:
+    """Gives each request an id, logs it with its time, and turns exceptions into error responses.
 
-    The name comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
+    The id comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -77,7 +77,7 @@ def _method(scope: Scope) -> str:
     return scope["method"] if scope["method"] in known else "other"
 
 
-class KnownHosts:
+class AllowedHostsMiddleware:
     """Refuses Host headers of other names (see ``ServerSettings.hosts``)."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
@@ -99,8 +99,8 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0]
 
 
-class Keys:
-    """Lets pass who has a key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
+class ApiKeyMiddleware:
+    """Requires an API key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
 
     Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
     time, so that the time taken tells neither which key was close nor how close.
@@ -149,8 +149,8 @@ def _given_key(headers: dict[bytes, bytes]) -> bytes:
     return headers.get(b"x-api-key", b"")
 
 
-class Sizes:
-    """Refuses heads that are too large, bodies that say they are, and stops reading those that turn out to be."""
+class SizeLimitMiddleware:
+    """Refuses heads and bodies that are too large, by their Content-Length or while they are read."""
 
     def __init__(self, app: ASGIApp, *, head: int, body: int) -> None:
         self._app, self._head, self._limit = app, head, body

@@ -76,7 +76,7 @@ def configure(settings: ServerSettings) -> None:
     uvicorn.setLevel("WARNING")
 
 
-def note_sequences(name: str, requests: Sequence[Request], *, prompts: bool) -> None:
+def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> None:
     """One line for all sequences of a request that has ended; with their texts only if ``prompts``."""
     stats = [request.stats for request in requests]
     more: dict[str, object] = {

@@ -19,7 +19,7 @@ TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 
 
 class Metrics:
-    """Counters of one server. What the engine counts itself is read when it is asked for."""
+    """Counters of one server. The engine's own counts are read at each scrape."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -69,9 +69,9 @@ class Metrics:
             self.prompt_length.observe(stats.prompt_tokens)
             self._usual_s += 0.1 * (seconds - self._usual_s)
 
-    def seconds_until_room(self, places: int) -> int:
+    def seconds_until_room(self, max_batch_size: int) -> int:
         """When a place will be free, by how long sequences take lately: 1 to 60."""
-        return min(60, max(1, math.ceil(self._usual_s / places)))
+        return min(60, max(1, math.ceil(self._usual_s / max_batch_size)))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

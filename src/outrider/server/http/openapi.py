@@ -49,10 +49,10 @@ def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str,
     for model in (request, response):
         _documented[model.__name__] = model
     body = {"required": True, "content": _json(request)}
-    return {"openapi_extra": {"requestBody": body}, "responses": answers("The answer.", _json(response))}
+    return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", _json(response))}
 
 
-def answers(description: str, content: dict[str, Any]) -> dict[int | str, Any]:
+def responses(description: str, content: dict[str, Any]) -> dict[int | str, Any]:
     """Responses of a route: ``content`` by media type, or any of the errors."""
     listed: dict[int | str, Any] = {200: {"description": description, "content": content}}
     for status, text in ERRORS.items():

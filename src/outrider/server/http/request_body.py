@@ -17,7 +17,7 @@ T = TypeVar("T", bound=BaseModel)
 _SHOWN = 60  # characters of a bad value that an error repeats
 
 
-def body_of(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
+def json_body(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
     """A dependency that reads a request's body as ``model``.
 
     FastAPI's own reading is not used: it takes NaN, lone surrogates and numbers as text, reports deep nesting as a

@@ -1,4 +1,4 @@
-"""Server-sent events to a reader that may be slow, gone, or watching the clock."""
+"""Server-sent events, for clients that may be slow or disconnect."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send_all(scope, receive, send))
-        leaving = asyncio.ensure_future(gone(receive))
+        disconnect = asyncio.ensure_future(wait_for_disconnect(receive))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving):
+            for task in (sending, disconnect):
                 task.cancel()
-            await asyncio.wait({sending, leaving})
+            await asyncio.wait({sending, disconnect})
             self._on_end()
         if not sending.cancelled():
             sending.result()
@@ -140,23 +140,23 @@ def _event(chunk: Chunk) -> bytes:
     return b"data: " + to_json(chunk) + b"\n\n"
 
 
-async def gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``, which is cancelled if the client disconnects first."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(gone(request.receive))
+    disconnect = asyncio.ensure_future(wait_for_disconnect(request.receive))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnect}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not working.done():
             working.cancel()
-        leaving.cancel()
-        await asyncio.wait({working, leaving})
+        disconnect.cancel()
+        await asyncio.wait({working, disconnect})
     if working.cancelled():
         raise ApiError(499, "the client has gone")
     return working.result()

@@ -14,17 +14,17 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
+from outrider.server.generation import Generation, new_id, respond
 from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
-from outrider.server.http.request_body import body_of
+from outrider.server.http.request_body import json_body
 from outrider.server.http.stream import Chunk
 from outrider.server.llama_cpp import options
-from outrider.server.llama_cpp.schema import NativeRequest, NativeResponse, PromptObject
+from outrider.server.llama_cpp.schema import LlamaCppRequest, LlamaCppResponse, PromptObject
 from outrider.server.openai import statistics
-from outrider.server.openai.logprobs import native_content
+from outrider.server.openai.logprobs import llama_cpp_logprobs
 from outrider.server.openai.options import scheduling
-from outrider.server.openai.responses import answer
-from outrider.server.service import Generation, Service, generation, new_id
+from outrider.server.service import Service
 from outrider.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter()
@@ -32,37 +32,40 @@ router = APIRouter()
 ANY_SLOT = -1  # places here are not for clients to choose, nor to come back to
 
 
-@router.post("/completion", **documented(NativeRequest, NativeResponse))
+@router.post("/completion", **documented(LlamaCppRequest, LlamaCppResponse))
 @router.post("/completions", include_in_schema=False)
-async def completion(request: Request, body: Annotated[NativeRequest, Depends(body_of(NativeRequest))]) -> Response:
+async def completion(
+    request: Request, body: Annotated[LlamaCppRequest, Depends(json_body(LlamaCppRequest))]
+) -> Response:
     """Continue texts, in llama.cpp's words. With ``stream``, an event a token and one at the end."""
     service: Service = request.app.state.service
-    return await answer(request, _job(service, body), stream=bool(body.stream), done=False)
+    return await respond(request, _start(service, body), stream=bool(body.stream), done=False)
 
 
-async def _job(service: Service, body: NativeRequest) -> Job:
+async def _start(service: Service, body: LlamaCppRequest) -> LlamaCppResponseBuilder:
+    """Check the request and start its sequences."""
     model = service.check_model(body.model)
     options.check(body, service.settings.max_n)
     prompts = _prompts(body.prompt)
     if len(prompts) > service.settings.max_prompts:
         raise invalid(f"{len(prompts)} prompts in one request: send at most {service.settings.max_prompts}", "prompt")
-    most = options.limit(body, service.settings.max_tokens)
-    tokenizer, room = service.tokenizer, service.max_seq_len
+    max_tokens = options.limit(body, service.settings.max_tokens)
+    tokenizer, max_seq_len = service.tokenizer, service.max_seq_len
     try:
-        params = options.sampling(body, tokenizer, room if most is None else min(most, room))
-        running = await generation(
+        params = options.sampling(body, tokenizer, max_seq_len if max_tokens is None else min(max_tokens, max_seq_len))
+        generation = await Generation.start(
             service,
-            lambda: [_ids(tokenizer, prompt) for prompt in prompts],
-            len(prompts),
+            lambda: [_token_ids(tokenizer, prompt) for prompt in prompts],
             params,
             options.speculation(body, service.engine.llm.speculation),
-            prefix="cmpl",
+            prompts=len(prompts),
+            id_prefix="cmpl",
             model=model,
-            scheduling=scheduling(body) | ({"cache_salt": new_id("alone")} if body.cache_prompt is False else {}),
+            **scheduling(body) | ({"cache_salt": new_id("alone")} if body.cache_prompt is False else {}),
         )
     except InvalidRequestError as error:
         raise options.renamed(error, body) from None
-    return Job(service, running, body, params, most)
+    return LlamaCppResponseBuilder(service, generation, body, params, max_tokens)
 
 
 def _prompts(given: Any) -> list[Any]:
@@ -75,7 +78,7 @@ def _prompts(given: Any) -> list[Any]:
     return prompts
 
 
-def _ids(tokenizer: Tokenizer, prompt: Any) -> list[int]:
+def _token_ids(tokenizer: Tokenizer, prompt: Any) -> list[int]:
     """The tokens of one prompt; what a model expects before a text is added only where the text comes first."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
@@ -87,21 +90,21 @@ def _ids(tokenizer: Tokenizer, prompt: Any) -> list[int]:
 
 
 @dataclass
-class Job:
-    """A checked request and how its answer is written."""
+class LlamaCppResponseBuilder:
+    """Writes the answer to a completion in llama.cpp's fields, whole (``full``) or streamed (``chunks``)."""
 
     service: Service
     generation: Generation
-    body: NativeRequest
+    body: LlamaCppRequest
     params: SamplingParams
-    most: int | None  # tokens wanted; None: as many as the context holds
+    max_tokens: int | None  # tokens wanted; None: as many as the context holds
 
-    def whole(self) -> dict[str, Any] | list[dict[str, Any]]:
+    def full(self) -> dict[str, Any] | list[dict[str, Any]]:
         made = []
         for index, request in enumerate(self.generation.requests):
             steps = self.generation.steps[index]
-            told = {"content": request.text, "tokens": list(request.output) if self.body.return_tokens else []}
-            made.append(self._picked(self._end(index) | told | self._probabilities(steps)))
+            content = {"content": request.text, "tokens": list(request.output) if self.body.return_tokens else []}
+            made.append(self._select_fields(self._end(index) | content | self._probabilities(steps)))
         return made if len(made) > 1 else made[0]
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
@@ -113,11 +116,11 @@ class Job:
                     counts[index] += 1
                     yield self._part(index, step, counts[index])
                 if steps[-1].finish_reason is not None:
-                    yield self._picked(self._end(index) | {"content": "", "tokens": []})
+                    yield self._select_fields(self._end(index) | {"content": "", "tokens": []})
 
     def _part(self, index: int, step: StepOutput, count: int) -> dict[str, Any]:
         request = self.generation.requests[index]
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "index": index,
             "content": step.text,
             "tokens": [step.token_id],
@@ -127,15 +130,15 @@ class Job:
             "tokens_evaluated": request.prompt_length,
         }
         if self.body.timings_per_token:
-            told["timings"] = statistics.timings([request])
-        return told | self._probabilities([step])
+            fields["timings"] = statistics.timings([request])
+        return fields | self._probabilities([step])
 
     def _end(self, index: int) -> dict[str, Any]:
-        """What is told of a sequence at its end."""
+        """The fields of a sequence that has ended."""
         request = self.generation.requests[index]
         stats, tokenizer = request.stats, self.service.tokenizer
         params = replace(self.params, n=1, seed=request.seed)
-        settings = options.settings(self.body, params, self.most, self.service.max_seq_len)
+        settings = options.settings(self.body, params, self.max_tokens, self.service.max_seq_len)
         return {
             "index": index,
             "id_slot": ANY_SLOT,
@@ -147,7 +150,7 @@ class Job:
             "generation_settings": settings | {"seed": request.seed, "speculative.types": request.draft_name},
             "prompt": tokenizer.decode(request.prompt, skip_special_tokens=False),
             "has_new_line": "\n" in request.text,
-            "truncated": _truncated(request, self.most),
+            "truncated": _truncated(request, self.max_tokens),
             "stop_type": _stop_type(request),
             "stopping_word": request.stop_string or "",
             "system_fingerprint": self.service.fingerprint,
@@ -157,23 +160,23 @@ class Job:
 
     def _probabilities(self, steps: Sequence[StepOutput]) -> dict[str, Any]:
         top = self.body.n_probs
-        return {"completion_probabilities": native_content(steps, self.service.tokenizer, top)} if top else {}
+        return {"completion_probabilities": llama_cpp_logprobs(steps, self.service.tokenizer, top)} if top else {}
 
-    def _picked(self, told: dict[str, Any]) -> dict[str, Any]:
-        """The fields asked for: ``a/b`` is field b of a, under the name ``a/b``; those there are not are left out."""
+    def _select_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """``response_fields``: ``a/b`` is field b of a, under the name ``a/b``; unknown fields are left out."""
         if not self.body.response_fields:
-            return told
-        found = ((path, _inside(told, path.split("/"))) for path in self.body.response_fields)
+            return fields
+        found = ((path, _lookup(fields, path.split("/"))) for path in self.body.response_fields)
         return {path: value[0] for path, value in found if value}
 
 
-def _inside(told: Any, path: Sequence[str]) -> list[Any]:
+def _lookup(fields: Any, path: Sequence[str]) -> list[Any]:
     """The value at ``path``, in a list that is empty if there is none."""
     for name in path:
-        if not isinstance(told, Mapping) or name not in told:
+        if not isinstance(fields, Mapping) or name not in fields:
             return []
-        told = told[name]
-    return [told]
+        fields = fields[name]
+    return [fields]
 
 
 def _stop_type(request: EngineRequest) -> str:
@@ -182,7 +185,7 @@ def _stop_type(request: EngineRequest) -> str:
     return "eos" if request.stop_string is None else "word"
 
 
-def _truncated(request: EngineRequest, most: int | None) -> bool:
+def _truncated(request: EngineRequest, max_tokens: int | None) -> bool:
     """Whether the context, and not the request, set the end."""
     made = request.stats.completion_tokens
-    return request.finish_reason == "length" and (most is None or made < most)
+    return request.finish_reason == "length" and (max_tokens is None or made < max_tokens)

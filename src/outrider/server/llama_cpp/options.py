@@ -10,14 +10,14 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.structured import KINDS, StructuredOutput
 from outrider.errors import InvalidRequestError
 from outrider.server.http.errors import ApiError, invalid
-from outrider.server.llama_cpp.schema import NativeRequest
+from outrider.server.llama_cpp.schema import LlamaCppRequest
 from outrider.server.openai import options
 from outrider.tokenizer.tokenizer import Tokenizer
 
 ANY_SEED = (-1, 2**32 - 1)
 SAMPLERS = ("penalties", "temperature", "top_k", "top_p", "min_p")
 """What acts on the logits, in the order in which it does (``SamplingParams``)."""
-OFF = {
+UNSUPPORTED_OFF = {
     "typical_p": 1.0, "dynatemp_range": 0.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0,
     "mirostat": 0, "adaptive_target": -1.0, "min_keep": 0, "repeat_last_n": -1, "n_indent": 0, "t_max_predict_ms": 0,
     "n_cache_reuse": 0, "id_slot": -1, "lora": [], "return_progress": False, "post_sampling_probs": False,
@@ -25,13 +25,13 @@ OFF = {
 }  # fmt: skip
 """Options that nothing here does, and the value that asks for nothing."""
 ALSO_OFF = {"top_n_sigma": (0.0,), "min_keep": (1,), "t_max_predict_ms": (-1,)}
-DETAILS: dict[str, Any] = {
+INERT_DEFAULTS: dict[str, Any] = {
     "dynatemp_exponent": 1.0, "xtc_threshold": 0.1, "dry_base": 1.75, "dry_allowed_length": 2,
     "dry_penalty_last_n": -1, "dry_sequence_breakers": ["\n", ":", '"', "*"], "mirostat_tau": 5.0, "mirostat_eta": 0.1,
     "adaptive_decay": 0.9, "n_keep": 0, "n_discard": 0,
 }  # fmt: skip
 """Of samplers that are off; any value is as good as another. The defaults are llama.cpp's."""
-VALUES: dict[str, tuple[Any, Any, str]] = {
+SAMPLER_OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "temperature": (0.8, 1.0, "temperature"),
     "top_k": (40, 0, "top_k"),
     "top_p": (0.95, 1.0, "top_p"),
@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
 }
 """Option to (llama.cpp's default, the value that turns it off, the sampler it belongs to)."""
 IDLE_SAMPLERS = ("dry", "typ_p", "typical_p", "xtc", "top_n_sigma", "adaptive_p")
-"""Samplers that do nothing with the values in ``OFF``."""
+"""Samplers that do nothing with the values in ``UNSUPPORTED_OFF``."""
 _NAMES = {
     "logprobs": "n_probs",
     "n": "n_cmpl",
@@ -51,10 +51,10 @@ _NAMES = {
 }
 
 
-def check(body: NativeRequest, max_n: int) -> None:
+def check(body: LlamaCppRequest, max_n: int) -> None:
     """Raises ApiError for what this server cannot do, and for options that contradict each other."""
-    for field, off in OFF.items():
-        value, name = getattr(body, field), NativeRequest.model_fields[field].alias or field
+    for field, off in UNSUPPORTED_OFF.items():
+        value, name = getattr(body, field), LlamaCppRequest.model_fields[field].alias or field
         if value is not None and value != off and value not in ALSO_OFF.get(field, ()):
             raise invalid(
                 f"{name}={str(value)[:40]} is not supported: leave it out, or send {off!r}", name, "unsupported"
@@ -68,7 +68,7 @@ def check(body: NativeRequest, max_n: int) -> None:
     if body.ignore_eos and (body.grammar or body.json_schema is not None):
         raise invalid("ignore_eos contradicts a form, which ends where it is complete: leave one out", "ignore_eos")
     if body.samplers is not None:
-        _check_samplers(body.samplers, _given(body)["temperature"])
+        _check_samplers(body.samplers, _sampler_values(body)["temperature"])
 
 
 def _check_samplers(names: Sequence[str], temperature: float) -> None:
@@ -84,25 +84,25 @@ def _check_samplers(names: Sequence[str], temperature: float) -> None:
         raise invalid(f"samplers act in this order here: {order}; keep to it, or leave it out", "samplers")
 
 
-def _given(body: NativeRequest) -> dict[str, Any]:
+def _sampler_values(body: LlamaCppRequest) -> dict[str, Any]:
     """The samplers' values: given, llama.cpp's own, or off where ``samplers`` leaves one out."""
     named = SAMPLERS if body.samplers is None else body.samplers
     given = {}
-    for name, (default, off, sampler) in VALUES.items():
+    for name, (default, off, sampler) in SAMPLER_OPTIONS.items():
         value = getattr(body, name)
         given[name] = off if sampler not in named else default if value is None else value
     return given
 
 
-def limit(body: NativeRequest, server_limit: int | None) -> int | None:
+def limit(body: LlamaCppRequest, server_limit: int | None) -> int | None:
     """Tokens to generate at most; None: as many as the context holds."""
-    asked = None if body.n_predict in (None, -1) else body.n_predict
-    return min((most for most in (asked, server_limit) if most is not None), default=None)
+    requested = None if body.n_predict in (None, -1) else body.n_predict
+    return min((most for most in (requested, server_limit) if most is not None), default=None)
 
 
-def sampling(body: NativeRequest, tokenizer: Tokenizer, max_tokens: int) -> SamplingParams:
+def sampling(body: LlamaCppRequest, tokenizer: Tokenizer, max_tokens: int) -> SamplingParams:
     """Raises ApiError, or InvalidRequestError for what the fields' own checks let pass."""
-    given = _given(body)
+    given = _sampler_values(body)
     bias, banned = biases(body, tokenizer)
     form: dict[str, Any] = {"grammar": body.grammar or None, "json_schema": body.json_schema}
     return SamplingParams(
@@ -124,7 +124,7 @@ def sampling(body: NativeRequest, tokenizer: Tokenizer, max_tokens: int) -> Samp
     )
 
 
-def biases(body: NativeRequest, tokenizer: Tokenizer) -> tuple[dict[int, float], list[int]]:
+def biases(body: LlamaCppRequest, tokenizer: Tokenizer) -> tuple[dict[int, float], list[int]]:
     """(numbers to add by token, tokens that never come): those of a text are for each of its tokens, and add up."""
     bias: dict[int, float] = {}
     banned = list(tokenizer.eos_token_ids) if body.ignore_eos else []
@@ -154,7 +154,7 @@ def _key(name: str) -> int | str:
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else name
 
 
-def speculation(body: NativeRequest, default: SpeculationParams) -> SpeculationParams:
+def speculation(body: LlamaCppRequest, default: SpeculationParams) -> SpeculationParams:
     """As elsewhere; ``speculative.n_max`` is the draft length, if ``speculation`` gives none."""
     chosen = options.speculation(body, default)
     if body.n_max is None:
@@ -164,7 +164,7 @@ def speculation(body: NativeRequest, default: SpeculationParams) -> SpeculationP
     return replace(chosen, draft="none") if body.n_max == 0 else replace(chosen, spec_length=body.n_max)
 
 
-def renamed(error: InvalidRequestError, body: NativeRequest) -> ApiError:
+def renamed(error: InvalidRequestError, body: LlamaCppRequest) -> ApiError:
     """An error of the engine's, under the name of the field that the client gave."""
     param = error.param
     if param in {"structured", *KINDS}:
@@ -172,16 +172,16 @@ def renamed(error: InvalidRequestError, body: NativeRequest) -> ApiError:
     return invalid(str(error), _NAMES.get(param or "", param))
 
 
-def settings(body: NativeRequest, params: SamplingParams, most: int | None, context: int) -> dict[str, Any]:
+def settings(body: LlamaCppRequest, params: SamplingParams, most: int | None, context: int) -> dict[str, Any]:
     """``generation_settings``: what was done, whatever was asked for."""
     names = {"n_min": "speculative.n_min", "p_min": "speculative.p_min"}
-    told: dict[str, Any] = {"n_ctx": context} | {names.get(name, name): off for name, off in OFF.items()}
-    told |= {name: default if (v := getattr(body, name)) is None else v for name, default in DETAILS.items()}
+    fields: dict[str, Any] = {"n_ctx": context} | {names.get(name, name): off for name, off in UNSUPPORTED_OFF.items()}
+    fields |= {name: default if (v := getattr(body, name)) is None else v for name, default in INERT_DEFAULTS.items()}
     bias: list[dict[str, Any]] = [{"token": token, "bias": value} for token, value in params.logit_bias.items()]
     bias += [{"token": token, "bias": None} for token in params.banned_token_ids]
     used = [name for name in SAMPLERS if body.samplers is None or name in body.samplers]
     most = -1 if most is None else most
-    return told | {
+    return fields | {
         "temperature": params.temperature,
         "top_k": params.top_k,
         "top_p": params.top_p,

@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field, RootModel
 from outrider.server.openai.schema.base import MAX_STOPS, GenerationRequest, Text, TokenId
 from outrider.server.openai.schema.chat import Message, Tool
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings
-from outrider.server.openai.schema.strict import Strict
+from outrider.server.openai.schema.strict import StrictModel
 
 
-class PromptObject(Strict):
+class PromptObject(StrictModel):
     prompt_string: Text
     multimodal_data: Any = Field(None, description="Refused: this server reads text only.")
 
@@ -22,7 +22,7 @@ Prompt = Text | PromptObject | Mixed
 Bias = dict[str, float | bool] | Annotated[list[Annotated[list[int | float | str | bool], Field(max_length=2)]], ...]
 
 
-class NativeRequest(GenerationRequest):
+class LlamaCppRequest(GenerationRequest):
     """Options of samplers that this server lacks are taken only where they are off."""
 
     prompt: Prompt | Annotated[list[Prompt], Field(min_length=1)] = Field(
@@ -90,7 +90,7 @@ class NativeRequest(GenerationRequest):
     n_discard: int | None = None
 
 
-class NativeAnswer(BaseModel):
+class LlamaCppAnswer(BaseModel):
     """``response_fields`` may leave out any of it."""
 
     index: int | None = None
@@ -114,11 +114,11 @@ class NativeAnswer(BaseModel):
     timings: Timings | None = None
 
 
-class NativeResponse(RootModel[NativeAnswer | list[NativeAnswer]]):
+class LlamaCppResponse(RootModel[LlamaCppAnswer | list[LlamaCppAnswer]]):
     """One answer; a list for several prompts, or several outputs."""
 
 
-class TemplateRequest(Strict):
+class TemplateRequest(StrictModel):
     """A conversation to be written as the model would read it."""
 
     model: str | None = Field(None, max_length=256)

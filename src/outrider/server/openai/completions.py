@@ -12,17 +12,19 @@ from starlette.responses import Response
 
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
+from outrider.server.generation import Generation, respond
 from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
-from outrider.server.http.request_body import body_of
+from outrider.server.http.request_body import json_body
 from outrider.server.http.stream import Chunk
-from outrider.server.openai import options, statistics
+from outrider.server.openai import options
 from outrider.server.openai.logprobs import CompletionLogprobs
-from outrider.server.openai.responses import answer, head, obfuscated, started, usage_so_far, wants_usage
+from outrider.server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
 from outrider.server.openai.schema.completions import CompletionRequest, CompletionResponse
-from outrider.server.openai.structured_output import structured
-from outrider.server.openai.tokens import details
-from outrider.server.service import Generation, Service
+from outrider.server.openai.statistics import usage_and_timings
+from outrider.server.openai.structured_output import field_names, structured_output
+from outrider.server.openai.tokens import token_fields
+from outrider.server.service import Service
 
 router = APIRouter()
 
@@ -31,36 +33,47 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 @router.post("/v1/completions", **documented(CompletionRequest, CompletionResponse))
 async def completions(
-    request: Request, body: Annotated[CompletionRequest, Depends(body_of(CompletionRequest))]
+    request: Request, body: Annotated[CompletionRequest, Depends(json_body(CompletionRequest))]
 ) -> Response:
     """Continue texts. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service: Service = request.app.state.service
-    return await answer(request, _job(service, body), stream=bool(body.stream), obfuscate=obfuscated(body))
+    return await respond(request, _start(service, body), stream=bool(body.stream), obfuscate=wants_obfuscation(body))
 
 
-async def _job(service: Service, body: CompletionRequest) -> Job:
+async def _start(service: Service, body: CompletionRequest) -> CompletionResponseBuilder:
+    """Check the request and start its sequences."""
     model = service.check_model(body.model)
     prompts = _prompts(body.prompt)
-    n, made = body.n or 1, max(body.n or 1, body.best_of or 1)
-    _check(service, body, len(prompts), n, made)
+    n, num_sequences = body.n or 1, max(body.n or 1, body.best_of or 1)
+    _check_fields(service, body, len(prompts), n, num_sequences)
     limit = service.settings.max_tokens
     wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     top = body.logprobs
     params = options.sampling(
         body,
         max_tokens=max(1, wanted if limit is None else min(wanted, limit)),
-        n=made,
-        logprobs=0 if top is None and made > n else top,
+        n=num_sequences,
+        logprobs=0 if top is None and num_sequences > n else top,
         prompt_logprobs=top if body.echo else None,
-        structured=structured(body, body.response_format),
+        structured=structured_output(body, body.response_format),
     )
     tokenizer, special = service.tokenizer, body.add_special_tokens is not False
 
-    def tokenized() -> list[list[int]]:
+    def tokenize() -> list[list[int]]:
         return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
 
-    running = await started(service, body, tokenized, params, count=len(prompts), prefix="cmpl", model=model)
-    return Job(service, running, body, prompts, n, made, only_echo=wanted == 0)
+    with field_names(body):
+        generation = await Generation.start(
+            service,
+            tokenize,
+            params,
+            options.speculation(body, service.engine.llm.speculation),
+            prompts=len(prompts),
+            id_prefix="cmpl",
+            model=model,
+            **options.scheduling(body),
+        )
+    return CompletionResponseBuilder(service, generation, body, prompts, n, num_sequences, only_echo=wanted == 0)
 
 
 def _prompts(given: str | list[int] | list[str | list[int]]) -> list[str | list[int]]:
@@ -70,16 +83,16 @@ def _prompts(given: str | list[int] | list[str | list[int]]) -> list[str | list[
     return [ids] if ids else [item for item in given if not isinstance(item, int)]
 
 
-def _check(service: Service, body: CompletionRequest, prompts: int, n: int, made: int) -> None:
+def _check_fields(service: Service, body: CompletionRequest, prompts: int, n: int, num_sequences: int) -> None:
     settings = service.settings
     if prompts > settings.max_prompts:
         raise invalid(f"{prompts} prompts in one request: send at most {settings.max_prompts}", "prompt")
-    if made > settings.max_n:
-        param = "n" if n == made else "best_of"
-        raise invalid(f"{param}={made} outputs of one prompt: ask for at most {settings.max_n}", param)
+    if num_sequences > settings.max_n:
+        param = "n" if n == num_sequences else "best_of"
+        raise invalid(f"{param}={num_sequences} outputs of one prompt: ask for at most {settings.max_n}", param)
     if body.best_of is not None and body.best_of < n:
         raise invalid(f"best_of={body.best_of} is less than n={n}: make at least as many as you want", "best_of")
-    if made > n and body.stream:
+    if num_sequences > n and body.stream:
         raise invalid("best_of cannot be streamed, as the best is known only at the end: use n", "best_of")
     if body.suffix is not None:
         raise invalid("suffix is not supported, as models here write from left to right: leave it out", "suffix")
@@ -89,27 +102,27 @@ def _check(service: Service, body: CompletionRequest, prompts: int, n: int, made
 
 
 @dataclass
-class Job:
-    """A checked request and how its answer is written."""
+class CompletionResponseBuilder:
+    """Writes the answer to a completion, whole (``full``) or streamed (``chunks``)."""
 
     service: Service
     generation: Generation
     body: CompletionRequest
     prompts: Sequence[str | list[int]]
     n: int
-    made: int  # sequences of each prompt; the best n are given
+    num_sequences: int  # sequences of each prompt; the best n are given
     only_echo: bool  # no new tokens wanted: the one that the engine makes at least is left out
 
-    def whole(self) -> dict[str, Any]:
+    def full(self) -> dict[str, Any]:
         requests = self.generation.requests
-        shown = [i for first in range(0, len(requests), self.made) for i in self._best(first)]
+        shown = [i for first in range(0, len(requests), self.num_sequences) for i in self._best(first)]
         chosen = [self._choice(place, index) for place, index in enumerate(shown)]
-        return self._head() | {"choices": chosen} | self._statistics()
+        return self._envelope() | {"choices": chosen} | self._statistics()
 
     def _best(self, first: int) -> list[int]:
         """The ``n`` likeliest per token of the sequences ``first`` and following, or all in order."""
-        own = list(range(first, first + self.made))
-        if self.made == self.n:
+        own = list(range(first, first + self.num_sequences))
+        if self.num_sequences == self.n:
             return own
 
         def per_token(index: int) -> float:
@@ -121,26 +134,28 @@ class Job:
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """An event for each step of each sequence; the last one, or one of its own with usage, has the statistics."""
         with_usage = wants_usage(self.body)
-        begin = self._head()
+        begin = self._envelope()
         writers: dict[int, CompletionLogprobs] = {}
         running = len(self.generation.requests)
         async with aclosing(self.generation.bursts()) as bursts:
             async for index, steps in bursts:
                 choice = self._part(index, steps, writers)
-                usage = usage_so_far(self.body, self.generation, self.made, completion=not self.only_echo)
+                usage = running_usage(self.body, self.generation, self.num_sequences, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or with_usage else self._statistics(usage=False)
-                told = self.body.token_details or self.body.return_token_ids
-                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or told:
+                token_details = self.body.token_details or self.body.return_token_ids
+                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or token_details:
                     yield begin | usage | {"choices": [choice]} | end
         if with_usage:
             yield begin | {"choices": []} | self._statistics()
 
-    def _head(self) -> dict[str, Any]:
-        return head(self.generation, "text_completion")
+    def _envelope(self) -> dict[str, Any]:
+        return envelope(self.generation, "text_completion")
 
     def _statistics(self, usage: bool = True) -> dict[str, Any]:
-        return statistics.whole(self.generation.requests, self.made, usage=usage, completion=not self.only_echo)
+        return usage_and_timings(
+            self.generation.requests, self.num_sequences, usage=usage, completion=not self.only_echo
+        )
 
     def _choice(self, place: int, index: int) -> dict[str, Any]:
         request, steps = self.generation.requests[index], self.generation.steps[index]
@@ -160,10 +175,10 @@ class Job:
             before = _prompt_rows(request) if opening and self.body.echo else []
             logprobs = writer.lists([*before, *((step.token_id, step.logprobs or {}) for step in shown)])
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish, "seed": request.seed}
-        return choice | details(self.service.tokenizer, self.body, request, shown, opening=opening)
+        return choice | token_fields(self.service.tokenizer, self.body, request, shown, opening=opening)
 
     def _echo(self, index: int, request: EngineRequest) -> str:
-        prompt = self.prompts[index // self.made]
+        prompt = self.prompts[index // self.num_sequences]
         return prompt if isinstance(prompt, str) else self.service.tokenizer.decode(prompt, skip_special_tokens=False)
 
 

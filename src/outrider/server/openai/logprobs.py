@@ -11,7 +11,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 LOWEST = -9999.0  # JSON has no infinity
 
 
-def chat_content(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
+def chat_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
     """An object for each token, with its ``top`` most likely alternatives, best first."""
     entries = []
     for step in steps:
@@ -30,8 +30,8 @@ def _chat_token(tokenizer: Tokenizer, token_id: int, value: float) -> dict[str, 
     }
 
 
-def native_content(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
-    """As ``chat_content``, with ids, as llama.cpp has it."""
+def llama_cpp_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
+    """As ``chat_logprobs``, with ids, as llama.cpp has it."""
     entries = []
     for step in steps:
         values = step.logprobs or {}

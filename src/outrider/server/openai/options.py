@@ -68,18 +68,18 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 def speculation(body: GenerationRequest, default: SpeculationParams) -> SpeculationParams:
     """The server's way to draft with the request's changes; a prediction is drafted from unless told otherwise."""
     chosen = default
-    asked = body.speculation
-    if asked == "off":
+    requested = body.speculation
+    if requested == "off":
         chosen = replace(default, draft="none")
-    elif isinstance(asked, SpeculationOptions):
-        chosen = _changed(default, asked)
+    elif isinstance(requested, SpeculationOptions):
+        chosen = _changed(default, requested)
     if body.prediction is not None:
-        chosen = _with_prediction(chosen, body.prediction, asked)
+        chosen = _with_prediction(chosen, body.prediction, requested)
     return chosen
 
 
-def _changed(default: SpeculationParams, asked: SpeculationOptions) -> SpeculationParams:
-    given = asked.model_dump(exclude_unset=True)  # null, where it was sent, is a value of its own
+def _changed(default: SpeculationParams, requested: SpeculationOptions) -> SpeculationParams:
+    given = requested.model_dump(exclude_unset=True)  # null, where it was sent, is a value of its own
     for name in ("method", "spec_length", "num_speculative_tokens", "verifier"):
         if given.get(name) is None:
             given.pop(name, None)
@@ -97,12 +97,12 @@ def _changed(default: SpeculationParams, asked: SpeculationOptions) -> Speculati
 
 
 def _with_prediction(
-    chosen: SpeculationParams, prediction: PredictedOutput, asked: SpeculationOptions | str | None
+    chosen: SpeculationParams, prediction: PredictedOutput, requested: SpeculationOptions | str | None
 ) -> SpeculationParams:
     """Draft from the text the caller expects. It changes how fast the answer comes, never what it says."""
     content = prediction.content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    named = asked == "off" or (isinstance(asked, SpeculationOptions) and asked.method is not None)
+    named = requested == "off" or (isinstance(requested, SpeculationOptions) and requested.method is not None)
     return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 

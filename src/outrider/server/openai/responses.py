@@ -1,75 +1,15 @@
-"""From a checked request to its answer, whole or streamed: what all endpoints that generate have in common."""
+"""Parts that the answers of OpenAI's endpoints share, whole or streamed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from outrider.config import SamplingParams
-from outrider.errors import InvalidRequestError
-from outrider.server.http.errors import json_response
-from outrider.server.http.stream import Chunk, EventStream, unless_gone
-from outrider.server.openai import options
+from outrider.server.generation import Generation
 from outrider.server.openai.schema.base import SamplingRequest
-from outrider.server.openai.structured_output import refusal
-from outrider.server.service import Generation, Service, generation
 
 
-class Job(Protocol):
-    """A checked request and how its answer is written."""
-
-    generation: Generation
-
-    def whole(self) -> Any: ...
-
-    def chunks(self) -> AsyncGenerator[Chunk]: ...
-
-
-async def answer(
-    request: Request, work: Coroutine[Any, Any, Job], *, stream: bool, obfuscate: bool = False, done: bool = True
-) -> Response:
-    """Wait for the job that ``work`` makes and answer with it; a client that goes takes everything with it.
-
-    ``done``: streams end with ``[DONE]``.
-    """
-    job = await unless_gone(request, work)
-    service, lease = job.generation.service, job.generation.lease
-    if stream:
-        settings, metrics = service.settings, service.metrics
-        return EventStream(job.chunks(), settings, metrics, obfuscate=obfuscate, done=done, on_end=lease.release)
-    try:
-        await unless_gone(request, job.generation.complete())
-    finally:
-        lease.release()  # also if the client was gone before anything ran
-    return json_response(job.whole())
-
-
-async def started(
-    service: Service,
-    body: SamplingRequest,
-    prompts: Callable[[], Sequence[list[int]]],
-    params: SamplingParams,
-    *,
-    count: int = 1,
-    prefix: str,
-    model: str,
-) -> Generation:
-    """The sequences of a request of OpenAI's, checked and admitted; errors bear the names of its fields."""
-    speculation = options.speculation(body, service.engine.llm.speculation)
-    queue = options.scheduling(body)
-    try:
-        return await generation(
-            service, prompts, count, params, speculation, prefix=prefix, model=model, scheduling=queue
-        )
-    except InvalidRequestError as error:
-        raise refusal(error, body) from None
-
-
-def obfuscated(body: SamplingRequest) -> bool:
-    """Whether a client of OpenAI's asked for padding."""
+def wants_obfuscation(body: SamplingRequest) -> bool:
+    """Whether the client asked for padded events (``include_obfuscation``)."""
     return bool(body.stream_options and body.stream_options.include_obfuscation)
 
 
@@ -78,10 +18,10 @@ def wants_usage(body: SamplingRequest) -> bool:
     return bool(body.stream_options and body.stream_options.include_usage)
 
 
-def usage_so_far(body: SamplingRequest, generation: Generation, n: int, *, completion: bool = True) -> dict[str, Any]:
+def running_usage(body: SamplingRequest, generation: Generation, n: int, *, completion: bool = True) -> dict[str, Any]:
     """The usage of a chunk: null until the end, or vLLM's running count; nothing if it is not asked for.
 
-    ``completion=False``: the tokens made are not shown, and do not count.
+    ``completion=False``: generated tokens are not shown and do not count.
     """
     if not wants_usage(body):
         return {}
@@ -92,8 +32,8 @@ def usage_so_far(body: SamplingRequest, generation: Generation, n: int, *, compl
     return {"usage": {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}}
 
 
-def head(generation: Generation, kind: str) -> dict[str, Any]:
-    """What every answer of OpenAI's, and every chunk of one, begins with."""
+def envelope(generation: Generation, kind: str) -> dict[str, Any]:
+    """The fields that every answer, and every chunk of one, begins with."""
     return {
         "id": generation.id,
         "object": kind,

@@ -9,10 +9,12 @@ from typing import Any
 from outrider.engine.request import Request
 
 
-def whole(requests: Sequence[Request], n: int, *, usage: bool = True, completion: bool = True) -> dict[str, Any]:
-    """What an answer, or the last chunk of a stream, says of its cost: usage (if asked for), metrics and timings."""
-    told = {"metrics": metrics(requests), "timings": timings(requests)}
-    return {"usage": usage_of(requests, n, completion=completion)} | told if usage else told
+def usage_and_timings(
+    requests: Sequence[Request], n: int, *, usage: bool = True, completion: bool = True
+) -> dict[str, Any]:
+    """The cost fields of an answer, or of a stream's last chunk: usage (if asked for), metrics and timings."""
+    measured = {"metrics": metrics(requests), "timings": timings(requests)}
+    return {"usage": usage_of(requests, n, completion=completion)} | measured if usage else measured
 
 
 def usage_of(requests: Sequence[Request], n: int, *, completion: bool = True) -> dict[str, Any]:

@@ -1,29 +1,30 @@
-"""What an output must look like, in the words of OpenAI, vLLM and llama.cpp, and for a tool that must be called."""
+"""Structured output in the fields of OpenAI, vLLM and llama.cpp, and for a tool that must be called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from outrider.config.structured import KINDS, StructuredOutput
 from outrider.errors import InvalidRequestError
-from outrider.server.http.errors import ApiError, invalid
+from outrider.server.http.errors import invalid
 from outrider.server.openai.schema.base import SamplingRequest
 from outrider.server.openai.schema.chat import Tool
 
 _VLLM = {"json": "json_schema"} | {kind: kind for kind in KINDS}
-"""Keys of ``structured_outputs``, and what they are called here."""
+"""ApiKeyMiddleware of ``structured_outputs``, and what they are called here."""
 
 
-def structured(body: SamplingRequest, response_format: Mapping[str, Any] | None) -> StructuredOutput | None:
-    """The form a request asks for; None: anything goes. ApiError 400 if it is not one that can be asked for."""
+def structured_output(body: SamplingRequest, response_format: Mapping[str, Any] | None) -> StructuredOutput | None:
+    """What the output must match; None: anything. Raises ApiError 400 if the request's fields cannot be used."""
     ways = {
         "response_format": None if response_format is None else _from_format(response_format),
         "structured_outputs": None if body.structured_outputs is None else _from_vllm(body.structured_outputs),
-        "grammar": _made({"grammar": body.grammar}, "grammar") if body.grammar else None,
-        "json_schema": None if body.json_schema is None else _made({"json_schema": body.json_schema}, "json_schema"),
+        "grammar": _parse({"grammar": body.grammar}, "grammar") if body.grammar else None,
+        "json_schema": None if body.json_schema is None else _parse({"json_schema": body.json_schema}, "json_schema"),
     }
-    given = [name for name, form in ways.items() if form is not None]
+    given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise invalid(f"{given[0]} and {given[1]} both say what to write: give one", given[1])
     return ways[given[0]] if given else None
@@ -34,7 +35,7 @@ def _from_vllm(given: Mapping[str, Any]) -> StructuredOutput:
         if name not in _VLLM:
             known = ", ".join(_VLLM)
             raise invalid(f"structured_outputs.{name[:40]} is unknown: use one of {known}", "structured_outputs")
-    return _made({_VLLM[name]: value for name, value in given.items() if value is not None}, "structured_outputs")
+    return _parse({_VLLM[name]: value for name, value in given.items() if value is not None}, "structured_outputs")
 
 
 def _from_format(given: Mapping[str, Any]) -> StructuredOutput | None:
@@ -43,32 +44,32 @@ def _from_format(given: Mapping[str, Any]) -> StructuredOutput | None:
         return None
     if kind == "json_object":
         schema = given.get("schema")  # llama.cpp's way to give one
-        return _made({"json_object": True} if schema is None else {"json_schema": schema}, "response_format")
+        return _parse({"json_object": True} if schema is None else {"json_schema": schema}, "response_format")
     if kind != "json_schema":
         raise invalid("response_format.type is text, json_object or json_schema", "response_format.type")
     inner = given.get("json_schema")
     if not isinstance(inner, Mapping) or inner.get("schema") is None:
         raise invalid("response_format.json_schema has no schema: give one", "response_format.json_schema")
-    return _made({"json_schema": inner["schema"]}, "response_format")
+    return _parse({"json_schema": inner["schema"]}, "response_format")
 
 
-def _made(given: dict[str, Any], param: str) -> StructuredOutput:
+def _parse(given: dict[str, Any], param: str) -> StructuredOutput:
     try:
         return StructuredOutput(**given)
     except InvalidRequestError as error:
         raise invalid(str(error), param) from None
 
 
-def forced_call(tools: Sequence[Tool], name: str | None) -> StructuredOutput:
+def forced_tool_call(tools: Sequence[Tool], name: str | None) -> StructuredOutput:
     """One call of the tool of that name, or of any, with arguments that fit its parameters.
 
-    It is written as bare JSON, ``{"name": ..., "arguments": {...}}``, whatever marks the chat template teaches.
+    It is bare JSON, ``{"name": ..., "arguments": {...}}``, whatever markers the chat template uses.
     """
-    forms = [_call(tool) for tool in tools if name in (None, tool.function.name)]
-    return _made({"json_schema": forms[0] if len(forms) == 1 else {"anyOf": forms}}, "tools")
+    schemas = [_call_schema(tool) for tool in tools if name in (None, tool.function.name)]
+    return _parse({"json_schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}, "tools")
 
 
-def _call(tool: Tool) -> dict[str, Any]:
+def _call_schema(tool: Tool) -> dict[str, Any]:
     arguments = tool.function.parameters or {"type": "object"}
     return {
         "type": "object",
@@ -78,9 +79,13 @@ def _call(tool: Tool) -> dict[str, Any]:
     }
 
 
-def refusal(error: InvalidRequestError, body: SamplingRequest) -> ApiError | InvalidRequestError:
-    """An error of compiling, under the name of the field that the client gave."""
-    if error.param not in {"structured", *KINDS}:
-        return error
-    ways = ("structured_outputs", "grammar", "json_schema")
-    return invalid(str(error), next((name for name in ways if getattr(body, name)), "response_format"))
+@contextmanager
+def field_names(body: SamplingRequest) -> Iterator[None]:
+    """Give errors of compiling a grammar the name of the field that the client used."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if error.param not in {"structured", *KINDS}:
+            raise
+        given = (name for name in ("structured_outputs", "grammar", "json_schema") if getattr(body, name))
+        raise invalid(str(error), next(given, "response_format")) from None

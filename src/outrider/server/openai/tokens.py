@@ -1,4 +1,4 @@
-"""``/tokenize`` and ``/detokenize``, and what answers tell of single tokens."""
+"""``/tokenize`` and ``/detokenize``, and the fields of answers that describe single tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.server.http.errors import invalid, json_response
 from outrider.server.http.openapi import documented
-from outrider.server.http.request_body import body_of
+from outrider.server.http.request_body import json_body
 from outrider.server.openai.conversation import encode_messages
 from outrider.server.openai.schema.base import SamplingRequest
 from outrider.server.openai.schema.tokens import (
@@ -28,7 +28,7 @@ router = APIRouter()
 
 
 @router.post("/tokenize", **documented(TokenizeRequest, TokenizeResponse))
-async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(body_of(TokenizeRequest))]) -> Response:
+async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(json_body(TokenizeRequest))]) -> Response:
     """Text or a conversation as token ids. Takes vLLM's field names and llama.cpp's."""
     service: Service = request.app.state.service
     service.check_model(body.model)
@@ -37,14 +37,14 @@ async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(bo
     if body.parse_special is False:
         raise invalid("parse_special=false is not supported: special tokens are always read as such", "parse_special")
     tokenizer = service.tokenizer
-    ids = await service.off_loop(lambda: _ids(tokenizer, body))
+    ids = await service.run_in_thread(lambda: _ids(tokenizer, body))
     pieces = [tokenizer.token_text(i) for i in ids]
-    answer: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.max_seq_len}
+    result: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.max_seq_len}
     if body.with_pieces:
-        answer["tokens"] = [{"id": i, "piece": _piece(tokenizer, i)} for i in ids]
+        result["tokens"] = [{"id": i, "piece": _piece(tokenizer, i)} for i in ids]
     if body.return_token_strs:
-        answer["token_strs"] = pieces
-    return json_response(answer)
+        result["token_strs"] = pieces
+    return json_response(result)
 
 
 def _ids(tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
@@ -66,7 +66,7 @@ def _piece(tokenizer: Tokenizer, token_id: int) -> str | list[int]:
 
 @router.post("/detokenize", **documented(DetokenizeRequest, DetokenizeResponse))
 async def detokenize(
-    request: Request, body: Annotated[DetokenizeRequest, Depends(body_of(DetokenizeRequest))]
+    request: Request, body: Annotated[DetokenizeRequest, Depends(json_body(DetokenizeRequest))]
 ) -> Response:
     """Token ids as text, under vLLM's name and under llama.cpp's."""
     service: Service = request.app.state.service
@@ -76,21 +76,21 @@ async def detokenize(
         if token >= size:
             raise invalid(f"tokens names {token}, but the vocabulary ends at {size - 1}", "tokens")
     tokenizer = service.tokenizer
-    text = await service.off_loop(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
+    text = await service.run_in_thread(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
     return json_response({"prompt": text, "content": text})
 
 
-def details(
+def token_fields(
     tokenizer: Tokenizer, body: SamplingRequest, request: EngineRequest, steps: Sequence[StepOutput], *, opening: bool
 ) -> dict[str, Any]:
-    """What a choice says of its tokens, if asked: their ids, and where each came from."""
-    told: dict[str, Any] = {}
+    """The fields of a choice that describe its tokens, if asked for: their ids, and where each came from."""
+    fields: dict[str, Any] = {}
     if body.return_token_ids:
-        told["token_ids"] = [step.token_id for step in steps]
+        fields["token_ids"] = [step.token_id for step in steps]
         if opening:
-            told["prompt_token_ids"] = list(request.prompt)
+            fields["prompt_token_ids"] = list(request.prompt)
     if body.token_details:
-        told["token_details"] = [
+        fields["token_details"] = [
             {"id": step.token_id, "text": step.text, "origin": step.origin, "source": step.source} for step in steps
         ]
-    return told
+    return fields

@@ -1,4 +1,4 @@
-"""Tool calls in a model's text: found as it grows, in the form the model's chat template teaches."""
+"""Tool calls in a model's text: found as it grows, between the markers that the model's chat template uses."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FORMS = {
-    "<tool_call>": "</tool_call>",  # Hermes, Qwen, SmolLM: one {"name", "arguments"} between the marks
+MARKERS = {
+    "<tool_call>": "</tool_call>",  # Hermes, Qwen, SmolLM: one {"name", "arguments"} between the markers
     "[TOOL_CALLS]": "",  # Mistral: a list of them, to the end
     "<|python_tag|>": "",  # Llama 3: one, to the end
 }
-"""Opening and closing marks."""
+"""Opening and closing markers."""
 
 
-def form_of(template: str) -> str | None:
-    """The opening mark that a chat template uses; None: a bare JSON object that is the whole answer (Llama 3.2)."""
-    return next((mark for mark in FORMS if mark in template), None)
+def opening_marker(template: str) -> str | None:
+    """The opening marker that a chat template uses; None: a bare JSON object that is the whole answer (Llama 3.2)."""
+    return next((marker for marker in MARKERS if marker in template), None)
 
 
 @dataclass(frozen=True)
-class Call:
+class ParsedCall:
     name: str
     arguments: str  # JSON
 
@@ -37,26 +37,26 @@ class ToolParser:
     What turns out not to be a call comes back as the text it was.
     """
 
-    def __init__(self, mark: str | None) -> None:
-        self._mark = mark
+    def __init__(self, marker: str | None) -> None:
+        self._marker = marker
         self._held = ""
         self._shown = False
         self._after_call = False
-        self.calls: list[Call] = []
+        self.calls: list[ParsedCall] = []
 
     def push(self, text: str) -> str:
         self._held += text
         if self._after_call:  # line breaks between calls are no text
             self._held = self._held.lstrip("\n")
             self._after_call = not self._held
-        shown = self._bare() if self._mark is None else self._marked(self._mark, FORMS[self._mark])
+        shown = self._bare() if self._marker is None else self._marked(self._marker, MARKERS[self._marker])
         self._shown = self._shown or bool(shown)
         return shown
 
     def flush(self) -> str:
-        """The end of the answer: calls without a closing mark are read now, and the rest is text."""
+        """The end of the answer: calls without a closing marker are read now, and the rest is text."""
         text, self._held = self._held, ""
-        calls = _calls(text.strip().removeprefix(self._mark or ""))
+        calls = _calls(text.strip().removeprefix(self._marker or ""))
         if calls is None:
             return text
         self.calls += calls
@@ -69,28 +69,30 @@ class ToolParser:
         text, self._held = self._held, ""
         return text
 
-    def _marked(self, mark: str, end: str) -> str:
+    def _marked(self, marker: str, end: str) -> str:
         shown = ""
-        while (at := self._held.find(mark)) >= 0:
+        while (at := self._held.find(marker)) >= 0:
             shown, self._held = shown + self._held[:at], self._held[at:]
-            close = self._held.find(end, len(mark)) if end else -1
+            close = self._held.find(end, len(marker)) if end else -1
             if close < 0:
                 return shown
-            inner, self._held = self._held[len(mark) : close], self._held[close + len(end) :]
+            inner, self._held = self._held[len(marker) : close], self._held[close + len(end) :]
             calls = _calls(inner)
             if calls is None:
-                shown += mark + inner + end
+                shown += marker + inner + end
             else:
                 self.calls += calls
                 self._held = self._held.lstrip("\n")
                 self._after_call = not self._held
-        keep = next((n for n in range(min(len(mark) - 1, len(self._held)), 0, -1) if self._held.endswith(mark[:n])), 0)
+        keep = next(
+            (n for n in range(min(len(marker) - 1, len(self._held)), 0, -1) if self._held.endswith(marker[:n])), 0
+        )
         cut = len(self._held) - keep
         shown, self._held = shown + self._held[:cut], self._held[cut:]
         return shown
 
 
-def _calls(text: str) -> list[Call] | None:
+def _calls(text: str) -> list[ParsedCall] | None:
     """The calls that a text is, or None if it is something else."""
     try:
         value = json.loads(text)
@@ -101,10 +103,12 @@ def _calls(text: str) -> list[Call] | None:
     return [call for call in calls if call is not None] if calls and None not in calls else None
 
 
-def _call(entry: Any) -> Call | None:
+def _call(entry: Any) -> ParsedCall | None:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
         return None
     arguments = entry.get("arguments", entry.get("parameters", {}))
     if not isinstance(arguments, dict | str):
         return None
-    return Call(entry["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+    return ParsedCall(
+        entry["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from outrider.server.openai.schema.speculation import SpeculationOptions
-from outrider.server.openai.schema.strict import Strict
+from outrider.server.openai.schema.strict import StrictModel
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Text = Annotated[str, Field(max_length=1 << 24)]
@@ -15,16 +15,16 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 MAX_STOPS = 16
 
 
-class StreamOptions(Strict):
+class StreamOptions(StrictModel):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = Field(None, description="vLLM's: usage so far in every chunk.")
     include_obfuscation: bool | None = Field(None, description="Pad events with characters of no meaning.")
 
 
-class PredictedOutput(Strict):
+class PredictedOutput(StrictModel):
     """Text that much of the answer will repeat, such as a file to be edited."""
 
-    class Part(Strict):
+    class Part(StrictModel):
         type: Literal["text"]
         text: Text
 
@@ -32,7 +32,7 @@ class PredictedOutput(Strict):
     content: Text | list[Part]
 
 
-class GenerationRequest(Strict):
+class GenerationRequest(StrictModel):
     """What all requests for text have in common, in whosever words the rest of them is."""
 
     model: str | None = Field(None, max_length=256)

@@ -8,12 +8,12 @@ from pydantic import BaseModel, Field
 
 from outrider.server.openai.schema.base import SamplingRequest, Text
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings, Usage
-from outrider.server.openai.schema.strict import Strict
+from outrider.server.openai.schema.strict import StrictModel
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
-class ContentPart(Strict):
+class ContentPart(StrictModel):
     """Only ``text`` can be read; the others are known in order to be refused by name."""
 
     type: str = Field(max_length=64)
@@ -24,19 +24,19 @@ class ContentPart(Strict):
     file: Any = None
 
 
-class FunctionCall(Strict):
+class FunctionCall(StrictModel):
     name: str = Field(max_length=256)
     arguments: Text
 
 
-class ToolCall(Strict):
+class ToolCall(StrictModel):
     id: str = Field(max_length=256)
     type: Literal["function"] = "function"
     function: FunctionCall
     index: int | None = None
 
 
-class Message(Strict):
+class Message(StrictModel):
     role: Role
     content: Text | Annotated[list[ContentPart], Field(max_length=1024)] | None = None
     name: str | None = Field(None, max_length=256)
@@ -49,20 +49,20 @@ class Message(Strict):
     function_call: None = None
 
 
-class FunctionDefinition(Strict):
+class FunctionDefinition(StrictModel):
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
     description: Text | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(Strict):
+class Tool(StrictModel):
     type: Literal["function"]
     function: FunctionDefinition
 
 
-class NamedTool(Strict):
-    class Name(Strict):
+class NamedTool(StrictModel):
+    class Name(StrictModel):
         name: str = Field(max_length=256)
 
     type: Literal["function"]

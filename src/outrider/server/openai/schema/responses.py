@@ -1,4 +1,4 @@
-"""What answers have in common: usage, what speculation did, times."""
+"""Fields that all responses share: usage, speculation metrics, timings."""
 
 from __future__ import annotations
 

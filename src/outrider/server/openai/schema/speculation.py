@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from outrider.config import SOURCES, SpeculationParams
-from outrider.server.openai.schema.strict import Strict
+from outrider.server.openai.schema.strict import StrictModel
 
 MOST = 1024  # of any number of tokens, nodes or columns that a request may ask for
 
 Length = Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"]
 
 
-class SpeculationBase(Strict):
+class SpeculationBase(StrictModel):
     """How drafts are made and checked for this request; what is left out is as the server was started.
 
     Output is the same with any ``method`` and length while ``verifier`` is ``matching``.

@@ -8,10 +8,10 @@ from pydantic import BaseModel, Field
 
 from outrider.server.openai.schema.base import Text, TokenId
 from outrider.server.openai.schema.chat import Message, Tool
-from outrider.server.openai.schema.strict import Strict
+from outrider.server.openai.schema.strict import StrictModel
 
 
-class TokenizeRequest(Strict):
+class TokenizeRequest(StrictModel):
     model: str | None = Field(None, max_length=256)
     prompt: Text | None = Field(None, description="vLLM's name of the text.")
     content: Text | None = Field(None, description="llama.cpp's name of the text.")
@@ -34,7 +34,7 @@ class TokenizeResponse(BaseModel):
     token_strs: list[str] | None = None
 
 
-class DetokenizeRequest(Strict):
+class DetokenizeRequest(StrictModel):
     model: str | None = Field(None, max_length=256)
     tokens: list[TokenId]
 

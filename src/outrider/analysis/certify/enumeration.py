@@ -1,4 +1,4 @@
-"""The mathematics, on models so small that every sequence can be enumerated: installed code, real engine."""
+"""The real engine on toy models so small that every sequence can be enumerated: frequencies and tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outrider.analysis.certify.cells import pairs
+from outrider.analysis.certify.pairs import exact_pairs
 from outrider.analysis.certify.report import Check
 from outrider.analysis.certify.statistics import Fit, chi_square
 from outrider.cache import CacheSpec
@@ -38,7 +38,7 @@ OPTIONS: dict[str, SamplingParams] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class ToySetting:
     verifier: str
     source: str
     options: str
@@ -48,13 +48,15 @@ class Cell:
         return f"{self.source} with {self.verifier}, {self.options}"
 
 
-def cells(verifiers: Sequence[str], sources: Sequence[str] | None = None, *, in_turn: bool = False) -> list[Cell]:
+def all_settings(
+    verifiers: Sequence[str], sources: Sequence[str] | None = None, *, in_turn: bool = False
+) -> list[ToySetting]:
     """Every source asked for (None: all) that a model like this can have, with every exact verifier and option.
 
     ``in_turn``: with one of the options each, in turn.
     """
     known = [s for s in _sources() if sources is None or s in sources]
-    every = [Cell(v, s, o) for (s, v), o in itertools.product(pairs(known, verifiers), OPTIONS)]
+    every = [ToySetting(v, s, o) for (s, v), o in itertools.product(exact_pairs(known, verifiers), OPTIONS)]
     count = len(OPTIONS)
     return [every[at + at // count % count] for at in range(0, len(every), count)] if in_turn else every
 
@@ -63,25 +65,27 @@ def check(
     verifiers: Sequence[str], *, samples: int, in_turn: bool = False, sources: Sequence[str] | None = None
 ) -> Iterator[Check | str]:
     """Yields progress by name, then two checks: sequence frequencies, and tokens equal to plain decoding's."""
-    plan = cells(verifiers, sources, in_turn=in_turn)
+    plan = all_settings(verifiers, sources, in_turn=in_turn)
     if not plan:
         return
-    fits: dict[Cell, Fit] = {}
+    fits: dict[ToySetting, Fit] = {}
     different: list[str] = []
     broken: list[str] = []
-    for cell in plan:
-        requests = _serve(cell, samples)
+    for setting in plan:
+        requests = _serve(setting, samples)
         outputs = [tuple(r.output) for r in requests]
-        broken += {f"{cell.name}: {r.stats.draft_error or r.error}" for r in requests if r.stats.draft_error or r.error}
-        params = replace(OPTIONS[cell.options], max_tokens=LENGTH)
+        broken += {
+            f"{setting.name}: {r.stats.draft_error or r.error}" for r in requests if r.stats.draft_error or r.error
+        }
+        params = replace(OPTIONS[setting.options], max_tokens=LENGTH)
         expected = sequence_probs(TARGET.table, params, PROMPT, LENGTH).numpy()
         index = [int("".join(map(str, tokens)), VOCAB) for tokens in outputs if len(tokens) == LENGTH]
-        fits[cell] = chi_square(np.bincount(index, minlength=len(expected)).astype(np.float64), expected)
-        if VERIFIERS[cell.verifier].coupled:
+        fits[setting] = chi_square(np.bincount(index, minlength=len(expected)).astype(np.float64), expected)
+        if VERIFIERS[setting.verifier].coupled:
             wrong = [r for r in requests if tuple(r.output) != plain(replace(params, seed=r.seed))]
-            different += [f"{cell.name}: {len(wrong)} of {samples} differ"] if wrong else []
-        yield cell.name
-    failed = [cell for cell in plan if fits[cell].fails(len(plan))]
+            different += [f"{setting.name}: {len(wrong)} of {samples} differ"] if wrong else []
+        yield setting.name
+    failed = [setting for setting in plan if fits[setting].fails(len(plan))]
     least = max(fit.detectable(len(plan)) for fit in fits.values())
     yield Check(
         "enumerable sequences",
@@ -121,14 +125,14 @@ def _registry() -> DrafterRegistry:
     return DrafterRegistry(DrafterContext(vocab_size=VOCAB, cache=_CACHE, draft_models=(DRAFT,)))
 
 
-def _serve(cell: Cell, samples: int) -> list[Request]:
+def _serve(setting: ToySetting, samples: int) -> list[Request]:
     """``samples`` requests with seeds of their own, in batches as large as the cache holds."""
     drafters = _registry()
     engine = Engine(
-        TARGET, drafters={cell.source: drafters[cell.source]}, eos_token_ids=(), vocab_size=VOCAB, cache=_CACHE
+        TARGET, drafters={setting.source: drafters[setting.source]}, eos_token_ids=(), vocab_size=VOCAB, cache=_CACHE
     )
-    speculation = SpeculationParams(draft=cell.source, verifier=cell.verifier, spec_length=2)  # type: ignore[arg-type]
-    params = replace(OPTIONS[cell.options], max_tokens=LENGTH, ignore_eos=True)
+    speculation = SpeculationParams(draft=setting.source, verifier=setting.verifier, spec_length=2)  # type: ignore[arg-type]
+    params = replace(OPTIONS[setting.options], max_tokens=LENGTH, ignore_eos=True)
     requests = [
         Request(str(seed), PROMPT, replace(params, seed=seed), speculation, frozenset()) for seed in range(samples)
     ]

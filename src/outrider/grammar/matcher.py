@@ -1,4 +1,4 @@
-"""From what was asked for to what ``llguidance`` compiles, and within what limits."""
+"""From a structured output to a matcher of ``llguidance``, and the limits it works within."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SEPARATORS = {"item_separator": ", ", "key_separator": ": "}  # as most JSON in 
 LIMITS = LLParserLimits(step_lexer_fuel=50_000, max_lexer_states=20_000, max_items_in_row=1_000, verbose_errors=False)
 
 
-def tokenizer_of(text: str, vocab_size: int, eos_token_ids: list[int]) -> LLTokenizer:
+def llguidance_tokenizer(text: str, vocab_size: int, eos_token_ids: list[int]) -> LLTokenizer:
     """The library's own tokenizer from a ``tokenizer.json``. Raises ValueError for one it does not understand."""
     return LLTokenizer(text, n_vocab=vocab_size, eos_token=eos_token_ids)
 
 
-def compile_source(tokenizer: LLTokenizer, kind: Kind, text: str, any_whitespace: bool) -> LLMatcher:
+def compile_grammar(tokenizer: LLTokenizer, kind: Kind, text: str, any_whitespace: bool) -> LLMatcher:
     """A matcher before its first token. Raises ValueError, with the reason, if the source is wrong or too complex."""
     matcher = LLMatcher(tokenizer, _llguidance_source(kind, text, any_whitespace), log_level=0, limits=LIMITS)
     if matcher.is_error():
@@ -28,9 +28,9 @@ def compile_source(tokenizer: LLTokenizer, kind: Kind, text: str, any_whitespace
     return matcher
 
 
-def source_of(wanted: StructuredOutput) -> tuple[Kind, str, bool]:
-    """What distinguishes one compiled grammar from another."""
-    return wanted.kind, wanted.text, wanted.any_whitespace
+def cache_key(structured: StructuredOutput) -> tuple[Kind, str, bool]:
+    """What one compiled grammar differs in from another."""
+    return structured.kind, structured.text, structured.any_whitespace
 
 
 def _llguidance_source(kind: Kind, text: str, any_whitespace: bool) -> str:

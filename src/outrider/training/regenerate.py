@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from outrider.config import SamplingParams
 from outrider.errors import CapacityError, ConfigError
 from outrider.training.data import Line, read_data
-from outrider.training.tasks import Say
+from outrider.training.tasks import LogFn
 
 if TYPE_CHECKING:
     from outrider.llm import LLM
@@ -20,7 +20,7 @@ _BATCH = 64
 _SAMPLED = 3  # one answer in so many is sampled, as users do; the others are greedy
 
 
-def answer(
+def regenerate_answers(
     model: str,
     paths: Sequence[Path],
     out: Path,
@@ -28,7 +28,7 @@ def answer(
     max_tokens: int,
     temperature: float,
     seed: int,
-    say: Say = lambda line: None,
+    log: LogFn = lambda line: None,
     llm: LLM | None = None,
 ) -> None:
     """Write ``out``: one line {"prompt_ids", "answer_ids"} for each prompt of ``paths``, in order.
@@ -65,7 +65,7 @@ def answer(
                 os.fsync(file.fileno())
             except OSError as error:
                 raise CapacityError(f"cannot write {out}: {error.strerror}; what is there is kept, try again") from None
-            say(f"answered {at + len(part)} of {len(lines)} prompts")
+            log(f"answered {at + len(part)} of {len(lines)} prompts")
 
 
 def _params(place: int, length: int, max_tokens: int, temperature: float, seed: int) -> SamplingParams:

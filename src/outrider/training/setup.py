@@ -1,4 +1,4 @@
-"""A training run put together: data, target, features, draft and trainer, from one description."""
+"""Options of a training run, and what they name: the target, the documents, their features and batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable
-from outrider.training.features import FeatureStore, Wanted
+from outrider.training.features import FeatureSpec, FeatureStore
 from outrider.training.llama import Llama, load_llama
-from outrider.training.tasks import Say
+from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
 
 
@@ -74,14 +74,14 @@ class DataOptions:
 
 
 @dataclass
-class Material:
-    """The target and the documents."""
+class TrainingSetup:
+    """The target and the documents to train on."""
 
     model: str
     data: DataOptions
     seed: int
     lines: Sequence[Line] | None = None  # read already; None: read ``data.paths``
-    say: Say = field(default=lambda line: None)
+    log: LogFn = field(default=lambda line: None)
 
     @cached_property
     def folder(self) -> Path:
@@ -100,7 +100,7 @@ class Material:
         return self.target.config
 
     @cached_property
-    def print(self) -> Target:
+    def fingerprint(self) -> Target:
         """The target's fingerprint."""
         rows = self.target.embedding[fingerprint_rows(self.config.vocab_size)]
         return Target.of(self.config, rows, Path(self.model).name)
@@ -114,33 +114,33 @@ class Material:
         return trainable(lines, limit, self.data.paths[0] if self.data.paths else Path("data"))
 
     @cached_property
-    def sides(self) -> tuple[list[int], list[int]]:
+    def split_indices(self) -> tuple[list[int], list[int]]:
         """Indices of the documents to train on, and of those held out."""
         return split(self.documents, self.data.held_out, self.seed)
 
     def frequent(self, count: int) -> Tensor:
         """int64 [count], ascending: the tokens that answers to train on hold most often; ties by id."""
         seen: Counter[int] = Counter()
-        for i in self.sides[0]:
+        for i in self.split_indices[0]:
             document = self.documents[i]
             seen.update(document.ids[document.start :])
         order = sorted(range(self.config.vocab_size), key=lambda token: (-seen[token], token))
         total = max(1, sum(seen.values()))
-        self.say(f"{count} draft tokens cover {sum(seen[t] for t in order[:count]) / total:.2%} of the answers")
+        self.log(f"{count} draft tokens cover {sum(seen[t] for t in order[:count]) / total:.2%} of the answers")
         return torch.tensor(sorted(order[:count]))
 
-    def store(self, wanted: Wanted) -> FeatureStore:
+    def store(self, wanted: FeatureSpec) -> FeatureStore:
         """The features of all documents, prepared."""
         d = self.data
-        store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, self.print.digest)
-        self.say(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")
-        store.prepare(lambda done, of: self.say(f"features of {done} of {of} documents"))
+        store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, self.fingerprint.digest)
+        self.log(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")
+        store.prepare(lambda done, of: self.log(f"features of {done} of {of} documents"))
         return store
 
     def facts(self) -> dict[str, Any]:
         """What identifies the material."""
         return {
-            "target": self.print.facts(),
+            "target": self.fingerprint.facts(),
             "documents": digest(self.documents),
             "max_length": self.data.max_length,
             "context": self.data.context,
@@ -150,6 +150,6 @@ class Material:
 
     def batchers(self, store: FeatureStore, options: TrainOptions, **more: Any) -> tuple[Batcher, Batcher]:
         """Of the documents to train on, and of those held out."""
-        train, held_out = self.sides
+        train, held_out = self.split_indices
         shared = {"context": self.data.context, "batch_tokens": options.batch_tokens, "seed": options.seed, **more}
         return Batcher(store, train, **shared), Batcher(store, held_out, **(shared | {"skip": None}))

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from outrider.heads import HeadConfig
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
-from outrider.training.llama import Llama, Past
-from outrider.training.tasks import Guess, HeadTask, noise
+from outrider.training.llama import Llama, PastKeyValues
+from outrider.training.tasks import DraftPosition, HeadTask, noise
 
 
 class PassTask(HeadTask):
@@ -29,10 +29,10 @@ class PassTask(HeadTask):
     module: LookaheadEmbeddings
 
     def __init__(self, module: LookaheadEmbeddings, config: HeadConfig, target: Llama, *, seed: int) -> None:
-        super().__init__(module, config, target, depth=config.heads, reach=config.heads)
+        super().__init__(module, config, target, depth=config.heads, max_shift=config.heads)
         self.seed = seed
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         count, asked, ahead = len(batch.tokens), batch.queries, self.config.heads
         picks = self._picks(asked, step)
         p, taken = batch.context, len(picks)
@@ -43,7 +43,7 @@ class PassTask(HeadTask):
         offset = torch.arange(ahead).repeat(taken)
         positions = batch.positions[:, p:][:, at] + 1 + offset
         columns = torch.arange(p + asked)
-        tokens = (columns <= (p + at)[:, None]) & batch.seen[:, None]  # [B, taken * T, P + A]
+        tokens = (columns <= (p + at)[:, None]) & batch.attention_mask[:, None]  # [B, taken * T, P + A]
         ours = (at[:, None] == at) & (offset[:, None] >= offset)
         mask = torch.cat([tokens, ours.expand(count, -1, -1)], dim=-1)[:, None]
         hidden = self.target(x, positions, mask, past).hidden.unflatten(1, (taken, ahead))
@@ -51,7 +51,7 @@ class PassTask(HeadTask):
         own[:, picks] = True
         for i in range(ahead):
             rows = hidden.new_zeros(count, asked, hidden.shape[-1]).index_copy(1, picks, hidden[:, :, i])
-            yield Guess(rows.flatten(0, 1), i + 1, 1.0, own=own.flatten())
+            yield DraftPosition(rows.flatten(0, 1), i + 1, 1.0, own=own.flatten())
 
     def _picks(self, asked: int, step: int | None) -> Tensor:
         """Query columns to look ahead from: one in T + 1, from a random one of the first."""
@@ -60,11 +60,11 @@ class PassTask(HeadTask):
         return torch.arange(min(first, asked - 1), asked, every)
 
     @torch.no_grad()
-    def _read(self, batch: Batch) -> Past:
+    def _read(self, batch: Batch) -> PastKeyValues:
         """The target's keys and values of every token row."""
-        rows = torch.arange(batch.seen.shape[1])
-        mask = (rows <= rows[:, None]) & batch.seen[:, None]
+        rows = torch.arange(batch.attention_mask.shape[1])
+        mask = (rows <= rows[:, None]) & batch.attention_mask[:, None]
         mask = mask | torch.eye(len(rows), dtype=torch.bool)  # a padded row sees itself: softmax needs something
         x = F.embedding(batch.tokens[:, : len(rows)], self.target.embedding)
-        past: Past = self.target(x, batch.positions, mask[:, None], keep=True).past
+        past: PastKeyValues = self.target(x, batch.positions, mask[:, None], keep=True).past
         return past

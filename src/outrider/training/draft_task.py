@@ -27,7 +27,7 @@ from outrider.training.batches import Batch, Batcher
 from outrider.training.llama import Llama, load_llama, truncated
 from outrider.training.losses import judge
 from outrider.training.metrics import labels_of, select
-from outrider.training.tasks import Guess, Task
+from outrider.training.tasks import DraftPosition, Task
 from outrider.training.trainer import low_precision
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
@@ -62,8 +62,8 @@ def save_model(folder: Path, model: Llama, tokenizer: Path | None) -> None:
 
 def dense_mask(batch: Batch) -> Tensor:
     """bool [B, 1, rows, rows]: causal, over rows that exist; padded rows see themselves."""
-    rows = torch.arange(batch.seen.shape[1])
-    mask = (rows <= rows[:, None]) & batch.seen[:, None]
+    rows = torch.arange(batch.attention_mask.shape[1])
+    mask = (rows <= rows[:, None]) & batch.attention_mask[:, None]
     return (mask | torch.eye(len(rows), dtype=torch.bool))[:, None]
 
 
@@ -75,7 +75,7 @@ class DraftTask:
     def __init__(self, model: Llama, rule: str, tokenizer: Path | None, *, depth: int = 5) -> None:
         self.module = self.model = model
         self.rule, self._tokenizer = rule, tokenizer
-        self.depth, self.reach = depth, depth - 1
+        self.depth, self.max_shift = depth, depth - 1
 
     @property
     def vocabulary(self) -> Tensor | None:
@@ -84,15 +84,15 @@ class DraftTask:
     def head(self) -> Tensor:
         return self.model.head
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         """Position i of a chain from row t is the draft's row t + i, as all tokens before are the document's."""
         p, asked = batch.context, batch.queries
         hidden = self.model(batch.tokens[:, : p + asked], batch.positions, dense_mask(batch)).hidden[:, p:]
-        yield Guess(hidden.flatten(0, 1), 0, 1.0)
+        yield DraftPosition(hidden.flatten(0, 1), 0, 1.0)
         for i in range(1, self.depth if step is None else 1):
             rows = torch.roll(hidden, -i, dims=1)
             own = (torch.arange(asked) < asked - i).expand(len(hidden), -1)
-            yield Guess(rows.flatten(0, 1), i, 0.0, own=own.flatten())
+            yield DraftPosition(rows.flatten(0, 1), i, 0.0, own=own.flatten())
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
         save_model(folder, self.model, self._tokenizer)
@@ -125,7 +125,7 @@ class Medusa2Task:
         self.target = draft = Llama(target.config)
         draft.load_state_dict({k: v.float() for k, v in target.state_dict().items()})
         self.module: nn.Module = nn.ModuleDict({"heads": heads, "target": draft})
-        self.depth, self.reach = config.heads + 1, config.heads
+        self.depth, self.max_shift = config.heads + 1, config.heads
         self.weights = [1.0, *(share * decay ** (k + 1) for k in range(config.heads))]
 
     @property
@@ -135,13 +135,13 @@ class Medusa2Task:
     def head(self) -> Tensor:
         return self.target.head
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         """Position 0 is the target's own next token."""
         p = batch.context
         hidden = self.target(batch.tokens[:, : p + batch.queries], batch.positions, dense_mask(batch)).hidden[:, p:]
         flat = hidden.flatten(0, 1)
         for k, rows in enumerate([flat, *self.heads(flat)]):
-            yield Guess(rows, k, self.weights[k])
+            yield DraftPosition(rows, k, self.weights[k])
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
         save_model(folder / "target", self.target, self._tokenizer)
@@ -171,11 +171,11 @@ def known_rows(task: Task, batcher: Batcher, known: Mapping[int, Tensor]) -> dic
             out[i] = torch.zeros(len(batcher.store.documents[i].ids), dtype=torch.bool)
     for batch in batcher.in_order():
         with low_precision():
-            guess = next(task.guesses(batch, 0))
-            rows, at = select(guess, batch)
-            right = judge(guess.rows[rows], task.head(), labels_of(task, batch, at))[0] == 0
+            position = next(task.draft_positions(batch, 0))
+            rows, at = select(position, batch)
+            right = judge(position.rows[rows], task.head(), labels_of(task, batch, at))[0] == 0
         for row in rows[right].tolist():
             window = batch.windows[row // batch.queries]
-            out[window.document][window.start + row % batch.queries + guess.shift] = True
+            out[window.document][window.start + row % batch.queries + position.shift] = True
     task.module.train()
     return out

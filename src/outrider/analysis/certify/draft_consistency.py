@@ -1,4 +1,4 @@
-"""Does a draft model say the same whether it kept up with a text or reads it afresh?
+"""Does a draft model propose the same whether it kept its cache between steps or reads the text afresh?
 
 Exact verifiers hide what is wrong with a draft: a draft cache that keeps refused tokens costs acceptance, not output.
 So that is looked for by itself. A request resumed at any of its steps, as a new one whose prompt ends there, draws with
@@ -29,25 +29,25 @@ def check(
     compared, different = 0, []
     for source in sources:
         speculation = SpeculationParams(draft=source, spec_length=4)
-        with _recorded(llm.drafters[source]) as said:
+        with _recorded(llm.drafters[source]) as recorded:
             for number, prompt in enumerate(prompts):
-                said.clear()
+                recorded.clear()
                 output = llm.generate([prompt], params, speculation=speculation)[0]
-                kept_up, done = list(said), 0
+                kept_up, done = list(recorded), 0
                 for step, (draft, (_, accepted)) in enumerate(zip(kept_up, output.stats.rounds, strict=False)):
                     if step and draft:
-                        said.clear()
+                        recorded.clear()
                         _first_step(llm, [*prompt, *output.token_ids[:done]], params, speculation, len(draft))
                         compared += 1
-                        if said[0] != draft:
-                            different.append(f"{source}, prompt {number}, step {step}: {draft}, afresh {said[0]}")
+                        if recorded[0] != draft:
+                            different.append(f"{source}, prompt {number}, step {step}: {draft}, afresh {recorded[0]}")
                     done += accepted + 1
                 yield f"{source}, prompt {number}"
     rounded = noise > 0 and len(different) <= 0.05 * compared
     status: Status = "pass" if not different else "note" if rounded else "fail"
     summary = f"{compared - len(different)} of {compared} drafts are what the source says when it reads the text afresh"
     if status == "note":
-        summary += "; so few differences are rounding, as rows depend on their company here"
+        summary += "; so few differences are rounding, as rows depend on their batch here"
     yield Check(
         "drafts do not depend on what was refused before", status, summary, different[:8], {"compared": compared}
     )
@@ -66,15 +66,15 @@ def _first_step(
 def _recorded(drafter: Any) -> Iterator[list[tuple[int, ...]]]:
     """The tokens of every draft that ``drafter`` proposes while the context lasts."""
     propose = drafter.propose
-    said: list[tuple[int, ...]] = []
+    recorded: list[tuple[int, ...]] = []
 
     def recording(requests: Any, budgets: Any) -> Any:
         drafts = propose(requests, budgets)
-        said.extend(draft.tokens for draft in drafts)
+        recorded.extend(draft.tokens for draft in drafts)
         return drafts
 
     drafter.propose = recording
     try:
-        yield said
+        yield recorded
     finally:
         del drafter.propose  # the class's own again

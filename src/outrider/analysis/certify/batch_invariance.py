@@ -1,4 +1,4 @@
-"""Does a row of a run depend on its company, on this model and machine? If so, where does it first?"""
+"""Batch invariance: does a row's result depend on its forward pass's other rows? If so, in which operation first?"""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outrider.models.hooks import tapped
 from outrider.models.llama import LlamaModel
 
 ROWS = 24
-CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows a run, beside all at once
+CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows in a forward pass, compared with all at once
 
 
 @dataclass(frozen=True)
-class Break:
-    """The first operation whose result for some row was not the same bits in other company."""
+class Mismatch:
+    """The first operation that gave other bits for some row in another batch."""
 
-    company: str
+    batch_kind: str
     layer: int
     operation: str
     rows: int  # rows that differ there
@@ -31,14 +31,14 @@ class Break:
 
 
 @dataclass(frozen=True)
-class Findings:
-    breaks: list[Break]
-    noise: float  # largest difference of a logit between any two ways to run the same row
-    companies: int
+class InvarianceFindings:
+    mismatches: list[Mismatch]
+    noise: float  # largest difference of a logit between two batches with the same row
+    batches: int
 
 
-class _Book:
-    """Results by operation, in order, gathered over the runs that make up one way to score the rows."""
+class _Recorder:
+    """Results by operation, in order, over the forward passes that score the rows in one way."""
 
     def __init__(self) -> None:
         self.results: dict[tuple[int, str], list[Tensor]] = {}
@@ -48,47 +48,47 @@ class _Book:
         self.results.setdefault((layer, operation), []).append(result[self.rows].float().cpu())
 
 
-def examine(model: LlamaModel, tokens: Sequence[int]) -> Findings:
-    """Score the last ``ROWS`` of ``tokens`` in one run, in small runs, in a tree, and beside another sequence."""
+def examine(model: LlamaModel, tokens: Sequence[int]) -> InvarianceFindings:
+    """Score the last ``ROWS`` of ``tokens`` in one forward pass, in several, in a tree, and beside other sequences."""
     whole = _cut(model, tokens, ROWS)
-    others = {f"{n} rows a run": _cut(model, tokens, n) for n in CUTS}
-    others["beside other sequences"] = _cut(model, tokens, ROWS, company=3)
+    others = {f"{n} rows a forward pass": _cut(model, tokens, n) for n in CUTS}
+    others["beside other sequences"] = _cut(model, tokens, ROWS, num_others=3)
     others["nodes of a tree"] = _tree(model, tokens)
-    breaks, noise = [], 0.0
-    for company, book in others.items():
-        found, difference = _first_break(whole, book, company)
+    mismatches, noise = [], 0.0
+    for batch_kind, recorder in others.items():
+        found, difference = _first_break(whole, recorder, batch_kind)
         noise = max(noise, difference)
         if found is not None:
-            breaks.append(found)
-    return Findings(breaks, noise, len(others))
+            mismatches.append(found)
+    return InvarianceFindings(mismatches, noise, len(others))
 
 
-def check(findings: Findings, dtype: str) -> Check:
-    """Bit identity, or the layer and operation where it first breaks in each company."""
-    if not findings.breaks:
+def check(findings: InvarianceFindings, dtype: str) -> Check:
+    """Bit identity, or the layer and operation where it first breaks in each kind of batch."""
+    if not findings.mismatches:
         return Check(
-            "rows do not depend on their company",
+            "batch invariance",
             "pass",
-            f"every operation of every layer gives the same bits in {findings.companies} kinds of company ({dtype})",
+            f"every operation of every layer gives the same bits in {findings.batches} kinds of batch ({dtype})",
             data={"noise": 0.0},
         )
-    first = min(findings.breaks, key=lambda b: b.layer)
+    first = min(findings.mismatches, key=lambda b: b.layer)
     lines = [
-        f"{b.company}: first in layer {b.layer}, {b.operation} ({b.rows} of {ROWS} rows); logits differ by up to "
+        f"{b.batch_kind}: first in layer {b.layer}, {b.operation} ({b.rows} of {ROWS} rows); logits differ by up to "
         f"{b.logits_differ_by:.2g}"
-        for b in findings.breaks
+        for b in findings.mismatches
     ]
     return Check(
-        "rows do not depend on their company",
+        "batch invariance",
         "note",
-        f"in {dtype} they do, first in layer {first.layer}, {first.operation}; arithmetic noise is "
+        f"in {dtype} rows depend on their batch, first in layer {first.layer}, {first.operation}; arithmetic noise is "
         f"{findings.noise:.2g} per logit, so near-ties may turn out otherwise",
         lines,
-        {"noise": findings.noise, "breaks": [vars(b) for b in findings.breaks]},
+        {"noise": findings.noise, "mismatches": [vars(b) for b in findings.mismatches]},
     )
 
 
-def _first_break(a: _Book, b: _Book, company: str) -> tuple[Break | None, float]:
+def _first_break(a: _Recorder, b: _Recorder, batch_kind: str) -> tuple[Mismatch | None, float]:
     """The earliest result that differs, and the largest difference of logits."""
     found: tuple[int, str, int] | None = None
     difference = 0.0
@@ -98,39 +98,39 @@ def _first_break(a: _Book, b: _Book, company: str) -> tuple[Break | None, float]
         if differing and found is None:
             found = (*key, differing)
         difference = float((x - y).abs().max())  # the head comes last
-    return (None if found is None else Break(company, *found, difference)), difference
+    return (None if found is None else Mismatch(batch_kind, *found, difference)), difference
 
 
-def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, company: int = 0) -> _Book:
-    """Score the last ROWS tokens in runs of ``rows``, with ``company`` more sequences of as many rows in each run."""
-    book = _Book()
-    view = tapped(model, book.record)
-    cache = model.new_cache(CacheSpec(slots=1 + company, max_seq_len=len(tokens) + 1))
-    slots = [cache.allocate() for _ in range(1 + company)]
+def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, num_others: int = 0) -> _Recorder:
+    """Score the last ROWS tokens, ``rows`` a forward pass, beside ``num_others`` sequences of as many rows."""
+    recorder = _Recorder()
+    view = tapped(model, recorder.record)
+    cache = model.new_cache(CacheSpec(slots=1 + num_others, max_seq_len=len(tokens) + 1))
+    slots = [cache.allocate() for _ in range(1 + num_others)]
     start = len(tokens) - ROWS
     ids = torch.tensor(list(tokens))
-    others = [ids.roll(7 * (i + 1)) for i in range(company)]
+    others = [ids.roll(7 * (i + 1)) for i in range(num_others)]
     for slot, own in zip(slots, [ids, *others], strict=True):
         cache.extend(slot, start)
         model.forward(ForwardBatch(own[:start], torch.arange(start), (Span(slot, 0, start),), None), cache)
     while start < len(tokens):
         count = min(rows, len(tokens) - start)
-        book.rows = slice(company * count, (company + 1) * count)  # ours are last, behind the others
+        recorder.rows = slice(num_others * count, (num_others + 1) * count)  # ours are last, behind the others
         spans, packed = [], []
         for slot, own in zip([*slots[1:], slots[0]], [*others, ids], strict=True):
             cache.extend(slot, count)
             spans.append(Span(slot, start, count))
             packed.append(own[start : start + count])
-        positions = torch.arange(start, start + count).repeat(1 + company)
+        positions = torch.arange(start, start + count).repeat(1 + num_others)
         view.forward(ForwardBatch(torch.cat(packed), positions, tuple(spans), None), cache)
         start += count
-    return book
+    return recorder
 
 
-def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Book:
+def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Recorder:
     """Score the last ROWS tokens as every other node of a tree, wrong guesses standing between them."""
-    book = _Book()
-    view = tapped(model, book.record)
+    recorder = _Recorder()
+    view = tapped(model, recorder.record)
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + ROWS + 1))
     slot, start = cache.allocate(), len(tokens) - ROWS
     ids = torch.tensor(list(tokens))
@@ -139,8 +139,8 @@ def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Book:
     # nodes 1, 3, 5, ... continue the text; node 2i is a sibling of node 2i + 1
     parents = [-1 if node < 2 else (node // 2) * 2 - 1 for node in range(2 * ROWS)]
     packed = torch.stack([ids[start:].roll(3), ids[start:]], dim=1).flatten()
-    book.rows = slice(1, 2 * ROWS, 2)
+    recorder.rows = slice(1, 2 * ROWS, 2)
     cache.extend(slot, 2 * ROWS)
     span = Span(slot, start, 2 * ROWS, ancestor_mask(parents))
     view.forward(ForwardBatch(packed, start + torch.tensor(depths(parents)), (span,), None), cache)
-    return book
+    return recorder

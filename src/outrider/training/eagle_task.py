@@ -21,7 +21,7 @@ from outrider.heads import HeadConfig
 from outrider.heads.eagle import EagleLayer
 from outrider.training.batches import Batch
 from outrider.training.llama import Llama
-from outrider.training.tasks import Guess, HeadTask, noise
+from outrider.training.tasks import DraftPosition, HeadTask, noise
 
 FEATURE_LOSS, TOKEN_LOSS = 1.0, 0.1  # of EAGLE-1 (Li et al. 2024, section 4.2)
 _NOISE = 0.2  # width of EAGLE-1's uniform noise on features, scaled by 512 / rows there; a constant here
@@ -36,10 +36,10 @@ class EagleTask(HeadTask):
         self, module: EagleLayer, config: HeadConfig, target: Llama, *, steps: int, depth: int, decay: float, seed: int
     ) -> None:
         """``steps`` are trained, ``depth`` measured; ``decay``: weight of each step over that of the one before."""
-        super().__init__(module, config, target, depth=max(steps, depth), reach=max(steps, depth))
+        super().__init__(module, config, target, depth=max(steps, depth), max_shift=max(steps, depth))
         self.steps, self.decay, self.seed = steps, decay, seed
 
-    def guesses(self, batch: Batch, step: int | None) -> Iterator[Guess]:
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         first, p = self.config.kind == "eagle", batch.context
         embeddings = F.embedding(batch.tokens, self.target.embedding)
         features = batch.features.to(embeddings.dtype)
@@ -55,13 +55,13 @@ class EagleTask(HeadTask):
             x = self.module(tokens, x, batch.positions[:, p:] + s, attend)
             extra = self._regression(x, batch, s) if first and step is not None else None
             weight = self.decay**s * (TOKEN_LOSS if first else 1.0)
-            yield Guess(self.module.scorable(x).flatten(0, 1), 1 + s, weight, extra)
+            yield DraftPosition(self.module.scorable(x).flatten(0, 1), 1 + s, weight, extra)
 
     def _regression(self, x: Tensor, batch: Batch, s: int) -> Tensor:
         """Smooth L1 between a_t of step s and the target's feature at t + 1 + s."""
         truth = batch.features[:, batch.context + 1 + s :]
         rows = truth.shape[1]
-        there = batch.seen[:, batch.context + 1 + s :] & batch.asked[:, :rows]
+        there = batch.attention_mask[:, batch.context + 1 + s :] & batch.query_mask[:, :rows]
         if not bool(there.any()):
             return x.sum() * 0
         return FEATURE_LOSS * self.decay**s * F.smooth_l1_loss(x[:, :rows][there].float(), truth[there].float())
@@ -73,9 +73,9 @@ class _Unrolled:
     def __init__(self, batch: Batch, behind: tuple[Tensor, Tensor] | None) -> None:
         """``behind``: keys and values of the context rows, [B, P, kv_heads, head_dim]."""
         self._behind = behind
-        rows = torch.arange(batch.seen.shape[1])
-        before = rows <= torch.arange(batch.context, batch.seen.shape[1])[:, None]  # [A, P + A]
-        hidden = ~(before & batch.seen[:, None])
+        rows = torch.arange(batch.attention_mask.shape[1])
+        before = rows <= torch.arange(batch.context, batch.attention_mask.shape[1])[:, None]  # [A, P + A]
+        hidden = ~(before & batch.attention_mask[:, None])
         self._bias = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
         self._bias = self._bias.to(batch.features.dtype)
         self._keys: list[Tensor] = []

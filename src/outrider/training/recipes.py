@@ -1,4 +1,4 @@
-"""Trainers for each kind of draft, from material and options."""
+"""Recipes: a trainer for each kind of draft, from a ``TrainingSetup`` and options."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.heads.vocabulary import Scored
-from outrider.training.draft import DraftTask, Medusa2Task, draft_model, known_rows
-from outrider.training.eagle import EagleTask, start_from_target
-from outrider.training.features import Wanted
-from outrider.training.job import HeadOptions, Material
-from outrider.training.look_ahead import PassTask
+from outrider.training.draft_task import DraftTask, Medusa2Task, draft_model, known_rows
+from outrider.training.eagle_task import EagleTask, start_from_target
+from outrider.training.features import FeatureSpec
 from outrider.training.losses import RULES
+from outrider.training.pass_task import PassTask
+from outrider.training.setup import HeadOptions, TrainingSetup
 from outrider.training.tasks import HeadTask, MedusaTask
 from outrider.training.trainer import Trainer, TrainOptions
 
 
-def head_config(material: Material, options: HeadOptions) -> HeadConfig:
+def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
     """The configuration of a new head for the target."""
-    c = material.config
+    c = setup.config
     values: dict[str, Any] = {"heads": options.heads}
     if options.kind.startswith("eagle"):
         values = {
@@ -50,7 +50,7 @@ def head_config(material: Material, options: HeadOptions) -> HeadConfig:
         raise ConfigError(f"draft_vocab={vocab}: the target has {c.vocab_size} tokens")
     return HeadConfig(
         kind=options.kind,
-        target=material.print,
+        target=setup.fingerprint,
         hidden_size=c.hidden_size,
         vocab_size=c.vocab_size,
         draft_vocab_size=None if vocab in (0, c.vocab_size) else vocab,
@@ -64,27 +64,27 @@ def default_layers(layers: int) -> tuple[int, ...]:
     return tuple(sorted({min(2, layers), max(1, layers // 2), max(1, layers - 3)}))
 
 
-def fresh_head(material: Material, options: HeadOptions, seed: int) -> tuple[nn.Module, HeadConfig]:
+def fresh_head(setup: TrainingSetup, options: HeadOptions, seed: int) -> tuple[nn.Module, HeadConfig]:
     """A new head. The same seed gives the same weights."""
-    config = head_config(material, options)
+    config = head_config(setup, options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make_head(config)
         if isinstance(module, EagleLayer) and not options.fresh:
-            start_from_target(module, material.target)
+            start_from_target(module, setup.target)
     if isinstance(module, Scored):
         if config.draft_vocab_size is not None:
-            module.set_draft_ids(material.frequent(config.draft_vocab_size))
+            module.set_draft_ids(setup.frequent(config.draft_vocab_size))
         if module.lm_head is not None:
             rows = slice(None) if module.draft_ids is None else module.draft_ids
-            module.lm_head.weight.data.copy_(material.target.head[rows])
+            module.lm_head.weight.data.copy_(setup.target.head[rows])
     return module, config
 
 
-def trained_head(material: Material, options: HeadOptions, folder: Path) -> tuple[nn.Module, HeadConfig]:
+def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tuple[nn.Module, HeadConfig]:
     """The head in ``folder``, to be trained further. Raises ``ConfigError`` where the options ask for another shape."""
     module, config = load_head(folder)
-    config.check_target(material.print)
+    config.check_target(setup.fingerprint)
     of = f"start_from={folder}: its head has"
     if config.kind != options.kind:
         raise ConfigError(f"{of} the kind {config.kind}, not {options.kind}")
@@ -99,45 +99,43 @@ def trained_head(material: Material, options: HeadOptions, folder: Path) -> tupl
     return module.requires_grad_(), replace(config, acceptance=(), training={})
 
 
-def head_task(material: Material, options: HeadOptions, seed: int) -> HeadTask:
+def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask:
     """A head, new or trained before, and its task."""
     begin = options.start_from
-    module, config = trained_head(material, options, Path(begin)) if begin else fresh_head(material, options, seed)
+    module, config = trained_head(setup, options, Path(begin)) if begin else fresh_head(setup, options, seed)
     if isinstance(module, EagleLayer):
         steps = options.ttt_steps or (4 if config.kind == "eagle3" else 1)
-        return EagleTask(
-            module, config, material.target, steps=steps, depth=options.depth, decay=options.decay, seed=seed
-        )
+        return EagleTask(module, config, setup.target, steps=steps, depth=options.depth, decay=options.decay, seed=seed)
     if isinstance(module, LookaheadEmbeddings):
-        return PassTask(module, config, material.target, seed=seed)
+        return PassTask(module, config, setup.target, seed=seed)
     assert isinstance(module, MedusaHeads | BlockwiseHeads)
-    return MedusaTask(module, config, material.target, options.decay)
+    return MedusaTask(module, config, setup.target, options.decay)
 
 
 def head_trainer(
-    material: Material, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
+    setup: TrainingSetup, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
 ) -> tuple[Trainer, HeadTask]:
     """Everything up to the first step. ``more``: as of ``Trainer``."""
-    task = head_task(material, options, train.seed)
+    task = head_task(setup, options, train.seed)
     layers = None if options.kind == "pass" else task.config.feature_layers
-    store = material.store(Wanted(layers, material.data.top_k))
-    batchers = material.batchers(store, train, depth=task.reach, vocabulary=task.vocabulary)
+    store = setup.store(FeatureSpec(layers, setup.data.top_k))
+    batchers = setup.batchers(store, train, depth=task.max_shift, vocabulary=task.vocabulary)
     head = {**asdict(options), "feature_layers": task.config.feature_layers}
-    job = {**material.facts(), "head": head}
-    return Trainer(task, *batchers, train, folder, job=job, **more), task
+    run_config = {**setup.facts(), "head": head}
+    return Trainer(task, *batchers, train, folder, run_config=run_config, **more), task
 
 
 def medusa2_trainer(
-    material: Material, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
+    setup: TrainingSetup, options: HeadOptions, train: TrainOptions, folder: Path, **more: Any
 ) -> Trainer:
     """Medusa-2: heads and a copy of the target, one optimiser for both."""
-    task = head_task(material, options, train.seed)
+    task = head_task(setup, options, train.seed)
     assert isinstance(task.module, MedusaHeads)
-    both = Medusa2Task(task.module, task.config, material.target, material.folder, decay=options.decay)
-    store = material.store(Wanted(None, material.data.top_k))
-    batchers = material.batchers(store, train, depth=both.reach)
-    job = {**material.facts(), "medusa2": asdict(options)}
-    return Trainer(both, *batchers, train, folder, job=job, **more)
+    both = Medusa2Task(task.module, task.config, setup.target, setup.folder, decay=options.decay)
+    store = setup.store(FeatureSpec(None, setup.data.top_k))
+    batchers = setup.batchers(store, train, depth=both.max_shift)
+    run_config = {**setup.facts(), "medusa2": asdict(options)}
+    return Trainer(both, *batchers, train, folder, run_config=run_config, **more)
 
 
 @dataclass(frozen=True)
@@ -162,13 +160,13 @@ class DraftOptions:
 
 
 def draft_trainers(
-    material: Material, options: DraftOptions, train: TrainOptions, folder: Path, *, count: int = 1, **more: Any
+    setup: TrainingSetup, options: DraftOptions, train: TrainOptions, folder: Path, *, count: int = 1, **more: Any
 ) -> Iterator[Trainer]:
     """One trainer, or ``count`` of them in turn, in ``folder/draft-1`` and so on.
 
     Run each to its end (and restore its best weights) before asking for the next, which learns what it misses.
     """
-    c = material.config
+    c = setup.config
     if options.truncate is not None:
         config = replace(c, num_layers=options.truncate)
     else:
@@ -182,13 +180,15 @@ def draft_trainers(
             head_dim=options.hidden_size // options.heads,
             tie_embeddings=True,
         )
-    store = material.store(Wanted(None, 0 if options.loss == "ce" else material.data.top_k))
+    store = setup.store(FeatureSpec(None, 0 if options.loss == "ce" else setup.data.top_k))
     known: dict[int, Tensor] = {}
     for i in range(count):
-        model = draft_model(material.target, config, train.seed + i, from_target=options.truncate is not None)
-        task = DraftTask(model, options.loss, material.folder)
-        batchers = material.batchers(store, train, depth=task.reach, skip=known)
-        job = {**material.facts(), "draft": asdict(options), "number": i}
-        yield Trainer(task, *batchers, train, folder if count == 1 else folder / f"draft-{i + 1}", job=job, **more)
+        model = draft_model(setup.target, config, train.seed + i, from_target=options.truncate is not None)
+        task = DraftTask(model, options.loss, setup.folder)
+        batchers = setup.batchers(store, train, depth=task.max_shift, skip=known)
+        run_config = {**setup.facts(), "draft": asdict(options), "number": i}
+        yield Trainer(
+            task, *batchers, train, folder if count == 1 else folder / f"draft-{i + 1}", run_config=run_config, **more
+        )
         if i + 1 < count:
-            known = known_rows(task, material.batchers(store, train, depth=task.reach)[0], known)
+            known = known_rows(task, setup.batchers(store, train, depth=task.max_shift)[0], known)

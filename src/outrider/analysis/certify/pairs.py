@@ -8,8 +8,10 @@ from outrider.config import source_record
 from outrider.core.verify import VERIFIERS
 
 
-def pairs(sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | None = None) -> list[tuple[str, str]]:
-    """(source, verifier): exact verifiers, branching sources only with those that take trees.
+def exact_pairs(
+    sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | None = None
+) -> list[tuple[str, str]]:
+    """(source, verifier): exact verifiers only, and branching sources only with verifiers that take trees.
 
     ``coupled``: True for verifiers that keep the tokens, False for those that keep the distribution only, None for all.
     """

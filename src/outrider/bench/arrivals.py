@@ -1,4 +1,4 @@
-"""Serving a list of requests as a client would send them, and when each of their tokens came."""
+"""Arrival patterns of requests (closed loop, Poisson), and when each of their tokens came."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outrider.llm import LLM
 
 
 @dataclass
-class Served:
+class ServedRequest:
     """One request: times in seconds after it was sent."""
 
     sent: float
@@ -33,7 +33,7 @@ class Served:
         return self.times[-1]
 
     @property
-    def gaps(self) -> list[float]:
+    def inter_token_latencies(self) -> list[float]:
         """Time between a token and the one before; tokens of one step come together."""
         return [b - a for a, b in zip(self.times, self.times[1:], strict=False)]
 
@@ -45,7 +45,7 @@ def closed_loop(
     speculation: SpeculationParams,
     concurrency: int,
     salt: str = "",
-) -> list[Served]:
+) -> list[ServedRequest]:
     """``concurrency`` clients, each of which sends its next request when the last one is answered."""
     return _serve(llm, prompts, params, speculation, [0.0] * len(prompts), concurrency, salt)
 
@@ -58,7 +58,7 @@ def poisson(
     rate: float,
     salt: str = "",
     seed: int = 0,
-) -> list[Served]:
+) -> list[ServedRequest]:
     """Requests that arrive at random, ``rate`` a second on average, whatever is still running."""
     rng, now, arrivals = random.Random(seed), 0.0, []
     for _ in prompts:
@@ -73,21 +73,23 @@ def _serve(
     params: SamplingParams,
     speculation: SpeculationParams,
     arrivals: Sequence[float],
-    at_once: int,
+    max_concurrency: int,
     salt: str,
-) -> list[Served]:
+) -> list[ServedRequest]:
     requests: list[Request] = [llm.request(prompt, params, speculation) for prompt in prompts]
-    served: dict[str, Served] = {}
+    served: dict[str, ServedRequest] = {}
     waiting = list(zip(requests, arrivals, strict=True))
     began = time.perf_counter()
     running = 0
     try:
         while waiting or running:
             now = time.perf_counter() - began
-            while waiting and waiting[0][1] <= now and running < at_once:
+            while waiting and waiting[0][1] <= now and running < max_concurrency:
                 request, arrival = waiting.pop(0)
                 # A client of a closed loop sends when the one before is answered, one of an open loop on arrival.
-                served[request.id] = Served(sent=max(arrival, now) if at_once < len(prompts) else arrival)
+                served[request.id] = ServedRequest(
+                    sent=max(arrival, now) if max_concurrency < len(prompts) else arrival
+                )
                 request.cache_salt = salt
                 llm.engine.add(request)
                 running += 1

@@ -1,0 +1,119 @@
+"""Runs backends in turn on the same prompts, so that a busy moment of the machine affects all of them."""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from outrider.bench.backends import Backend
+from outrider.bench.summary import BackendResult, details, summary
+from outrider.config import VERIFIERS, SpeculationParams
+from outrider.config.combination import check_known
+from outrider.data.workloads import Question
+from outrider.errors import ConfigError
+from outrider.kernels.processor import processor_name
+from outrider.llm import LLM
+
+
+def parse_source(setting: str, default_k: int | str) -> SpeculationParams:
+    """``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]``, the fields being those of ``SpeculationParams``.
+
+    As in ``lookup``, ``ngram:8``, ``suffix+recycling:auto:tree_nodes=24``, ``model:4:rejection`` or
+    ``eagle:tree=dynamic``.
+    """
+    source, *rest = setting.split(":")
+    check_known(source)
+    options: dict[str, Any] = {"spec_length": default_k}
+    known = {field.name for field in fields(SpeculationParams)}
+    given: set[str] = set()
+    for part in rest:
+        name, _, value = part.partition("=")
+        if not value:
+            name, value = ("verifier" if part in VERIFIERS else "spec_length"), part
+        if name not in known - given or (name == "spec_length" and not (value.isdigit() or value == "auto")):
+            raise ConfigError(
+                f"source={setting!r} cannot be read at {part!r}: write SOURCE, then perhaps :K, :auto, :VERIFIER or "
+                ":FIELD=VALUE"
+            )
+        given.add(name)
+        options[name] = _value(value)
+    return SpeculationParams(draft=source, **options)
+
+
+def _value(text: str) -> bool | float | str:
+    if text in ("true", "false"):
+        return text == "true"
+    number = float(text) if text.replace(".", "", 1).isdigit() else None
+    return text if number is None else int(number) if text.isdigit() else number
+
+
+def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
+    """The machine, versions and date that the numbers belong to."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor_name() if llm.model.device.type == "cpu" else torch.cuda.get_device_name(),
+        "threads": torch.get_num_threads(),
+        "dtype": llm.config.dtype if llm.config.dtype == "int8" else str(llm.model.dtype).removeprefix("torch."),
+        "versions": [*dict.fromkeys(c.version for c in backends if c.version), f"torch {torch.__version__}"],
+    }
+
+
+def run_interleaved(
+    backends: Sequence[Backend],
+    prompts: Sequence[list[int]],
+    *,
+    group: int,
+    rounds: int,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, BackendResult]:
+    """Every backend on every group of ``group`` prompts, ``rounds`` times, the order changing each time.
+
+    Ctrl-C ends it early: what all backends have finished is returned.
+    """
+    groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
+    records = {c.name: BackendResult() for c in backends}
+    for backend in backends:
+        backend.run(groups[0][:1], "warm up")
+        tick(f"warm up {backend.name}")
+    try:
+        for turn in range(rounds):
+            for unit, work in enumerate(groups):
+                shift = (turn + unit) % len(backends)
+                order = [*backends[shift:], *backends[:shift]]
+                answers = []
+                for backend in order:
+                    # Sources may learn from the questions before, but not the answer itself from another backend.
+                    answers.append(backend.run(work, f"{backend.name} {turn}"))
+                    tick(backend.name)
+                for backend, (tokens, seconds, served) in zip(order, answers, strict=True):
+                    records[backend.name].add(unit, seconds, tokens, served)
+    except KeyboardInterrupt:
+        if not records[backends[0].name].seconds:
+            raise
+    for backend in backends:
+        records[backend.name].peak_mb = backend.peak_mb()
+    return records
+
+
+def results(records: dict[str, BackendResult], questions: Sequence[Question], group: int) -> dict[str, Any]:
+    """By backend: everything, each category (where groups do not mix them), details. The first is the baseline."""
+    base = next(iter(records.values()))
+    units: dict[str, list[int]] = defaultdict(list)
+    for unit in base.seconds:
+        kinds = {q.category for q in questions[unit * group : (unit + 1) * group]}
+        if len(kinds) == 1:
+            units[kinds.pop()].append(unit)
+    everything = list(base.seconds)
+    return {
+        name: {
+            "all": summary(record, base, everything),
+            "categories": {kind: summary(record, base, own) for kind, own in sorted(units.items())},
+            **details(record),
+        }
+        for name, record in records.items()
+    }

@@ -1,0 +1,194 @@
+"""One HTTP request on its way through the engine: admitted, run, answered whole or as a stream.
+
+``respond`` is what every endpoint that generates ends with. Each endpoint gives it a ``ResponseBuilder``, which writes
+the answer in the words of OpenAI or llama.cpp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.request import Request, StepOutput
+from outrider.server.http.errors import ApiError, invalid, json_response
+from outrider.server.http.logs import log_generation
+from outrider.server.http.stream import Chunk, EventStream, unless_disconnected
+from outrider.server.service import Service
+
+
+class ResponseBuilder(Protocol):
+    """Writes the answer to one request, whole or chunk by chunk."""
+
+    generation: Generation
+
+    def full(self) -> Any:
+        """The JSON answer, once all sequences have ended."""
+
+    def chunks(self) -> AsyncGenerator[Chunk]:
+        """The events of a stream, as tokens come."""
+
+
+async def respond(
+    request: HttpRequest,
+    start: Coroutine[Any, Any, ResponseBuilder],
+    *,
+    stream: bool,
+    obfuscate: bool = False,
+    done: bool = True,
+) -> Response:
+    """Await ``start`` and answer with what it builds. A client that disconnects ends its sequences.
+
+    ``done``: streams end with ``[DONE]``. ``obfuscate``: see ``EventStream``.
+    """
+    builder = await unless_disconnected(request, start)
+    generation = builder.generation
+    service, reservation = generation.service, generation.reservation
+    if stream:
+        settings, metrics = service.settings, service.metrics
+        return EventStream(
+            builder.chunks(), settings, metrics, obfuscate=obfuscate, done=done, on_end=reservation.release
+        )
+    try:
+        await unless_disconnected(request, generation.complete())
+    finally:
+        reservation.release()  # also if the client disconnected before anything ran
+    return json_response(builder.full())
+
+
+class Reservation:
+    """Room for ``count`` sequences, running or waiting, given back exactly once. ApiError 429 if there is none."""
+
+    def __init__(self, service: Service, count: int) -> None:
+        max_batch_size = service.engine.llm.config.max_batch_size
+        room = max_batch_size + service.settings.max_queue
+        if count > room:
+            raise invalid(f"{count} sequences in one request are more than the {room} this server holds: ask for fewer")
+        if service.sequences + count > room:
+            service.metrics.rejected.inc()
+            seconds = service.metrics.seconds_until_room(max_batch_size)
+            raise ApiError(
+                429,
+                f"{service.sequences} sequences run or wait, and there is room for {room}: try again in {seconds} s",
+                code="queue_full",
+                headers={"Retry-After": str(seconds)},
+            )
+        self._service, self._count = service, count
+        service.sequences += count
+
+    def release(self) -> None:
+        self._service.sequences -= self._count
+        self._count = 0
+
+
+@dataclass
+class Generation:
+    """The sequences of one HTTP request, prompt by prompt, and the tokens they have given so far."""
+
+    service: Service
+    requests: Sequence[Request]
+    reservation: Reservation
+    id: str
+    model: str
+    steps: list[list[StepOutput]] = field(init=False)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        self.steps = [[] for _ in self.requests]
+        self._began = time.perf_counter()
+
+    @classmethod
+    async def start(
+        cls,
+        service: Service,
+        tokenize: Callable[[], Sequence[list[int]]],
+        params: SamplingParams,
+        speculation: SpeculationParams,
+        *,
+        prompts: int = 1,
+        id_prefix: str,
+        model: str,
+        **scheduling: Any,
+    ) -> Generation:
+        """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
+
+        Raises ApiError, or what ``LLM.requests`` raises.
+        """
+        reservation = Reservation(service, prompts * params.n)
+        llm = service.engine.llm
+
+        def make() -> list[Request]:
+            requests: list[Request] = []
+            for ids in tokenize():
+                _check_length(ids, service.settings.max_prompt_tokens)
+                requests += llm.requests(ids, params, speculation, **scheduling)
+            return requests
+
+        try:
+            requests = await service.run_in_thread(make)
+        except BaseException:
+            reservation.release()
+            raise
+        return cls(service, requests, reservation, new_id(id_prefix), model)
+
+    async def bursts(self) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
+        """(sequence, tokens of one step) until all are finished; everything is given back when it ends.
+
+        Raises ApiError 504 when the time for a request is up, and what ``AsyncLLM.bursts`` raises.
+        """
+        service, times = self.service, [0.0] * len(self.requests)
+        deadline = asyncio.get_running_loop().time() + service.settings.request_timeout
+        bursts = service.engine.bursts(self.requests, backlog=service.settings.max_backlog)
+        try:
+            async with aclosing(bursts):
+                while True:
+                    async with asyncio.timeout_at(deadline):
+                        item = await anext(bursts, None)
+                    if item is None:
+                        break
+                    index, steps = item
+                    self._measure(index, len(steps), times)
+                    self.steps[index] += steps
+                    yield index, steps
+        except TimeoutError:
+            seconds = f"{service.settings.request_timeout:g}"
+            raise ApiError(
+                504, f"the request took more than {seconds} s: ask for fewer tokens", code="timeout"
+            ) from None
+        finally:
+            self.reservation.release()
+            log_generation(self.id, self.requests, prompts=service.settings.log_prompts)
+            for request in self.requests:
+                service.metrics.finished(request, time.perf_counter() - self._began)
+
+    def _measure(self, index: int, count: int, times: list[float]) -> None:
+        now = time.perf_counter()
+        if not times[index]:
+            self.service.metrics.first_token.observe(now - self.requests[index].arrived)
+        else:
+            for _ in range(count):
+                self.service.metrics.between_tokens.observe((now - times[index]) / count)
+        times[index] = now
+
+    async def complete(self) -> None:
+        """Run to the end."""
+        async with aclosing(self.bursts()) as bursts:
+            async for _ in bursts:
+                pass
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def _check_length(ids: Sequence[int], limit: int | None) -> None:
+    if limit is not None and len(ids) > limit:
+        raise invalid(f"the prompt has {len(ids)} tokens, and {limit} are allowed here: shorten it", "prompt")
