@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from draw import AMBER, BLUE, DIM, GREEN, GREY, Drawing
 
@@ -15,7 +15,7 @@ MOST = 24  # draft tokens
 
 def milliseconds(rows: float) -> float:
     """T(rows), linear between the measured numbers."""
-    low, high = next(pair for pair in itertools.pairwise(TIMES) if rows <= pair[1][0])
+    low, high = next(pair for pair in pairwise(TIMES) if rows <= pair[1][0])
     return low[1] + (high[1] - low[1]) * (rows - low[0]) / (high[0] - low[0])
 
 
@@ -56,7 +56,7 @@ def _plot(
     d.text(x + width / 2, base + 28, "draft tokens n", size=11, color=DIM, anchor="middle")
     for color, value in curves:
         points = [(x + width * n / MOST, base - height * value(n) / top) for n in range(MOST + 1)]
-        for (x1, y1), (x2, y2) in itertools.pairwise(points):
+        for (x1, y1), (x2, y2) in pairwise(points):
             d.line(x1, y1, x2, y2, color=color, width=2)
         if peaks:
             px, py = points[max(range(MOST + 1), key=value)]
