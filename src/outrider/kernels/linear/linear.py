@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from outrider.kernels.linear.batch_invariance import Layer, in_range, row_range
 from outrider.kernels.linear.brgemm_linear import BlockedLinear, suits
+from outrider.kernels.processor import has_onednn_bf16
 
 
 class Linear(Protocol):
@@ -29,9 +30,10 @@ class Linear(Protocol):
 
 
 @cache
-def has_packed_kernels() -> bool:
-    """Whether this build of torch can pack weights for oneDNN."""
-    return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+def has_packed_kernels(dtype: torch.dtype) -> bool:
+    """Whether this build of torch can pack weights of this dtype for oneDNN, and this processor can multiply them."""
+    built = bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    return built and (dtype != torch.bfloat16 or has_onednn_bf16())
 
 
 def make_linear(weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> Linear:
@@ -40,7 +42,7 @@ def make_linear(weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> L
         return Int8Linear(weight, bias)
     if suits(weight):
         return BlockedLinear(weight, bias)
-    if weight.device.type == "cpu" and has_packed_kernels():
+    if weight.device.type == "cpu" and has_packed_kernels(weight.dtype):
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)
 
@@ -68,7 +70,7 @@ class PackedLinear:
 
 
 class PlainLinear:
-    """torch's own layer, for processors without oneDNN and for GPUs."""
+    """torch's own layer, for GPUs and where oneDNN cannot multiply the weight's dtype."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
