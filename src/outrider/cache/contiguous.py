@@ -92,7 +92,7 @@ class ContiguousCache:
         limit = min(len(held), len(tokens) - 1)
         return next((i for i in range(limit) if held[i] != tokens[i]), max(limit, 0))
 
-    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         if self._prefix_reuse:
             self._verified[slot] = (salt, list(tokens))
 
@@ -100,7 +100,7 @@ class ContiguousCache:
         del self._lengths[slot]
         self._free.append(slot)
 
-    def scrub(self, slot: int) -> None:
+    def zero(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
         self._verified.pop(slot, None)
         for rows in (*self._k, *self._v):

@@ -69,13 +69,13 @@ class KVCache(Protocol):
         """Whether ``extend(slot, count)`` would find room."""
         ...
 
-    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         """Offer the slot's first rows, which hold these verified ``tokens``, to later sequences."""
         ...
 
     def free(self, slot: int) -> None: ...
 
-    def scrub(self, slot: int) -> None:
+    def zero(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN, before it is freed."""
         ...
 

@@ -197,7 +197,7 @@ class Engine:
                 outputs += self._emit(work, own.p, verdict)
                 self._hand_over(work, own, verdict.path)
             if request.slot is not None and request.cached:
-                self.cache.seal(request.slot, request.tokens[: request.cached], request.cache_salt)
+                self.cache.publish_prefix(request.slot, request.tokens[: request.cached], request.cache_salt)
             if request.finish_reason is not None or request.error is not None:
                 self.abort(request.id)
         self.stats.end(len(outputs))
@@ -237,6 +237,6 @@ class Engine:
         if request.speculation.combination.names:
             self._drafting.switch_off(request, error)
         assert request.slot is not None
-        self.cache.scrub(request.slot)
+        self.cache.zero(request.slot)
         self.cache.truncate_to(request.slot, 0)
         request.cached = 0

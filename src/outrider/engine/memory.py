@@ -63,9 +63,9 @@ class CacheMemory:
         """Release a request's rows; those of verified tokens stay findable until they are needed elsewhere."""
         assert job.slot is not None
         if job.error is not None:
-            self.target.scrub(job.slot)
+            self.target.zero(job.slot)
         else:
-            self.target.seal(job.slot, job.tokens[: job.cached], job.cache_salt)
+            self.target.publish_prefix(job.slot, job.tokens[: job.cached], job.cache_salt)
         self.target.free(job.slot)
         job.slot, job.cached = None, 0
         self._drafting.finish(job)

@@ -104,7 +104,7 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
     def wrong(chain: Sapling, logits: Tensor) -> None:
         extend(chain, logits)
         assert isinstance(chain._growth, StaticTree)
-        if chain._growth._q:  # not for coupled verifiers, which need no q
+        if chain._growth._q:  # not where noise is shared, which needs no q
             row = TargetRows(logits, replace(chain._choose._params, top_p=1.0), Context((), ()), EMPTY)
             chain._growth._q[-1] = row.log_weights(0)
 

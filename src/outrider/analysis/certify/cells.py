@@ -8,10 +8,13 @@ from outrider.config import BRANCHING_SOURCES
 from outrider.core.verify import VERIFIERS
 
 
-def pairs(sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | None = None) -> list[tuple[str, str]]:
+def pairs(
+    sources: Sequence[str], verifiers: Sequence[str], *, shares_noise: bool | None = None
+) -> list[tuple[str, str]]:
     """(source, verifier): exact verifiers, branching sources only with those that take trees.
 
-    ``coupled``: True for verifiers that keep the tokens, False for those that keep the distribution only, None for all.
+    ``shares_noise``: True for verifiers that keep the tokens, False for those that keep the distribution
+    only, None for all.
     """
     return [
         (source, name)
@@ -19,5 +22,5 @@ def pairs(sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | N
         for source in sources
         if VERIFIERS[name].exact
         and (VERIFIERS[name].takes_trees or source not in BRANCHING_SOURCES)
-        and (coupled is None or VERIFIERS[name].coupled == coupled)
+        and (shares_noise is None or VERIFIERS[name].shares_noise == shares_noise)
     ]

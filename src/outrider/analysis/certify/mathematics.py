@@ -77,7 +77,7 @@ def check(
         expected = sequence_probs(TARGET.table, params, PROMPT, LENGTH).numpy()
         index = [int("".join(map(str, tokens)), VOCAB) for tokens in outputs if len(tokens) == LENGTH]
         fits[cell] = chi_square(np.bincount(index, minlength=len(expected)).astype(np.float64), expected)
-        if VERIFIERS[cell.verifier].coupled:
+        if VERIFIERS[cell.verifier].shares_noise:
             wrong = [r for r in requests if tuple(r.output) != plain(replace(params, seed=r.seed))]
             different += [f"{cell.name}: {len(wrong)} of {samples} differ"] if wrong else []
         yield cell.name

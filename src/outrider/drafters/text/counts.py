@@ -79,7 +79,7 @@ class CountsDrafter:
                 elif request.speculation.counts_as_q and not tree.ranks:
                     row = log_counts(followers, self._vocab_size)
                     drawn = draws.siblings(row, tree.width(node), depth=len(path), node=tree.key(node))
-                    found.append(Choices(drawn, q=row))
+                    found.append(Choices(drawn, q_logits=row))
                 else:
                     found.append(ranked(followers, tree.width(node)))
             tree.extend(found)
@@ -106,7 +106,7 @@ class CountsDrafter:
             context = [*context, best[0]][-self._context :]
         if not drafted:
             return EMPTY
-        return Draft.chain(drafted, q=torch.stack(rows) if sample else None, source=self._name, scores=scores)
+        return Draft.chain(drafted, q_logits=torch.stack(rows) if sample else None, source=self._name, scores=scores)
 
 
 def ranked(followers: dict[int, int], count: int) -> Choices:

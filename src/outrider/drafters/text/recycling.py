@@ -133,7 +133,7 @@ class RecyclingDrafter:
             before, last = last, draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
             drafted.append(last)
             scores.append(after[last])
-        return Draft.chain(drafted, q=torch.stack(rows), source="recycling", scores=scores) if drafted else EMPTY
+        return Draft.chain(drafted, q_logits=torch.stack(rows), source="recycling", scores=scores) if drafted else EMPTY
 
     def _likeliest(self, outcome: Outcome) -> Iterator[Followers]:
         """The likeliest tokens of each of the target's rows, and their probabilities."""

@@ -204,4 +204,4 @@ class SuffixDrafter:
             drafted.append(token)
             scores.append(options[token].share)
             options = predict(options[token].places, drafted, request.tokens)
-        return Draft.chain(drafted, q=torch.stack(rows), source="suffix", scores=scores) if drafted else EMPTY
+        return Draft.chain(drafted, q_logits=torch.stack(rows), source="suffix", scores=scores) if drafted else EMPTY

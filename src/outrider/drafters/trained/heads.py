@@ -15,7 +15,7 @@ from outrider.drafters.trained.eagle import EagleDrafter
 from outrider.drafters.trained.medusa import MedusaDrafter
 from outrider.drafters.trained.pass_ import PassDrafter
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, Target, load_head
+from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
@@ -40,10 +40,10 @@ def shipped_sources(model: str) -> list[str]:
     return list(dict.fromkeys(_SOURCE_OF[kind] for kind in shipped_kinds(model)))
 
 
-def fingerprint(target: HeadTarget, name: str = "") -> Target:
+def fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
     """What a head must have been trained for to draft for ``target``."""
     rows = target.embed(fingerprint_rows(target.config.vocab_size))
-    return Target.of(target.config, rows, name)
+    return TargetFingerprint.of(target.config, rows, name)
 
 
 def choose_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, nn.Module]]:
@@ -83,7 +83,7 @@ def _in_order(folders: Mapping[str, Path]) -> dict[str, Path]:
     return {kind: folders[kind] for kind in reversed(_SOURCE_OF) if kind in folders}
 
 
-def _load(folder: Path, target: HeadTarget, found: Target) -> nn.Module:
+def _load(folder: Path, target: HeadTarget, found: TargetFingerprint) -> nn.Module:
     head, config = load_head(folder, target.dtype)
     config.check_target(found)
     return head
