@@ -15,7 +15,7 @@ from outrider.kernels.linear.linear import PlainLinear, has_packed_kernels, make
 def no_onednn_bf16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A processor of AVX2 alone, for which oneDNN packs no bfloat16 weights."""
     monkeypatch.setattr(linear, "has_onednn_bf16", lambda: False)
-    monkeypatch.setattr(linear, "suits", lambda _weight: False)
+    monkeypatch.setattr(linear, "supports_brgemm", lambda _weight: False)
     has_packed_kernels.cache_clear()
     yield
     has_packed_kernels.cache_clear()

@@ -13,7 +13,7 @@ from outrider.cache.protocol import Pool
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
-"""Rows are reserved in whole blocks of this many: attention reads past a sequence's end (``models.key_blocks``)."""
+"""Rows are reserved in whole blocks of this many: attention reads past a sequence's end, in such blocks of keys."""
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
@@ -28,7 +28,7 @@ class ContiguousCache:
 
         k[layer]: [slots, rows, kv_heads, head_dim]      slot 0: [ valid rows | stale or zero rows ]
 
-    Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next run.
+    Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next forward pass.
     Memory starts as zeros, so a row never written is finite, and pages never touched cost nothing.
     """
 

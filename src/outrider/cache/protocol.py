@@ -25,7 +25,7 @@ class CacheSpec:
 
 @dataclass(frozen=True)
 class Pool:
-    """All rows of a cache by number, for runs that find a sequence's rows by a table (``models.buckets``).
+    """All rows of a cache by number, for code that finds a sequence's rows by a table (``models.cuda_graphs``).
 
     ::
 
@@ -44,7 +44,7 @@ class KVCache(Protocol):
     """Keys and values of every sequence, one row a token, with roll-back.
 
     A sequence owns a *slot*; its rows are numbered from 0 and ``length(slot)`` of them are valid.
-    A run appends rows (``extend``), the model fills them layer by layer (``write``) and attends over them
+    A forward pass appends rows (``extend``), the model fills them layer by layer (``write``) and attends over them
     (``read``); afterwards the rows of refused drafts are dropped (``truncate_to``, ``keep_path``).
     """
 

@@ -12,7 +12,7 @@ from outrider.analysis.certify.report import Check
 from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, Span
-from outrider.models.hooks import tapped
+from outrider.models.hooks import with_hooks
 from outrider.models.llama import LlamaModel
 
 ROWS = 24
@@ -104,7 +104,7 @@ def _first_break(a: _Book, b: _Book, company: str) -> tuple[Break | None, float]
 def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, company: int = 0) -> _Book:
     """Score the last ROWS tokens in runs of ``rows``, with ``company`` more sequences of as many rows in each run."""
     book = _Book()
-    view = tapped(model, book.record)
+    view = with_hooks(model, book.record)
     cache = model.new_cache(CacheSpec(slots=1 + company, max_seq_len=len(tokens) + 1))
     slots = [cache.allocate() for _ in range(1 + company)]
     start = len(tokens) - ROWS
@@ -130,7 +130,7 @@ def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, company: int = 0) 
 def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Book:
     """Score the last ROWS tokens as every other node of a tree, wrong guesses standing between them."""
     book = _Book()
-    view = tapped(model, book.record)
+    view = with_hooks(model, book.record)
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + ROWS + 1))
     slot, start = cache.allocate(), len(tokens) - ROWS
     ids = torch.tensor(list(tokens))

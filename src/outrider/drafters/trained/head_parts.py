@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.kernels.linear.linear import make_linear
 from outrider.models.base import HeadTarget
 
@@ -40,7 +40,7 @@ def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
 class Scores:
     """A head's logits, of all the target's tokens or of its draft ``vocabulary``."""
 
-    def __init__(self, head: Scored, target: HeadTarget) -> None:
+    def __init__(self, head: ScoringHead, target: HeadTarget) -> None:
         """``head``: packed. Without an LM head of its own, the target's rows of its draft vocabulary are used."""
         ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
         self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
