@@ -123,7 +123,7 @@ class EagleLayer(ScoringHead):
         return self.fc(features) if self.config.kind == "eagle3" else features
 
     def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """One run of the layer over any number of rows.
+        """The layer's forward pass over any number of rows.
 
         Args:
             embeddings: float [..., d], the target's input embedding of each row's token, t + 1.

@@ -54,5 +54,5 @@ def with_hooks(model: LlamaModel, hook: Hook) -> LlamaModel:
         layers.append(replace(layer, **hooks))  # type: ignore[arg-type]  # fields that hold linear layers
     view._layers = layers
     view._fixed = None  # replayed CUDA graphs would pass the hooks by
-    view._head = _HookedLinear(model._head, len(model._layers), "last norm", "head", hook)
+    view._lm_head = _HookedLinear(model._lm_head, len(model._layers), "last norm", "head", hook)
     return view

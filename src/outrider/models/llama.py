@@ -82,7 +82,7 @@ class LlamaModel:
             self._layers = [layer(i) for i in range(config.num_layers)]
             self._norm = norm("model.norm.weight")
             head = self._embedding if config.tie_embeddings else get("lm_head.weight")
-            self._head = make_linear(head, None, int8=int8)
+            self._lm_head = make_linear(head, None, int8=int8)
             self._dimensions = Dimensions(config.num_heads, config.num_kv_heads, config.head_dim)
             self._backend = make_backend(self._dimensions, dtype, self.device)
             group, kv_heads = self._dimensions.group, config.num_kv_heads
@@ -116,7 +116,7 @@ class LlamaModel:
         return self._packed(batch, cache) if fixed is None else fixed
 
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """The usual way: rows next to each other, whose bits do not depend on their company on a CPU."""
+        """Rows packed next to each other. On a CPU the bits of a row do not depend on the rest of the batch."""
         c = self.config
         tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
@@ -140,7 +140,7 @@ class LlamaModel:
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
         hidden = self.final_norm(x)
-        return ForwardOutput(logits=self._head(hidden), hidden=hidden, features=features)
+        return ForwardOutput(logits=self._lm_head(hidden), hidden=hidden, features=features)
 
     def _on_grid(self, grid: Grid, bucket: Bucket, pool: Pool) -> ForwardOutput:
         """The same forward pass in a fixed shape, for all cells of the grid."""
@@ -155,7 +155,7 @@ class LlamaModel:
         x, forward = self.embed(grid.tokens.flatten()), unfused_layer(backend, attention)
         x, taken = self._through_layers(x, bucket.layers, bucket.features, forward)
         hidden = self.final_norm(x[grid.scored])
-        return ForwardOutput(self._head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
+        return ForwardOutput(self._lm_head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
 
     def _through_layers(
         self, x: Tensor, layers: int | None, features: tuple[int, ...], forward: LayerForward
@@ -178,11 +178,11 @@ class LlamaModel:
         """What the LM head reads, from the last layer's output x: [n, d]."""
         return self._norm(x)
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
-        return self._head(hidden)
+        return self._lm_head(hidden)
 
-    def head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         """Rows of the LM head for int64 [n]: float [n, d].
 
         Packed weights cannot be looked up; but multiplied with unit vectors they come out unchanged.
@@ -192,7 +192,7 @@ class LlamaModel:
             return self._embedding[ids]
         units = torch.eye(self.config.hidden_size, dtype=self.dtype, device=self.device)
         with torch.inference_mode():
-            columns = [self._head(some)[:, ids] for some in torch.split(units, 64)]
+            columns = [self._lm_head(some)[:, ids] for some in torch.split(units, 64)]
         return torch.cat(columns).T.contiguous().clone()
 
     def _padded(self, x: Tensor, rows: int) -> Tensor:

@@ -48,7 +48,7 @@ class Scores:
         if head.lm_head is not None:
             self._linear = head.lm_head
         else:
-            self._linear = target.head if ids is None else make_linear(target.head_rows(ids), None)
+            self._linear = target.compute_logits if ids is None else make_linear(target.lm_head_rows(ids), None)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""

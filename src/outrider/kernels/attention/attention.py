@@ -1,4 +1,4 @@
-"""Attention over the cache, arranged so that a row's result never depends on its company.
+"""Attention over the cache, arranged so that a row's result never depends on the rest of the batch.
 
 A fused attention kernel picks its code by the shape it is given: another number of queries or keys, another
 order of additions, other last bits. So every call made here has one shape per block of keys:

@@ -1,7 +1,7 @@
 """How many rows a linear layer may be given at once, so that a row's result never depends on their number.
 
 A library picks its kernel by the shape of the product. Where another kernel adds up in another order, a row has
-other last bits in a run of 33 rows than in a run of 5: on processors with AMX, oneDNN's bf16 kernels change order
+other last bits in a call of 33 rows than in a call of 5: on processors with AMX, oneDNN's bf16 kernels change order
 between 32 rows and 33, and back again at some larger sizes; on others they do not, but one row may differ from two. So
 each machine is asked, once a shape.
 """

@@ -86,7 +86,7 @@ class Int8Linear:
 
     The usual dynamic quantisation takes one scale for all rows of a call, which makes a row depend on its
     neighbours. Here each row is scaled to the full range by itself and handed over with the constant scale 1;
-    the products are summed in integers, so a row's result is exact and the same in any company.
+    the products are summed in integers, so a row's result is exact and the same in any batch.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:

@@ -117,7 +117,7 @@ def _library() -> Path | None:
         return None
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        logger.info("no C compiler: layers are composed of torch operations, which takes longer on few rows")
+        logger.info("no C compiler: layers are computed by torch operations, which takes longer on few rows")
         return None
     source = files(__package__).joinpath("kernels.c").read_text()
     command = [compiler, *_FLAGS, *_for_this_machine()]

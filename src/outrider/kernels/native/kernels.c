@@ -1,7 +1,7 @@
 /* A decoder layer in bfloat16, around the matrix products of a library.
  *
  * torch composes each of these of several operations, and on a few rows an operation's start costs more than its
- * work. Every row is computed by itself in one order of additions, so its bits do not depend on its company or on the
+ * work. Every row is computed by itself in one order of additions, so its bits do not depend on other rows or on the
  * number of threads. Sizes are in elements, matrices are row-major and contiguous.
  */
 
