@@ -33,7 +33,7 @@ from outrider.config import ModelOptions
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
-from outrider.core.verify import Draws, Verifier, make_verifier
+from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.request import Request
 from outrider.engine.runner import ScheduledRequest, run_target
 from outrider.models.base import Model
@@ -104,9 +104,9 @@ class Bench:
                     verifier, noise = make_verifier(speculation), Noise(seed)
                     if max(widths) > 1 and not verifier.takes_trees:
                         continue
-                    manner = (verifier.coupled, verifier.distinct or max(widths) == 1)
+                    manner = (verifier.shares_noise, verifier.without_replacement or max(widths) == 1)
                     if manner not in scored:
-                        draft = self._grow(tokens, context, params, widths, Draws(noise, len(tokens), *manner))
+                        draft = self._grow(tokens, context, params, widths, DraftSampler(noise, len(tokens), *manner))
                         scored[manner] = draft, self.target.score(tokens, draft)
                     self._time(*scored[manner], verifier, noise, params, context, tallies[shape, _label(speculation)])
 
@@ -129,7 +129,7 @@ class Bench:
         tally.steps += 1
 
     def _grow(
-        self, tokens: list[int], context: Context, params: SamplingParams, widths: tuple[int, ...], draws: Draws
+        self, tokens: list[int], context: Context, params: SamplingParams, widths: tuple[int, ...], draws: DraftSampler
     ) -> Draft:
         """A static tree: each level drawn from the draft model's rows after the level above."""
         draft, rows, level = EMPTY, list[Tensor](), [-1]

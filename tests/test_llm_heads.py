@@ -17,7 +17,7 @@ from outrider.config import ModelOptions
 from outrider.config.combination import WITH_EAGLE, WITHOUT_HEADS
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
-from outrider.heads import HeadConfig, Target, find, make_head, save_head
+from outrider.heads import HeadConfig, TargetFingerprint, find, make_head, save_head
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)
@@ -37,18 +37,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
+def target(folder: Path) -> TargetFingerprint:
     return target_fingerprint(load_model(folder, ModelOptions(dtype="float32")), "somebody's copy")
 
 
 @pytest.fixture(scope="module")
-def heads(target: Target, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def heads(target: TargetFingerprint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder for a random head of each kind."""
     parent = tmp_path_factory.mktemp("heads")
     return {kind: save(parent / kind, kind, target) for kind in KINDS}
 
 
-def save(path: Path, kind: str, target: Target) -> Path:
+def save(path: Path, kind: str, target: TargetFingerprint) -> Path:
     torch.manual_seed(1)
     config = HeadConfig(
         kind=kind, target=target, hidden_size=target.hidden_size, vocab_size=target.vocab_size, **KINDS[kind]
@@ -80,7 +80,7 @@ def test_memory_counts_heads(folder: Path, heads: dict[str, Path]) -> None:
 
 
 def test_shipped_heads_are_found_by_their_target(
-    folder: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, target: TargetFingerprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outrider.drafters.trained.heads.shipped_heads", lambda t: find.shipped_heads(t, tmp_path))
     assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
@@ -112,7 +112,7 @@ def test_two_heads_for_one_source(folder: Path, heads: dict[str, Path]) -> None:
         LLM(str(folder), heads=[str(heads["eagle"]), str(heads["eagle3"])], threads=1)
 
 
-def test_a_head_of_another_target(target: Target, heads: dict[str, Path], tmp_path: Path) -> None:
+def test_a_head_of_another_target(target: TargetFingerprint, heads: dict[str, Path], tmp_path: Path) -> None:
     other = model_folder(tmp_path / "other", num_hidden_layers=1)
     with pytest.raises(
         IncompatibleDraftError, match=r"another target \(somebody's copy, .*2 layers.*other, .*1 layers"

@@ -97,7 +97,7 @@ def test_drafts_are_sound_whatever_happens(source: str, options: dict[str, Any],
         for view, draft, budget in zip(views, drafts, budgets, strict=True):
             assert len(draft) <= budget
             assert all(0 <= token < VOCAB for token in draft.tokens)
-            assert draft.q is None
+            assert draft.q_logits is None
             assert draft.scores is None or all(0 <= score <= 1 for score in draft.scores)
             if source != "lookahead":
                 assert max(depths(draft.parents), default=0) < view.depth_limit

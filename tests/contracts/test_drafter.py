@@ -82,8 +82,8 @@ def test_drafts_can_be_scored_and_judged(source: str, verifier: str, counts: boo
 
 def check_q(draft: Draft) -> None:
     """Each token could have been drawn from its row."""
-    if draft.q is not None:
-        q = draft.q.double().softmax(-1)
+    if draft.q_logits is not None:
+        q = draft.q_logits.double().softmax(-1)
         assert q.shape[0] == len(draft)
         assert all(q[node, token] > 0 for node, token in enumerate(draft.tokens))
 

@@ -165,10 +165,10 @@ class AgainstAModel(RuleBasedStateMachine):
         self.cache.keep_path(slot, base, path)
         self.held[slot] += [tags[node] for node in path]
 
-    @rule(slot=consumes(slots), scrub=st.booleans())
-    def free(self, slot: int, scrub: bool) -> None:
-        if scrub:
-            self.cache.scrub(slot)
+    @rule(slot=consumes(slots), zero=st.booleans())
+    def free(self, slot: int, zero: bool) -> None:
+        if zero:
+            self.cache.zero(slot)
         self.cache.free(slot)
         del self.held[slot]
 
@@ -233,7 +233,7 @@ def test_filler_is_nobody_else_s(make: MakeCache) -> None:
     assert holds(cache, well, [2, 3], read=512)
 
 
-def test_scrub_leaves_nothing_behind(make: MakeCache) -> None:
+def test_zero_leaves_nothing_behind(make: MakeCache) -> None:
     cache = make()
     slots = [cache.allocate() for _ in range(SLOTS)]
     for slot in slots:
@@ -241,7 +241,7 @@ def test_scrub_leaves_nothing_behind(make: MakeCache) -> None:
     cache.extend(slots[1], 1)
     cache.write(0, slots[1], 5, torch.full((1, 2, 3), torch.nan), torch.full((1, 2, 3), torch.inf))
     cache.truncate_to(slots[1], 2)
-    cache.scrub(slots[1])
+    cache.zero(slots[1])
     cache.free(slots[1])
     again = cache.allocate()
     append(cache, again, [9])

@@ -34,7 +34,7 @@ def test_a_prefix_is_found_in_whole_blocks_but_never_the_last_token() -> None:
     kv = cache()
     first = kv.allocate()
     append(kv, first, TEXT)
-    kv.seal(first, TEXT)
+    kv.publish_prefix(first, TEXT)
     assert held(kv, kv.allocate(TEXT)) == TEXT[:8]
     assert held(kv, kv.allocate(TEXT[:8])) == TEXT[:4]  # the logits of token 8 are due
     assert held(kv, kv.allocate([11, 12, 13, 99, *TEXT[4:]])) == []
@@ -45,7 +45,7 @@ def test_a_shared_block_is_copied_before_it_is_written_to() -> None:
     kv = cache()
     first = kv.allocate()
     append(kv, first, TEXT)
-    kv.seal(first, TEXT)
+    kv.publish_prefix(first, TEXT)
     second = kv.allocate(TEXT)
     kv.truncate_to(second, 6)  # back into a block that others may be looking at
     append(kv, second, [96, 97, 98])
@@ -55,11 +55,11 @@ def test_a_shared_block_is_copied_before_it_is_written_to() -> None:
     kv.check()
 
 
-def test_a_sealed_block_is_copied_also_by_its_only_user() -> None:
+def test_a_published_block_is_copied_also_by_its_only_user() -> None:
     kv = cache()
     first = kv.allocate()
     append(kv, first, TEXT)
-    kv.seal(first, TEXT)
+    kv.publish_prefix(first, TEXT)
     kv.truncate_to(first, 2)
     append(kv, first, [99])
     assert held(kv, first) == [11, 12, 99]
@@ -73,7 +73,7 @@ def test_the_least_recently_used_go_first() -> None:
     for name in "ab":
         slot = kv.allocate()
         append(kv, slot, texts[name])
-        kv.seal(slot, texts[name])
+        kv.publish_prefix(slot, texts[name])
         kv.free(slot)
     kv.free(kv.allocate(texts["a"]))  # used again, so that b is the older one
     slot = kv.allocate()
@@ -87,7 +87,7 @@ def test_salts_keep_blocks_apart() -> None:
     kv = cache()
     first = kv.allocate((), "one")
     append(kv, first, TEXT)
-    kv.seal(first, TEXT, "one")
+    kv.publish_prefix(first, TEXT, "one")
     assert held(kv, kv.allocate(TEXT, "two")) == []
     assert held(kv, kv.allocate(TEXT, "one")) == TEXT[:8]
 

@@ -15,7 +15,7 @@ from outrider.config import VERIFIERS as NAMES
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import VERIFIERS, Draws, Lenient, Typical, Verifier, make_verifier
+from outrider.core.verify import VERIFIERS, DraftSampler, Lenient, Typical, Verifier, make_verifier
 from outrider.core.verify.residual import log_weights_of, q_row, residual
 from outrider.errors import ConfigError, NumericalError
 
@@ -34,7 +34,7 @@ def rows(p: list[list[float]], draft: Draft) -> TargetRows:
 
 
 def chain(token: int, q: list[float] | None = None) -> Draft:
-    return Draft.chain([token], q=None if q is None else torch.tensor([q]).log())
+    return Draft.chain([token], q_logits=None if q is None else torch.tensor([q]).log())
 
 
 def decide(draft: Draft, p: list[list[float]], seed: int = 0) -> Verdict:
@@ -46,7 +46,7 @@ def first_tokens(p: list[float], q: list[float], n: int = 4000) -> NDArray[np.fl
     counts = np.zeros(len(p))
     for seed in range(n):
         noise = Noise(seed)
-        draft = chain(Draws(noise, 0, coupled=False).draw(torch.tensor(q).log(), depth=0, node=0), q)
+        draft = chain(DraftSampler(noise, 0, shares_noise=False).draw(torch.tensor(q).log(), depth=0, node=0), q)
         verdict = REJECTION(draft, rows([p, p], draft), noise, 0)
         counts[draft.tokens[0] if verdict.path else verdict.token] += 1
     return counts
@@ -56,9 +56,9 @@ def test_lookup_holds_what_the_configuration_names() -> None:
     assert tuple(VERIFIERS) == NAMES
     assert all(v.name == name for name, v in BY_NAME.items())
     assert [name for name in NAMES if not BY_NAME[name].exact] == ["lenient", "typical"]
-    assert [name for name in NAMES if BY_NAME[name].coupled] == ["matching"]
+    assert [name for name in NAMES if BY_NAME[name].shares_noise] == ["matching"]
     assert [name for name in NAMES if not BY_NAME[name].takes_trees] == ["rejection", "block"]
-    assert [name for name in NAMES if not BY_NAME[name].distinct] == ["iterative", "specinfer"]
+    assert [name for name in NAMES if not BY_NAME[name].without_replacement] == ["iterative", "specinfer"]
 
 
 def test_parameters_reach_the_verifier() -> None:
@@ -85,7 +85,7 @@ def test_matching_walks_the_tree_by_the_targets_own_draws() -> None:
 def test_coupled_drafts_of_the_target_itself_always_match() -> None:
     p = [0.1, 0.2, 0.3, 0.4]
     for seed in range(50):
-        draws = Draws(Noise(seed), base=5, coupled=True)
+        draws = DraftSampler(Noise(seed), base=5, shares_noise=True)
         draft = Draft.chain([draws.draw(torch.tensor(p).log(), depth=i, node=i) for i in range(3)])
         assert MATCHING(draft, rows([p] * 4, draft), Noise(seed), 5).path == (0, 1, 2)
 
@@ -102,9 +102,9 @@ def test_coupled_draws_agree_as_often_as_the_theory_says() -> None:
 
 def test_uncoupled_draws_have_a_stream_of_their_own() -> None:
     noise, weights = Noise(3), torch.zeros(1000)
-    draws = Draws(noise, base=5, coupled=False)
+    draws = DraftSampler(noise, base=5, shares_noise=False)
     assert draws.draw(weights, depth=2, node=4) == noise.draw(weights, 5, Purpose.DRAFT, 4)
-    assert Draws(noise, 5, coupled=True).draw(weights, depth=2, node=4) == noise.draw(weights, 7)
+    assert DraftSampler(noise, 5, shares_noise=True).draw(weights, depth=2, node=4) == noise.draw(weights, 7)
 
 
 @pytest.mark.parametrize("verifier", [name for name in VERIFIERS if not BY_NAME[name].takes_trees])
@@ -204,8 +204,8 @@ def test_on_chains_recursive_rejection_is_rejection(verifier: str) -> None:
     p = [[0.2, 0.3, 0.5], [0.3, 0.3, 0.4], [0.4, 0.5, 0.1], [0.6, 0.2, 0.2]]
     for seed in range(100):
         noise = Noise(seed)
-        draws = Draws(noise, 4, coupled=False)
-        draft = Draft.chain([draws.draw(row, depth=i, node=i) for i, row in enumerate(q)], q=q)
+        draws = DraftSampler(noise, 4, shares_noise=False)
+        draft = Draft.chain([draws.draw(row, depth=i, node=i) for i, row in enumerate(q)], q_logits=q)
         assert BY_NAME[verifier](draft, rows(p, draft), noise, 4) == REJECTION(draft, rows(p, draft), noise, 4)
 
 
@@ -220,7 +220,7 @@ def test_block_verification_lets_a_likely_token_make_good_for_an_unlikely_one() 
     """The first token alone is kept half of the time, but the two together are as likely under p as under q."""
     q = torch.tensor([[1.0, 0.0], [0.5, 0.5]]).log()
     p = [[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]]
-    draft = Draft.chain([0, 0], q=q)
+    draft = Draft.chain([0, 0], q_logits=q)
     kept = [len(BLOCK(draft, rows(p, draft), Noise(seed), 0).path) for seed in range(400)]
     assert set(kept) == {2}
     kept = [len(REJECTION(draft, rows(p, draft), Noise(seed), 0).path) for seed in range(400)]
@@ -229,7 +229,7 @@ def test_block_verification_lets_a_likely_token_make_good_for_an_unlikely_one() 
 
 
 def test_block_verification_stops_where_p_is_zero() -> None:
-    draft = Draft.chain([0, 1, 0], q=torch.tensor([[0.5, 0.5]] * 3).log())
+    draft = Draft.chain([0, 1, 0], q_logits=torch.tensor([[0.5, 0.5]] * 3).log())
     p = [[1.0, 0.0], [1.0, 0.0], [math.nan, math.nan], [math.nan, math.nan]]
     assert BLOCK(draft, rows(p, draft), Noise(0), 0) == Verdict((0,), 0)
 
@@ -287,7 +287,7 @@ def test_lenience_accepts_more_and_no_token_more_than_l_times_too_often() -> Non
         counts, accepted = np.zeros(3), 0
         for seed in range(n):
             noise = Noise(seed)
-            draft = chain(Draws(noise, 0, coupled=False).draw(torch.tensor(q).log(), depth=0, node=0), q)
+            draft = chain(DraftSampler(noise, 0, shares_noise=False).draw(torch.tensor(q).log(), depth=0, node=0), q)
             verdict = Lenient(lenience)(draft, rows([p, p], draft), noise, 0)
             counts[draft.tokens[0] if verdict.path else verdict.token] += 1
             accepted += len(verdict.path)

@@ -14,7 +14,7 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
-from outrider.heads import HeadConfig, Target, make_head
+from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.models.base import HeadTarget
 from outrider.models.toy import TableModel
 from tests.heads import heads as trained
@@ -68,7 +68,7 @@ def perfect(kind: str, heads: int = 3) -> nn.Module:
         own = {"num_heads": 1, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 1, "max_seq_len": 64}
     if kind == "eagle3":
         own |= {"feature_layers": (1,)}
-    config = HeadConfig(kind=kind, target=Target("table", 1, 1, 6, ""), hidden_size=1, vocab_size=6, **own)
+    config = HeadConfig(kind=kind, target=TargetFingerprint("table", 1, 1, 6, ""), hidden_size=1, vocab_size=6, **own)
     head = make_head(config)
     with torch.no_grad():
         for parameter in head.parameters():
@@ -96,7 +96,8 @@ def ahead_of_a_cycle() -> tuple[TableModel, nn.Module]:
     for a, b, c in itertools.product(range(7), repeat=3):
         following = c + 1 if c < 6 else b + 2 if b < 6 else a + 3
         table[a, b, c, following % 6] = 9.0
-    config = HeadConfig(kind="pass", target=Target("table", 3, 1, 7, ""), hidden_size=3, vocab_size=7, heads=2)
+    fingerprint = TargetFingerprint("table", 3, 1, 7, "")
+    config = HeadConfig(kind="pass", target=fingerprint, hidden_size=3, vocab_size=7, heads=2)
     head = make_head(config).requires_grad_(False)
     head.load_state_dict({"embeddings": torch.full((2, 3), 6.0)})
     return TableModel(table), head

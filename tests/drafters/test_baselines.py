@@ -60,8 +60,8 @@ def test_counts_as_q(trained: bool) -> None:
     ):
         drafter.start(view)
         draft = propose(drafter, view, 1)
-        assert draft.q is not None
-        q = draft.q[0].double().softmax(-1)
+        assert draft.q_logits is not None
+        q = draft.q_logits[0].double().softmax(-1)
         assert {i: float(x) for i, x in enumerate(q) if x} == pytest.approx(expected)
 
 
@@ -71,11 +71,11 @@ def test_random_tokens_are_uniform() -> None:
     for seed in range(300):
         view = request([1], seed=seed, speculation={"verifier": "rejection"})
         draft = propose(drafter, view, 4)
-        assert draft.q is not None
-        assert torch.equal(draft.q.softmax(-1), torch.full((4, VOCAB), 1 / VOCAB))
+        assert draft.q_logits is not None
+        assert torch.equal(draft.q_logits.softmax(-1), torch.full((4, VOCAB), 1 / VOCAB))
         seen[list(draft.tokens)] += 1
     assert seen.sum() > 300
-    assert propose(drafter, request([1]), 3).q is None  # coupled draws need none
+    assert propose(drafter, request([1]), 3).q_logits is None  # with shared noise none is needed
     assert propose(drafter, request([1]), 0) is EMPTY
 
 

@@ -27,11 +27,11 @@ def test_example() -> None:
 
 
 def test_one_part_with_something_to_say_is_left_as_it_is() -> None:
-    draft = Draft.chain([1, 2], q=torch.zeros(2, 4), source="a")
+    draft = Draft.chain([1, 2], q_logits=torch.zeros(2, 4), source="a")
     assert combine([EMPTY, draft, EMPTY], 5) is draft
     assert combine([EMPTY, EMPTY], 5) is EMPTY
     assert combine([], 5) is EMPTY
-    assert combine([draft, Draft.chain([3])], 5).q is None
+    assert combine([draft, Draft.chain([3])], 5).q_logits is None
 
 
 trees = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99)), max_size=8).map(

@@ -33,7 +33,7 @@ def test_a_chain_up_to_the_first_choice() -> None:
     view = request([1, 2, 3])
     view.constraint = Script([4], [5], [6, 7], [0])
     draft = propose(GrammarDrafter(), view, 5)
-    assert (draft.tokens, draft.q, draft.source) == ((4, 5), None, "grammar")
+    assert (draft.tokens, draft.q_logits, draft.source) == ((4, 5), None, "grammar")
     view.tokens += [4, 5, 6]
     assert propose(GrammarDrafter(), view, 5).tokens == (0,)
 

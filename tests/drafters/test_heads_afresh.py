@@ -60,8 +60,8 @@ def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> T
     hidden, ids = head.scorable(out[-1:]), head.draft_ids
     row = torch.full((64,), -1e4)
     if ids is None:
-        return TARGET.head(hidden)[0]
-    row[ids] = (hidden @ TARGET.head_rows(ids).T)[0]
+        return TARGET.compute_logits(hidden)[0]
+    row[ids] = (hidden @ TARGET.lm_head_rows(ids).T)[0]
     return row
 
 
@@ -74,7 +74,7 @@ def pass_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Ten
 
 def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     hidden = TARGET.final_norm(features(tokens, (2,))[0])[len(tokens) - 2]
-    return TARGET.head(head(hidden[None])[len(path)])[0]
+    return TARGET.compute_logits(head(hidden[None])[len(path)])[0]
 
 
 ROWS: dict[str, Any] = {

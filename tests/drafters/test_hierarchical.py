@@ -63,9 +63,9 @@ def test_the_same_proposals(kind: str, options: dict[str, Any]) -> None:
         budget = rng.randint(1, 7)
         expected, draft = propose(plain, view, budget), propose(layered, view, budget)
         assert draft.tokens == expected.tokens
-        assert (draft.q is None) == (expected.q is None)
-        if draft.q is not None and expected.q is not None:
-            assert torch.equal(draft.q, expected.q)
+        assert (draft.q_logits is None) == (expected.q_logits is None)
+        if draft.q_logits is not None and expected.q_logits is not None:
+            assert torch.equal(draft.q_logits, expected.q_logits)
         cached = layered._model.sequences[view.id].cached
         assert cached == [*view.tokens, *draft.tokens][: len(cached)]
         accepted = draft.tokens[: rng.randint(0, budget)]

@@ -74,7 +74,7 @@ def test_nothing_is_shared_between_requests() -> None:
     drafts = drafter.propose([one, other], [3, 3])
     assert drafts[0].tokens == (3, 1, 2)
     assert drafts[0].source == "lookup"
-    assert drafts[0].q is None
+    assert drafts[0].q_logits is None
     assert drafts[1] is EMPTY
     drafter.finish("one")
     drafter.finish("one")

@@ -14,7 +14,7 @@ def test_equal_beginnings_are_joined() -> None:
     drafts = [Draft.chain([1, 2, 3]), Draft.chain([1, 4]), Draft.chain([5]), EMPTY]
     merged = merge(drafts, 9, "both")
     assert (merged.tokens, merged.parents) == ((1, 2, 3, 4, 5), (-1, 0, 1, 0, -1))
-    assert (merged.q, merged.source) == (None, "both")
+    assert (merged.q_logits, merged.source) == (None, "both")
 
 
 def test_trees_are_joined_and_cut() -> None:

@@ -134,7 +134,7 @@ def test_coupled_draws_use_the_noise_of_their_position() -> None:
         source = drafter()
         source.start(view)
         draft = propose(source, view, 4)
-        assert draft.q is None
+        assert draft.q_logits is None
         tokens = list(view.tokens)
         for token in draft.tokens:
             weights = torch.log_softmax(row(tokens) / 3.0, -1)
@@ -153,21 +153,21 @@ def test_rows_of_q(temperature: float | None) -> None:
     draft = propose(source, view, 4)
     tokens = list(view.tokens)
     if temperature == 0:
-        assert draft.q is None  # which stands for one-hot rows
+        assert draft.q_logits is None  # which stands for one-hot rows
         for token in draft.tokens:
             assert token == int(row(tokens).argmax())
             tokens.append(token)
         return
-    assert draft.q is not None
-    assert draft.q.shape == (4, VOCAB)
+    assert draft.q_logits is not None
+    assert draft.q_logits.shape == (4, VOCAB)
     for node, token in enumerate(draft.tokens):
         logits = row(tokens)
         kept = logits.masked_fill(logits < logits.topk(4).values[-1], -torch.inf)
         expected = (kept.double() / (temperature or 1.5)).softmax(-1)
-        q = draft.q[node].double().softmax(-1)
+        q = draft.q_logits[node].double().softmax(-1)
         torch.testing.assert_close(q, expected, atol=1e-6, rtol=1e-5)
         own = view.noise.gumbel(len(view.tokens), VOCAB, Purpose.DRAFT, node)
-        assert token == int((draft.q[node] + own).argmax())
+        assert token == int((draft.q_logits[node] + own).argmax())
         tokens.append(token)
 
 
@@ -182,8 +182,8 @@ def test_padding_of_the_vocabulary_is_never_drafted() -> None:
         source.start(view)
         draft = propose(source, view, 4)
         assert max(draft.tokens) < VOCAB
-        assert draft.q is not None
-        assert draft.q[:, VOCAB:].eq(-torch.inf).all()
+        assert draft.q_logits is not None
+        assert draft.q_logits[:, VOCAB:].eq(-torch.inf).all()
 
 
 def test_the_request_s_own_options_shape_the_draft() -> None:

@@ -49,7 +49,7 @@ def test_children_of_a_static_tree_are_the_best(temperature: float) -> None:
         source = drafter()
         source.start(view)
         draft = propose(source, view, 15)
-        assert draft.q is None
+        assert draft.q_logits is None
         assert depths(draft.parents) == [0] * 3 + [1] * 6 + [2] * 6
         at = depths(draft.parents)
         for parent in {*draft.parents}:
@@ -128,30 +128,32 @@ def test_a_tree_of_width_one_is_the_chain() -> None:
             drafts.append(propose(source, view, 4))
         assert drafts[0].tokens == drafts[1].tokens
         assert drafts[0].parents == drafts[1].parents
-        if drafts[0].q is not None:
-            assert drafts[1].q is not None
-            assert torch.equal(drafts[0].q, drafts[1].q)
+        if drafts[0].q_logits is not None:
+            assert drafts[1].q_logits is not None
+            assert torch.equal(drafts[0].q_logits, drafts[1].q_logits)
 
 
-@pytest.mark.parametrize("distinct", [True, False])
-def test_rows_of_q_for_verifiers_that_compare(distinct: bool) -> None:
+@pytest.mark.parametrize("without_replacement", [True, False])
+def test_rows_of_q_for_verifiers_that_compare(without_replacement: bool) -> None:
     """Drawn trees carry the row each node was drawn from; trees that rank their nodes carry none."""
     view = view_of([1, 2, 3], WIDTHS, temperature=1.0)
     view.verifier = type(
-        "Verifier", (), {"coupled": False, "distinct": distinct, "takes_trees": True, "name": "test"}
+        "Verifier",
+        (),
+        {"shares_noise": False, "without_replacement": without_replacement, "takes_trees": True, "name": "test"},
     )()
     source = drafter()
     source.start(view)
     draft = propose(source, view, 15)
-    assert draft.q is not None
+    assert draft.q_logits is not None
     for node in range(len(draft)):
         expected = row(before(view, draft, node)).double().softmax(-1)
-        torch.testing.assert_close(draft.q[node].double().softmax(-1), expected, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(draft.q_logits[node].double().softmax(-1), expected, atol=1e-6, rtol=1e-5)
     siblings = [draft.tokens[i] for i in range(3)]
-    assert not distinct or len(set(siblings)) == 3
+    assert not without_replacement or len(set(siblings)) == 3
     object.__setattr__(view.speculation, "tree", "dynamic")
     ranked = propose(source, view, 6)
-    assert ranked.q is None
+    assert ranked.q_logits is None
     assert ranked.tokens[0] == int(row([1, 2, 3]).argmax())
 
 

@@ -29,7 +29,7 @@ def test_every_model_s_chain_is_in_the_tree() -> None:
         together = drafter()
         together.start(view)
         (draft,) = together.propose([view], [16])
-        assert draft.q is None
+        assert draft.q_logits is None
         paths = {tuple(draft.tokens[i] for i in path_to(draft.parents, node)) for node in range(len(draft))}
         for table in TABLES:
             single = alone(table)
@@ -55,10 +55,12 @@ def test_budgets_are_shared_out() -> None:
 def test_without_coupling_each_drafts_its_most_likely_tokens() -> None:
     view = request([1, 2, 3], temperature=1.0, seed=4)
     object.__setattr__(view.speculation, "tree", (2, 1))
-    view.verifier = type("Verifier", (), {"coupled": False, "distinct": False, "takes_trees": True, "name": "test"})()
+    view.verifier = type(
+        "Verifier", (), {"shares_noise": False, "without_replacement": False, "takes_trees": True, "name": "test"}
+    )()
     together = drafter()
     together.start(view)
     (draft,) = together.propose([view], [12])
-    assert draft.q is None
+    assert draft.q_logits is None
     best = TABLES[0].table[2, 3].topk(2).indices.tolist()
     assert [t for t, p in zip(draft.tokens, draft.parents, strict=True) if p == -1][:2] == best

@@ -76,7 +76,7 @@ def test_chains_its_own_predictions() -> None:
     drafter.start(view)
     draft = propose(drafter, view, 6)
     assert draft.tokens == (2, 3, 4, 1, 2, 3)
-    assert draft.q is None
+    assert draft.q_logits is None
     assert draft.source == "ngram"
     assert propose(drafter, view, 2).tokens == (2, 3)
 
@@ -114,8 +114,8 @@ def test_counts_as_q() -> None:
         view = request(prompt, id=str(seed), seed=seed, speculation={"verifier": "rejection", "counts_as_q": True})
         drafter.start(view)
         draft = propose(drafter, view, 2)
-        assert draft.q is not None
-        q = draft.q.double().softmax(-1)
+        assert draft.q_logits is not None
+        q = draft.q_logits.double().softmax(-1)
         torch.testing.assert_close(q.sum(-1), torch.ones(2, dtype=torch.float64))
         assert all(q[i, token] > 0 for i, token in enumerate(draft.tokens))
         # after (6, 1) nothing is known but what follows 1: 5 twice, 6 once

@@ -98,8 +98,8 @@ def test_counts_as_q_draws_from_what_it_reports() -> None:
     view = request([1, 3], temperature=1.0, speculation={"verifier": "rejection", "counts_as_q": True})
     draft = drafted(drafter, view, 4)
     assert draft.is_chain
-    assert draft.q is not None
-    assert draft.q[0].exp().nonzero().flatten().tolist() == [4, 5, 6]
+    assert draft.q_logits is not None
+    assert draft.q_logits[0].exp().nonzero().flatten().tolist() == [4, 5, 6]
 
 
 def test_chains_for_verifiers_that_take_no_trees() -> None:

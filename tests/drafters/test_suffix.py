@@ -47,7 +47,7 @@ def test_copies(tokens: list[int], expected: tuple[int, ...]) -> None:
     draft = drafted(tokens, 8)
     assert draft.tokens == expected
     assert draft.is_chain
-    assert draft.q is None
+    assert draft.q_logits is None
 
 
 def test_branches_where_the_text_went_on_differently() -> None:
@@ -160,8 +160,8 @@ def test_counts_as_q() -> None:
         view = request(prompt, id=str(seed), seed=seed, speculation=CHAINS | {"counts_as_q": True})
         drafter.start(view)
         (draft,) = drafter.propose([view], [2])
-        assert draft.q is not None
-        q = draft.q.double().softmax(-1)
+        assert draft.q_logits is not None
+        q = draft.q_logits.double().softmax(-1)
         assert all(q[i, token] > 0 for i, token in enumerate(draft.tokens))
         drawn[draft.tokens[0]] += 1
     assert drawn[5] + drawn[6] == 300

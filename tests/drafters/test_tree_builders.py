@@ -36,7 +36,7 @@ def test_a_static_tree_takes_its_shape() -> None:
     assert tree.frontier == []
     draft = tree.draft("test")
     assert (draft.tokens, draft.parents) == ((7, 8, 1, 2, 3), (-1, -1, 0, 0, 1))
-    assert draft.q is None
+    assert draft.q_logits is None
     assert tokens_to(tree, 4) == [8, 3]
 
 

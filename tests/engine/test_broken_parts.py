@@ -27,7 +27,7 @@ SAMPLED = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
 
 
 def chain(tokens: Sequence[Any], q: Tensor | None = None) -> Draft:
-    return Draft.chain(tokens, q=q, source="bad")
+    return Draft.chain(tokens, q_logits=q, source="bad")
 
 
 def failing(view: RequestView, budget: int) -> Draft:
@@ -45,9 +45,9 @@ NONSENSE: dict[str, tuple[Script, str]] = {
     "tensors": (lambda view, budget: chain([torch.tensor(1)]), r"token tensor\(1\), outside"),
     "no draft": (lambda view, budget: None, "TypeError"),
     "a list": (lambda view, budget: [1, 2], "AttributeError"),
-    "flat q": (lambda view, budget: chain([0, 1], torch.zeros(2)), r"its q is torch.float32 \[2\]"),
-    "integer q": (lambda view, budget: chain([0], torch.zeros(1, VOCAB).long()), "its q is torch.int64"),
-    "too few rows of q": (lambda view, budget: chain([0, 1], torch.zeros(1, VOCAB)), "1 rows of q"),
+    "flat q": (lambda view, budget: chain([0, 1], torch.zeros(2)), r"its q_logits are torch.float32 \[2\]"),
+    "integer q": (lambda view, budget: chain([0], torch.zeros(1, VOCAB).long()), "its q_logits are torch.int64"),
+    "too few rows of q_logits": (lambda view, budget: chain([0, 1], torch.zeros(1, VOCAB)), "1 rows of q_logits"),
     "parents after children": (lambda view, budget: Draft((0, 1), (1, -1)), "parents come before"),
 }
 

@@ -76,7 +76,7 @@ def test_kv_cache_rollback() -> None:
         cache.check()
     tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     cache.extend(slot, 9)
-    cache.seal(slot, tokens)
+    cache.publish_prefix(slot, tokens)
     twin = cache.allocate(tokens)
     assert cache.length(twin) == 8
     cache.truncate_to(twin, 0)  # lets go of shared blocks without freeing them

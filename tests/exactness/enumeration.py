@@ -64,7 +64,7 @@ class Enumerating(Noise):
         self._use("draw", position, purpose, node)
         return self._draw(log_weights)
 
-    def draw_distinct(
+    def draw_without_replacement(
         self, log_weights: Tensor, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
         self._use("draw", position, purpose, node)

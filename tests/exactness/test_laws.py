@@ -102,7 +102,7 @@ def test_the_law_is_the_targets_under_every_option(verifier: str, shape: str, op
     "source",
     [
         toy.static(4, temperature=0.5),
-        toy.drawn_as_if(toy.static(3), distinct=False),
+        toy.drawn_as_if(toy.static(3), without_replacement=False),
         toy.merged(*MODELS),
         toy.merged(*MODELS, MODELS[0]),
     ],
@@ -114,12 +114,15 @@ def test_sequoia_takes_any_draws_in_order(source: toy.Source) -> None:
 
 WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
     "residual not updated": (toy.Forgetful("wrong"), toy.static(2)),
-    "residual not updated, independent": (toy.Forgetful("wrong", distinct=False), toy.static(2)),
+    "residual not updated, independent": (toy.Forgetful("wrong", without_replacement=False), toy.static(2)),
     "residual not updated, dynamic": (toy.Forgetful("wrong"), toy.best_first(4)),
     "recovered from p, tree": (toy.Redrawn("wrong"), toy.static(2)),
     "recovered from p, chain": (toy.Redrawn("wrong"), toy.model(2)),
     "replacement ratios in draft order": (toy.ReplacementRatios("wrong"), toy.static(2)),
-    "replacement ratios in random order": (toy.BY_NAME["specinfer"], toy.drawn_as_if(toy.static(2), distinct=True)),
+    "replacement ratios in random order": (
+        toy.BY_NAME["specinfer"],
+        toy.drawn_as_if(toy.static(2), without_replacement=True),
+    ),
     "random order without replacement": (Recursive("wrong", shuffled=True), toy.static(2)),
     "duplicates dropped": (toy.BY_NAME["iterative"], toy.merged(*MODELS)),
     "pruned with q": (toy.BY_NAME["sequoia"], toy.pruned(2, with_q=True)),

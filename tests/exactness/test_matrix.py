@@ -45,8 +45,7 @@ from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
-from outrider.heads import HeadConfig, make_head
-from outrider.heads import Target as Fingerprint
+from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
 from tests.rig import Scripted, run
@@ -105,7 +104,7 @@ def trained(kind: str, **dims: Any) -> Callable[[KVCache], Drafter]:
     """A random head of a kind: its guesses are the table's at the wrong places."""
 
     def make(cache: KVCache) -> Drafter:
-        target = Fingerprint.of(TARGET.config, TARGET.embed(torch.arange(VOCAB)))
+        target = TargetFingerprint.of(TARGET.config, TARGET.embed(torch.arange(VOCAB)))
         config = HeadConfig(kind=kind, target=target, hidden_size=2, vocab_size=VOCAB, **dims)
         torch.manual_seed(7)
         head = make_head(config).requires_grad_(False)
@@ -355,7 +354,7 @@ def test_greedy_output_is_the_target_s(verifier: str, source: str) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if BY_NAME[v].coupled])
+@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if BY_NAME[v].shares_noise])
 def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options: str) -> None:
     params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[options])
     rules = CONSTRAINTS.get(options)
@@ -386,7 +385,7 @@ def one_verifier(source: str) -> str | None:
 
 
 SAMPLED = [
-    (v, s) for v, s in CELLS if (not BY_NAME[v].coupled or s in ("none", "model")) and one_verifier(s) in (None, v)
+    (v, s) for v, s in CELLS if (not BY_NAME[v].shares_noise or s in ("none", "model")) and one_verifier(s) in (None, v)
 ]
 
 
@@ -427,7 +426,7 @@ def test_a_grammar_that_is_not_kept_to_is_caught() -> None:
 class TooKind:
     """Accepts with probability p(token), then q's error goes uncorrected: the recovered token comes from p."""
 
-    name, exact, coupled, takes_trees, distinct = "too kind", False, False, False, True
+    name, exact, shares_noise, takes_trees, without_replacement = "too kind", False, False, False, True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         path: list[int] = []

@@ -95,7 +95,7 @@ def test_every_sampling_option(verifier: str, options: str) -> None:
 
 WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
     "recovered from p": (toy.Redrawn("wrong"), toy.model(3)),
-    "residual not updated": (toy.Forgetful("wrong", distinct=False), toy.static(3)),
+    "residual not updated": (toy.Forgetful("wrong", without_replacement=False), toy.static(3)),
     "replacement ratios in draft order": (toy.ReplacementRatios("wrong"), toy.static(3)),
     "lenient": (toy.BY_NAME["lenient"], toy.static(2, 1)),
     "typical": (toy.BY_NAME["typical"], toy.static(2, 1)),

@@ -20,7 +20,7 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
-from outrider.core.verify import VERIFIERS, Draws, Recursive, Verifier, make_verifier
+from outrider.core.verify import VERIFIERS, DraftSampler, Recursive, Verifier, make_verifier
 from outrider.models.toy import sequence_probs
 
 VOCAB = 4
@@ -32,11 +32,11 @@ BY_NAME: dict[str, Verifier] = {
 }
 EXACT = [name for name, verifier in BY_NAME.items() if verifier.exact]
 LOSSY = [name for name, verifier in BY_NAME.items() if not verifier.exact]
-UNCOUPLED = [name for name in EXACT if not BY_NAME[name].coupled]
+UNCOUPLED = [name for name in EXACT if not BY_NAME[name].shares_noise]
 ON_TREES = [name for name in EXACT if BY_NAME[name].takes_trees]
 
 Table = Tensor  # float32 [VOCAB, VOCAB]: logits of the next token by the last one
-Source = Callable[[Context, Draws], Draft]
+Source = Callable[[Context, DraftSampler], Draft]
 
 
 def table(seed: int, scale: float = 1.5) -> Table:
@@ -66,7 +66,7 @@ def step(
     """The tokens that one step adds to ``output``."""
     base = len(PROMPT) + len(output)
     context = Context(PROMPT, output)
-    draft = source(context, Draws(noise, base, verify.coupled, verify.distinct))
+    draft = source(context, DraftSampler(noise, base, verify.shares_noise, verify.without_replacement))
     last = [(*PROMPT, *output)[-1], *draft.tokens]
     p = TargetRows(TARGET[last], params, context, draft)
     verdict = verify(draft, p, noise, base)
@@ -86,14 +86,14 @@ def p_value(expected: NDArray[np.float64], samples: Sequence[tuple[int, ...]]) -
     return float(stats.chisquare(observed[keep], wanted[keep] * observed[keep].sum() / wanted[keep].sum()).pvalue)
 
 
-def plain(context: Context, draws: Draws) -> Draft:
+def plain(context: Context, draws: DraftSampler) -> Draft:
     return EMPTY
 
 
 def model(k: int, temperature: float = 1.0, *, with_q: bool = True) -> Source:
     """A chain drawn from the draft table, with or without telling the verifier its q."""
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
         rows: list[Tensor] = []
         for node in range(k):
@@ -101,7 +101,7 @@ def model(k: int, temperature: float = 1.0, *, with_q: bool = True) -> Source:
             row = torch.log_softmax(DRAFT[last] / temperature, -1)
             rows.append(row)
             tokens.append(draws.draw(row, depth=node, node=node))
-        return Draft.chain(tokens, q=torch.stack(rows) if with_q else None)
+        return Draft.chain(tokens, q_logits=torch.stack(rows) if with_q else None)
 
     return propose
 
@@ -109,12 +109,12 @@ def model(k: int, temperature: float = 1.0, *, with_q: bool = True) -> Source:
 def chosen(k: int, rule: Callable[[Tensor], Tensor], q: Callable[[int], Tensor] | None = None) -> Source:
     """A chain of tokens picked by ``rule`` from the target's own logits; ``q(token)`` makes its row of q."""
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
         for _ in range(k):
             last = (*PROMPT, *context.output, *tokens)[-1]
             tokens.append(int(rule(TARGET[last])))
-        return Draft.chain(tokens, q=torch.stack([q(t) for t in tokens]) if q else None)
+        return Draft.chain(tokens, q_logits=torch.stack([q(t) for t in tokens]) if q else None)
 
     return propose
 
@@ -140,13 +140,13 @@ def worst(k: int) -> Source:
     return chosen(k, torch.argmin)
 
 
-def moody(context: Context, draws: Draws) -> Draft:
+def moody(context: Context, draws: DraftSampler) -> Draft:
     """Draft length and kind depend on what was accepted before, as a controller's do."""
     n = sum(context.output) + len(context.output)
     return (plain, model(1), model(3), model(2, 0.5))[n % 4](context, draws)
 
 
-def tree(context: Context, draws: Draws) -> Draft:
+def tree(context: Context, draws: DraftSampler) -> Draft:
     """Two or three children per node, two levels, one of them a duplicate; one coupled draw at each level."""
     last = (*PROMPT, *context.output)[-1]
     first = draws.draw(DRAFT[last], depth=0, node=0)
@@ -162,7 +162,7 @@ def tree(context: Context, draws: Draws) -> Draft:
 def static(*widths: int, temperature: float = 1.0) -> Source:
     """Every node at depth d has ``widths[d]`` children, drawn from the draft table as the verifier wants them."""
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
         parents: list[int] = []
         rows: list[Tensor] = []
@@ -185,7 +185,7 @@ def static(*widths: int, temperature: float = 1.0) -> Source:
 def several(*tables: Table) -> Source:
     """A child from each of several draft models, and one below each of them, all drawn independently."""
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         last = (*PROMPT, *context.output)[-1]
         rows = [torch.log_softmax(table[last], -1) for table in tables]
         tokens = [draws.draw(row, depth=0, node=node) for node, row in enumerate(rows)]
@@ -197,7 +197,7 @@ def several(*tables: Table) -> Source:
     return propose
 
 
-def mixed(context: Context, draws: Draws) -> Draft:
+def mixed(context: Context, draws: DraftSampler) -> Draft:
     """Two siblings drawn from q around one that is not, and below the first one that is not."""
     last = (*PROMPT, *context.output)[-1]
     row, none = torch.log_softmax(DRAFT[last], -1), torch.full((VOCAB,), torch.nan)
@@ -205,7 +205,7 @@ def mixed(context: Context, draws: Draws) -> Draft:
     return Draft((first, 1, third, 2), (-1, -1, -1, 0), torch.stack([row, none, row, none]))
 
 
-def grown(context: Context, draws: Draws) -> Draft:
+def grown(context: Context, draws: DraftSampler) -> Draft:
     """A tree whose shape depends on tokens drawn: a child below the first only if that is even, two if it is 2."""
     last = (*PROMPT, *context.output)[-1]
     row = torch.log_softmax(DRAFT[last], -1)
@@ -224,7 +224,7 @@ def grown(context: Context, draws: Draws) -> Draft:
 def best_first(n: int) -> Source:
     """The ``n`` nodes of best joint probability under the draft table, found without a draw: a dynamic tree."""
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
         parents: list[int] = []
         first = torch.log_softmax(DRAFT[(*PROMPT, *context.output)[-1]], -1).tolist()
@@ -246,16 +246,16 @@ def pruned(keep: int, *, with_q: bool = False) -> Source:
     """A static tree of which the ``keep`` nodes with the best joint probability are kept; a lie if it tells its q."""
     whole = static(2, 1)
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         draft = whole(context, draws)
-        assert draft.q is not None
+        assert draft.q_logits is not None
         joint: list[float] = []
         for i, parent in enumerate(draft.parents):
-            joint.append(float(draft.q[i, draft.tokens[i]]) + (joint[parent] if parent >= 0 else 0.0))
+            joint.append(float(draft.q_logits[i, draft.tokens[i]]) + (joint[parent] if parent >= 0 else 0.0))
         kept = sorted(sorted(range(len(draft)), key=lambda i: -joint[i])[:keep])  # a parent beats its children
         place = {-1: -1} | {node: i for i, node in enumerate(kept)}
         tokens, parents = (draft.tokens[i] for i in kept), (place[draft.parents[i]] for i in kept)
-        return Draft(tuple(tokens), tuple(parents), draft.q[kept] if with_q else None)
+        return Draft(tuple(tokens), tuple(parents), draft.q_logits[kept] if with_q else None)
 
     return propose
 
@@ -263,7 +263,7 @@ def pruned(keep: int, *, with_q: bool = False) -> Source:
 def merged(*tables: Table) -> Source:
     """A child from each of several draft models without duplicates: true for ratios without replacement only."""
 
-    def propose(context: Context, draws: Draws) -> Draft:
+    def propose(context: Context, draws: DraftSampler) -> Draft:
         rows = torch.stack([torch.log_softmax(table[(*PROMPT, *context.output)[-1]], -1) for table in tables])
         tokens = [draws.draw(row, depth=0, node=node) for node, row in enumerate(rows)]
         kept = [i for i, token in enumerate(tokens) if token not in tokens[:i]]
@@ -272,9 +272,9 @@ def merged(*tables: Table) -> Source:
     return propose
 
 
-def drawn_as_if(source: Source, *, distinct: bool) -> Source:
+def drawn_as_if(source: Source, *, without_replacement: bool) -> Source:
     """The source, with siblings drawn in this way whatever the verifier asks for."""
-    return lambda context, draws: source(context, replace(draws, distinct=distinct))
+    return lambda context, draws: source(context, replace(draws, without_replacement=without_replacement))
 
 
 class Forgetful(Recursive):
@@ -306,4 +306,4 @@ class ReplacementRatios(Recursive):
     def _judge(
         self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
     ) -> tuple[int | None, Tensor]:
-        return Recursive(self.name, distinct=False)._judge(draft, siblings, p, noise, position)
+        return Recursive(self.name, without_replacement=False)._judge(draft, siblings, p, noise, position)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from outrider.heads import HeadConfig, Target, make_head
+from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.heads.config import fingerprint_rows
 from outrider.models.config import ModelConfig
 from tests import tiny
@@ -16,9 +16,9 @@ from tests import tiny
 LAYER = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 8, "intermediate_size": 64, "max_seq_len": 128}
 
 
-def target_of(config: ModelConfig, seed: int = 0) -> Target:
+def target_of(config: ModelConfig, seed: int = 0) -> TargetFingerprint:
     rows = tiny.tensors(config, seed)["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
-    return Target.of(config, rows, "tiny")
+    return TargetFingerprint.of(config, rows, "tiny")
 
 
 def config(kind: str, **changes: Any) -> HeadConfig:
@@ -43,5 +43,5 @@ def random(kind: str, seed: int = 0, **changes: Any) -> tuple[nn.Module, HeadCon
     return head.eval().requires_grad_(False), made
 
 
-def other_target(made: HeadConfig) -> Target:
+def other_target(made: HeadConfig) -> TargetFingerprint:
     return replace(made.target, digest="0" * 16, name="another")

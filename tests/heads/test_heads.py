@@ -13,9 +13,9 @@ from torch import Tensor
 from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.heads import HEAD_KINDS, HeadConfig, load_head, make_head, save_head
 from outrider.heads.checkpoint import write_tensors
-from outrider.heads.eagle import EagleLayer, rotary, turn
+from outrider.heads.eagle import EagleLayer, apply_rotary, rotary
 from outrider.heads.medusa import MedusaHeads
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.kernels.rope import inverse_frequencies, rotations
 from tests import tiny
 from tests.heads import heads
@@ -48,13 +48,13 @@ def run(head: Any, kind: str, rows: int = 5) -> Tensor:
 @pytest.mark.parametrize("kind", HEAD_KINDS)
 def test_a_saved_head_computes_the_same(kind: str, tmp_path: Path) -> None:
     head, config = heads.random(kind)
-    if isinstance(head, Scored) and head.draft_ids is not None:
+    if isinstance(head, ScoringHead) and head.draft_ids is not None:
         head.set_draft_ids(torch.arange(0, 64, 2))
     save_head(tmp_path, head.to(torch.bfloat16), config)
     again, config_again = load_head(tmp_path)
     assert config_again == config
     assert torch.equal(run(again, kind), run(head.float(), kind))
-    if isinstance(again, Scored) and again.draft_ids is not None:
+    if isinstance(again, ScoringHead) and again.draft_ids is not None:
         assert again.draft_ids.tolist() == list(range(0, 64, 2))
 
 
@@ -96,7 +96,7 @@ def test_rotary_positions_are_the_targets() -> None:
     by = rotations(inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), 7)
     pairs = torch.view_as_complex(x.unflatten(-1, (2, 4)).transpose(-1, -2).contiguous()) * by
     expected = torch.view_as_real(pairs).transpose(-1, -2).flatten(-2)
-    torch.testing.assert_close(turn(x, cos, sin), expected)
+    torch.testing.assert_close(apply_rotary(x, cos, sin), expected)
 
 
 def test_a_head_of_another_target_is_refused_by_name() -> None:

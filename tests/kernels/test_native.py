@@ -1,4 +1,4 @@
-"""The compiled arithmetic says what torch's operations say, to the last bit where rounding leaves no choice."""
+"""The native backend computes what torch's operations compute, to the last bit where rounding leaves no choice."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec
-from outrider.kernels.backends import Compiled, Composed, Dimensions, make_arithmetic
-from outrider.kernels.linear.brgemm_linear import BlockedLinear, suits
+from outrider.kernels.backends import Dimensions, NativeBackend, TorchBackend, make_backend
+from outrider.kernels.linear.brgemm_linear import BrgemmLinear, supports_brgemm
 from outrider.kernels.linear.linear import PackedLinear
-from outrider.kernels.native import build, kernels
+from outrider.kernels.native import build, native_library
 from outrider.kernels.norm import RMSNorm
-from outrider.models.hooks import tapped
+from outrider.models.hooks import with_hooks
 from outrider.models.llama import LlamaModel
 from tests import tiny
 
-needs_compiler = pytest.mark.skipif(kernels() is None, reason="no C compiler")
-needs_tiles = pytest.mark.skipif(not suits(torch.empty(64, 64, dtype=torch.bfloat16)), reason="no matrix tiles")
+needs_compiler = pytest.mark.skipif(native_library() is None, reason="no C compiler")
+needs_tiles = pytest.mark.skipif(
+    not supports_brgemm(torch.empty(64, 64, dtype=torch.bfloat16)), reason="no matrix tiles"
+)
 SIZES = Dimensions(heads=6, kv_heads=2, head_dim=32)
 ODD = [float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-40, 3e38, -3e38]
 
 
-def compiled() -> Compiled:
-    arithmetic = make_arithmetic(SIZES, torch.bfloat16, torch.device("cpu"))
-    assert isinstance(arithmetic, Compiled)
-    return arithmetic
+def native() -> NativeBackend:
+    backend = make_backend(SIZES, torch.bfloat16, torch.device("cpu"))
+    assert isinstance(backend, NativeBackend)
+    return backend
 
 
 def rows(*shape: int, seed: int = 0) -> Tensor:
@@ -52,8 +54,8 @@ def test_gates_and_sums_are_torchs_to_the_last_bit(n: int, width: int) -> None:
     x, y = rows(n, 2 * width), rows(n, width, seed=1)
     x.view(-1)[: len(ODD)] = torch.tensor(ODD).bfloat16()[: x.numel()]
     gate, up = x.chunk(2, dim=-1)
-    assert same(compiled().gated(x), F.silu(gate) * up)
-    total, _ = compiled().add_norm(gate.contiguous(), y, RMSNorm(torch.ones(width).bfloat16(), 1e-5))
+    assert same(native().silu_mul(x), F.silu(gate) * up)
+    total, _ = native().add_rmsnorm(gate.contiguous(), y, RMSNorm(torch.ones(width).bfloat16(), 1e-5))
     assert same(total, gate + y)
 
 
@@ -61,7 +63,7 @@ def test_gates_and_sums_are_torchs_to_the_last_bit(n: int, width: int) -> None:
 @pytest.mark.parametrize("width", [5, 72, 576])
 def test_norms_are_exact_but_for_one_rounding(width: int) -> None:
     x, weight = 30 * rows(40, width), rows(width, seed=2)
-    total, out = compiled().add_norm(x, None, RMSNorm(weight, 1e-5))
+    total, out = native().add_rmsnorm(x, None, RMSNorm(weight, 1e-5))
     exact = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
     assert total is x
     assert torch.allclose(out.double(), exact, rtol=2**-8, atol=0)
@@ -73,7 +75,7 @@ def test_norms_are_exact_but_for_one_rounding(width: int) -> None:
 def test_blocks_give_a_row_the_same_bits_in_any_company(out_features: int, in_features: int, bias: bool) -> None:
     weight, x = rows(out_features, in_features) / in_features**0.5, rows(700, in_features, seed=1)
     added = rows(out_features, seed=2) if bias else None
-    layer = BlockedLinear(weight, added)
+    layer = BrgemmLinear(weight, added)
     whole = layer(x)
     exact = x.double() @ weight.double().T + (0 if added is None else added.double())
     assert torch.allclose(whole.double(), exact, rtol=2**-7, atol=2**-12)
@@ -86,7 +88,7 @@ def test_blocks_give_a_row_the_same_bits_in_any_company(out_features: int, in_fe
 def test_blocks_and_packed_layers_agree_where_both_suit() -> None:
     weight, x = rows(192, 576) / 24, rows(16, 576, seed=1)
     assert torch.allclose(
-        BlockedLinear(weight, None)(x).float(), PackedLinear(weight, None)(x).float(), rtol=2**-7, atol=1e-3
+        BrgemmLinear(weight, None)(x).float(), PackedLinear(weight, None)(x).float(), rtol=2**-7, atol=1e-3
     )
 
 
@@ -124,15 +126,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
 @needs_compiler
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_models_compute_what_composed_operations_compute(family: str, kind: Any) -> None:
+def test_models_compute_what_torch_operations_compute(family: str, kind: Any) -> None:
     """A prompt that crosses two blocks of keys, single tokens, and trees of two sequences in one run."""
     model = tiny.llama(max_seq_len=700, **FAMILIES[family])
     exact = LlamaModel(model.config, tiny.tensors(model.config), dtype=torch.float32)
-    composed = LlamaModel(model.config, tiny.tensors(model.config), dtype=torch.bfloat16)
-    composed._arithmetic = Composed(composed._dimensions)
-    logits = [_through(each, kind) for each in (model, composed, exact)]
+    by_torch = LlamaModel(model.config, tiny.tensors(model.config), dtype=torch.bfloat16)
+    by_torch._backend = TorchBackend(by_torch._dimensions)
+    logits = [_through(each, kind) for each in (model, by_torch, exact)]
     errors = [(each.float() - logits[-1]).abs().mean() for each in logits[:2]]
-    assert isinstance(model._arithmetic, Compiled)
+    assert isinstance(model._backend, NativeBackend)
     assert errors[0] < 1.2 * errors[1]
 
 
@@ -149,9 +151,7 @@ def _through(model: LlamaModel, kind: Any) -> Tensor:
     return torch.cat(parts)
 
 
-def test_without_a_compiler_layers_are_composed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv(build.SWITCH, raising=False)
     monkeypatch.setenv("CC", "/bin/false")
     with caplog.at_level(logging.WARNING):
@@ -176,19 +176,19 @@ def test_products_that_abort_are_left_alone(monkeypatch: pytest.MonkeyPatch, tmp
     assert build._works(copy, torch_cpu)
 
 
-def test_other_dtypes_are_composed() -> None:
-    assert isinstance(make_arithmetic(SIZES, torch.float32, torch.device("cpu")), Composed)
+def test_other_dtypes_are_for_torch() -> None:
+    assert isinstance(make_backend(SIZES, torch.float32, torch.device("cpu")), TorchBackend)
 
 
 @needs_tiles
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
 @pytest.mark.parametrize("family", ["llama", "one key head", "mistral", "qwen2", "qwen3"])
 def test_a_layer_as_a_whole_is_its_parts(family: str, kind: Any) -> None:
-    """A tapped model runs its layers part by part."""
+    """A model with hooks computes its layers operation by operation."""
     seen: list[int] = []
     model = tiny.llama(max_seq_len=700, **FAMILIES[family])
-    parts = tapped(model, lambda layer, _name, _rows: seen.append(layer))
+    parts = with_hooks(model, lambda layer, _name, _rows: seen.append(layer))
     assert torch.equal(_through(model, kind), _through(parts, kind))
-    assert isinstance(model._arithmetic, Compiled)
-    assert model._arithmetic._describe(model._layers[0]) is not None
+    assert isinstance(model._backend, NativeBackend)
+    assert model._backend._describe(model._layers[0]) is not None
     assert seen

@@ -14,7 +14,7 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.core.tree import ancestor_mask, depths, path_to
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.cuda_graphs.buckets import Bucket, bucket_for
-from outrider.models.cuda_graphs.graphs import FixedRuns
+from outrider.models.cuda_graphs.graphs import CudaGraphRunner
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture
@@ -31,7 +31,7 @@ def pair(**dims: Any) -> tuple[LlamaModel, LlamaModel, TapeCapture]:
     """The same model twice: as ever, and in fixed shapes, replayed from tapes."""
     plain, fixed = (tiny.llama("fp32", max_seq_len=LENGTH, **dims) for _ in range(2))
     capture = TapeCapture()
-    fixed._fixed = FixedRuns(fixed._on_grid, fixed.device, capture)
+    fixed._fixed = CudaGraphRunner(fixed._on_grid, fixed.device, capture)
     return plain, fixed, capture
 
 

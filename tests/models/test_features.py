@@ -53,7 +53,7 @@ def test_features_are_the_residual_stream_and_change_nothing(kind: str, tokens: 
     assert first.shape == (tokens, 48)
     assert torch.equal(first, model.embed(torch.tensor(ids)))
     assert tiny.identical(model.final_norm(last), out.hidden)
-    assert tiny.identical(model.head(model.final_norm(last)), out.logits)
+    assert tiny.identical(model.compute_logits(model.final_norm(last)), out.logits)
     assert tiny.identical(model.final_norm(middle), forward(model, ids, layers=1).hidden)
 
 
@@ -77,9 +77,11 @@ def test_inputs_take_the_place_of_embeddings() -> None:
 def test_head_rows_are_those_of_the_head(kind: str, tied: bool) -> None:
     model = tiny.llama(kind, tie_embeddings=tied)
     ids, hidden = torch.tensor([5, 63, 0]), torch.randn(4, 48).to(model.dtype)
-    rows = model.head_rows(ids)
+    rows = model.lm_head_rows(ids)
     assert rows.shape == (3, 48)
-    close = torch.allclose(model.head(hidden)[:, ids].float(), (hidden.float() @ rows.float().T), atol=0.3, rtol=0.05)
+    close = torch.allclose(
+        model.compute_logits(hidden)[:, ids].float(), (hidden.float() @ rows.float().T), atol=0.3, rtol=0.05
+    )
     assert close
     if kind != "int8":
         weight = tiny.tensors(model.config)["model.embed_tokens.weight" if tied else "lm_head.weight"]

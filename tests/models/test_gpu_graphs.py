@@ -15,7 +15,7 @@ from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions, SamplingParams
 from outrider.kernels.batch import ForwardOutput
 from outrider.models.cuda_graphs.buckets import Bucket, Grid
-from outrider.models.cuda_graphs.graphs import CudaCapture, FixedRuns
+from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.rig import engine, request, run
@@ -34,7 +34,7 @@ def on_cuda(fixed_shapes: bool | None) -> LlamaModel:
     return LlamaModel(CONFIG, tiny.tensors(CONFIG), dtype=torch.float32, device="cuda", fixed_shapes=fixed_shapes)
 
 
-def runs_of(model: LlamaModel) -> FixedRuns:
+def runs_of(model: LlamaModel) -> CudaGraphRunner:
     assert model._fixed is not None
     return model._fixed
 
@@ -83,7 +83,7 @@ def test_the_same_bucket_gives_the_same_bits() -> None:
 
 def test_memory_of_graphs_is_bounded() -> None:
     model = on_cuda(False)
-    runs = model._fixed = FixedRuns(model._on_grid, model.device, CudaCapture(model.device), limit=4)
+    runs = model._fixed = CudaGraphRunner(model._on_grid, model.device, CudaCapture(model.device), limit=4)
     cache, slots = opened(model, "contiguous")
     reserved = []
     for _ in range(6):
@@ -115,7 +115,7 @@ def test_what_cannot_be_captured_runs_as_ever() -> None:
         assert int(grid.tokens.sum().item()) >= 0  # waits for the device, which a capture may not
         return model._on_grid(grid, bucket, pool)
 
-    model._fixed = FixedRuns(looks, model.device, CudaCapture(model.device))
+    model._fixed = CudaGraphRunner(looks, model.device, CudaCapture(model.device))
     (theirs, slots), (ours, _) = opened(plain, "paged"), opened(model, "paged")
     for seed in range(4):
         found, wanted = (decode(m, c, slots, PARENTS[2], seed) for m, c in ((model, ours), (plain, theirs)))

@@ -17,8 +17,8 @@ from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, SamplingParams
 from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardOutput
-from outrider.models.cuda_graphs.graphs import FixedRuns
-from outrider.models.hooks import tapped
+from outrider.models.cuda_graphs.graphs import CudaGraphRunner
+from outrider.models.hooks import with_hooks
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture
@@ -28,9 +28,9 @@ from tests.whole import model_folder
 SPEC = CacheSpec(slots=4, max_seq_len=128)
 
 
-def fixed(capture: Any, **limits: int) -> tuple[LlamaModel, FixedRuns]:
+def fixed(capture: Any, **limits: int) -> tuple[LlamaModel, CudaGraphRunner]:
     model = tiny.llama("fp32")
-    model._fixed = FixedRuns(model._on_grid, model.device, capture, **limits)
+    model._fixed = CudaGraphRunner(model._on_grid, model.device, capture, **limits)
     return model, model._fixed
 
 
@@ -121,7 +121,7 @@ def test_taps_are_not_passed_by() -> None:
     for _ in range(3):
         decode(model, cache, [3])
     seen: list[int] = []
-    decode(tapped(model, lambda layer, *_: seen.append(layer)), cache, [3])
+    decode(with_hooks(model, lambda layer, *_: seen.append(layer)), cache, [3])
     assert sorted(set(seen)) == [0, 1, 2]
 
 
@@ -185,7 +185,7 @@ def test_an_engine_on_them_generates_the_same(kind: str) -> None:
         models = [LlamaModel(CONFIG, weights, dtype=torch.float32) for weights in (WEIGHTS, SMALL)]
         for model, capture in zip(models, captures, strict=True):
             if captured:
-                model._fixed = FixedRuns(model._on_grid, model.device, capture)
+                model._fixed = CudaGraphRunner(model._on_grid, model.device, capture)
         asked = requests()
         run(engine(models[0], draft=models[1], slots=4, kind=kind), *asked)
         assert [r.stats.draft_error for r in asked] == [None] * len(asked)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.heads import load_head
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.training.export import to_speculators
 from outrider.training.recipes import head_task
 from outrider.training.setup import HeadOptions
@@ -53,7 +53,7 @@ def test_the_layout_is_the_librarys(tmp_path: Path) -> None:
     }
     assert {name: tuple(t.shape) for name, t in tensors.items()} == expected
     module = load_head(head)[0]
-    assert isinstance(module, Scored)
+    assert isinstance(module, ScoringHead)
     ids = module.draft_ids
     assert ids is not None
     assert torch.equal(tensors["d2t"] + torch.arange(40), ids)

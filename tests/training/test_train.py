@@ -50,7 +50,7 @@ def test_a_trained_head_is_trained_further(kind: str, folder: Path) -> None:
     best = first.run().best_loss
     further, task = small.trainer(folder, kind, f"{kind}-further", head={"start_from": str(folder / f"{kind}-first")})
     begun = further.run().history[0]["loss"]
-    assert begun == pytest.approx(best, rel=0.02)  # saved in bfloat16
+    assert begun == pytest.approx(best, rel=0.02, abs=1e-3)  # saved in bfloat16; eagle3 ends near 0
     assert begun < first.progress.history[0]["loss"]
     assert all(p.requires_grad for p in task.module.parameters())
 

@@ -18,7 +18,7 @@ from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows, probs
 from outrider.core.draft import Draft
 from outrider.core.noise import Noise
-from outrider.core.verify import Draws, Verifier
+from outrider.core.verify import DraftSampler, Verifier
 
 VOCAB = 24
 CONTEXTS = 8  # distributions of p and q that steps take turns with
@@ -69,8 +69,10 @@ def acceptance_rate(verifier: Verifier, target: Tensor, draft: Tensor, steps: in
     for step in range(steps):
         row = step % len(target)
         log_q = torch.log_softmax(draft[row], -1)
-        token = Draws(noise, step, verifier.coupled, verifier.distinct).draw(log_q, depth=0, node=0)
-        proposal = Draft.chain([token], q=log_q[None])
+        token = DraftSampler(noise, step, verifier.shares_noise, verifier.without_replacement).draw(
+            log_q, depth=0, node=0
+        )
+        proposal = Draft.chain([token], q_logits=log_q[None])
         p = TargetRows(target[[row, row]], _SAMPLED, nothing, proposal)
         accepted += len(verifier(proposal, p, noise, step).path)
     return accepted / steps

@@ -1,4 +1,4 @@
-"""Key-value caches."""
+"""Key-value caches: contiguous slots or paged blocks, behind one protocol."""
 
 from __future__ import annotations
 

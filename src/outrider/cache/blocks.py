@@ -31,7 +31,7 @@ class BlockPool:
     ::
 
         take()                free -> used            cached (least recently used) -> used, its contents forgotten
-        release(block)        used -> cached if sealed, else free        (when the last user lets go)
+        release(block)        used -> cached if published, else free        (when the last user lets go)
         find(digest)          used or cached -> used, one more user
     """
 
@@ -39,7 +39,7 @@ class BlockPool:
         self.total = total
         self._free = list(range(total - 1, -1, -1))
         self._users = [0] * total
-        self._cached: OrderedDict[int, None] = OrderedDict()  # unused sealed blocks, least recently used first
+        self._cached: OrderedDict[int, None] = OrderedDict()  # unused published blocks, least recently used first
         self._by_digest: dict[Digest, int] = {}
         self._digest_of: dict[int, Digest] = {}
 
@@ -77,7 +77,7 @@ class BlockPool:
             self._users[block] += 1
         return block
 
-    def seal(self, block: int, digest: Digest) -> None:
+    def publish(self, block: int, digest: Digest) -> None:
         """Declare what a full block holds. The first block with some content is the one that is found."""
         if block not in self._digest_of and digest not in self._by_digest:
             self._by_digest[digest] = block
@@ -98,7 +98,7 @@ class BlockPool:
         if any(self._users[block] for block in (*self._free, *self._cached)):
             raise AssertionError("a block is both in use and on offer")
         if {self._by_digest[d] for d in self._digest_of.values()} != set(self._digest_of):
-            raise AssertionError("sealed blocks and their digests disagree")
+            raise AssertionError("published blocks and their digests disagree")
 
     def check_users(self, held: Mapping[int, int]) -> None:
         """Raise AssertionError unless the users counted here are those that the tables name."""

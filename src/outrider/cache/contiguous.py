@@ -13,7 +13,7 @@ from outrider.cache.protocol import Pool
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
-"""Rows are reserved in whole blocks of this many: attention reads past a sequence's end (``models.key_blocks``)."""
+"""Rows are reserved in whole blocks of this many: attention reads past a sequence's end, in such blocks of keys."""
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
@@ -28,7 +28,7 @@ class ContiguousCache:
 
         k[layer]: [slots, rows, kv_heads, head_dim]      slot 0: [ valid rows | stale or zero rows ]
 
-    Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next run.
+    Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next forward pass.
     Memory starts as zeros, so a row never written is finite, and pages never touched cost nothing.
     """
 
@@ -92,7 +92,7 @@ class ContiguousCache:
         limit = min(len(held), len(tokens) - 1)
         return next((i for i in range(limit) if held[i] != tokens[i]), max(limit, 0))
 
-    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         if self._prefix_reuse:
             self._verified[slot] = (salt, list(tokens))
 
@@ -100,7 +100,7 @@ class ContiguousCache:
         del self._lengths[slot]
         self._free.append(slot)
 
-    def scrub(self, slot: int) -> None:
+    def zero(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
         self._verified.pop(slot, None)
         for rows in (*self._k, *self._v):

@@ -19,8 +19,8 @@ class PagedCache:
         table of slot 0     [ 7 | 2 | 9 ]     rows 0-15 lie in block 7, rows 16-31 in block 2, row 32 on in block 9
         k[layer]            [blocks * block_size, kv_heads, head_dim]
 
-    Blocks of verified tokens are sealed with a digest of their whole prefix and found again by later sequences; a
-    sealed or shared block is never written to, but copied first.
+    Blocks of verified tokens are published with a digest of their whole prefix and found again by later sequences; a
+    published or shared block is never written to, but copied first.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PagedCache:
         self._prefix_reuse = prefix_reuse
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
-        self._sealed: dict[int, int] = {}  # blocks of each slot that were found or sealed
+        self._published: dict[int, int] = {}  # blocks of each slot that were found or published
         self._rows: dict[int, Tensor] = {}  # int64, cache row of each position; dropped when the table changes
         self._next = 0
 
@@ -70,17 +70,17 @@ class PagedCache:
                     break
                 table.append(block)
         self._tables[slot] = table
-        self._sealed[slot] = len(table)
+        self._published[slot] = len(table)
         self._lengths[slot] = len(table) * self.block_size
         return slot
 
     def free(self, slot: int) -> None:
         for block in reversed(self._tables.pop(slot)):  # a prefix outlives what follows it
             self._pool.release(block)
-        del self._lengths[slot], self._sealed[slot]
+        del self._lengths[slot], self._published[slot]
         self._rows.pop(slot, None)
 
-    def scrub(self, slot: int) -> None:
+    def zero(self, slot: int) -> None:
         rows = torch.tensor(
             [block * self.block_size + i for block in self._tables[slot] for i in range(self.block_size)
              if self._pool.is_exclusive(block)], dtype=torch.int64, device=self._k[0].device,
@@ -121,14 +121,14 @@ class PagedCache:
                 table.append(self._pool.take())
         self._lengths[slot] = start + count
 
-    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         """Offer the slot's full blocks of verified ``tokens`` (its first rows) for reuse."""
         full = min(len(tokens), self._lengths[slot]) // self.block_size
-        if self._prefix_reuse and full > self._sealed[slot]:
+        if self._prefix_reuse and full > self._published[slot]:
             digests = chain_digests(tokens[: full * self.block_size], self.block_size, salt)
             for block, digest in zip(self._tables[slot], digests, strict=False):
-                self._pool.seal(block, digest)
-            self._sealed[slot] = full
+                self._pool.publish(block, digest)
+            self._published[slot] = full
 
     def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
         rows = self._row_index(slot)[start : start + k.shape[0]]
@@ -156,7 +156,7 @@ class PagedCache:
             self._rows.pop(slot, None)
             while len(table) > keep:
                 self._pool.release(table.pop())
-            self._sealed[slot] = min(self._sealed[slot], keep)
+            self._published[slot] = min(self._published[slot], keep)
         self._lengths[slot] = length
 
     def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
@@ -195,7 +195,7 @@ class PagedCache:
                 pool[new * self.block_size :][:within] = pool[old * self.block_size :][:within]
             self._pool.release(old)
             table[at] = new
-            self._sealed[slot] = min(self._sealed[slot], at)
+            self._published[slot] = min(self._published[slot], at)
 
     def _row_index(self, slot: int) -> Tensor:
         """int64 [at least blocks of the slot * block_size]: the row of the pool that holds each position."""

@@ -25,7 +25,7 @@ class CacheSpec:
 
 @dataclass(frozen=True)
 class Pool:
-    """All rows of a cache by number, for runs that find a sequence's rows by a table (``models.buckets``).
+    """All rows of a cache by number, for code that finds a sequence's rows by a table (``models.cuda_graphs``).
 
     ::
 
@@ -44,7 +44,7 @@ class KVCache(Protocol):
     """Keys and values of every sequence, one row a token, with roll-back.
 
     A sequence owns a *slot*; its rows are numbered from 0 and ``length(slot)`` of them are valid.
-    A run appends rows (``extend``), the model fills them layer by layer (``write``) and attends over them
+    A forward pass appends rows (``extend``), the model fills them layer by layer (``write``) and attends over them
     (``read``); afterwards the rows of refused drafts are dropped (``truncate_to``, ``keep_path``).
     """
 
@@ -69,13 +69,13 @@ class KVCache(Protocol):
         """Whether ``extend(slot, count)`` would find room."""
         ...
 
-    def seal(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         """Offer the slot's first rows, which hold these verified ``tokens``, to later sequences."""
         ...
 
     def free(self, slot: int) -> None: ...
 
-    def scrub(self, slot: int) -> None:
+    def zero(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN, before it is freed."""
         ...
 

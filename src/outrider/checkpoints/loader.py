@@ -1,4 +1,4 @@
-"""From a model's name to a model that runs."""
+"""Loads a model folder: configuration and weights in, a ``LlamaModel`` on its device and in its dtype out."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
     from outrider import __version__
     from outrider.checkpoints.loader import choose_device, choose_dtype
-    from outrider.kernels.native import kernels
+    from outrider.kernels.linear.linear import has_packed_kernels
+    from outrider.kernels.native import native_library
     from outrider.kernels.processor import has_bf16_instructions, has_bf16_tiles, processor_name
     from outrider.models.probe import probe
     from outrider.utils.user_cache import cache_root
@@ -58,7 +59,8 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     if threads is not None:
         torch.set_num_threads(threads)
     device = choose_device(device_name)
-    dtype = str(choose_dtype("auto", device)).removeprefix("torch.")
+    chosen = choose_dtype("auto", device)
+    dtype = str(chosen).removeprefix("torch.")
     kinds = ["bfloat16", "float32", *(["int8"] if device.type == "cpu" else [])]
     root = cache_root()
     existing = next(p for p in (root, *root.parents) if p.exists())
@@ -76,21 +78,20 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "bf16_instructions": has_bf16_instructions(),
         "vnni": bool(torch.cpu._is_vnni_supported()),
         "bf16_tiles": has_bf16_tiles(),
-        "linear_layers": _linear_layers(device.type),
-        "compiled_kernels": kernels() is not None,
+        "linear_layers": _linear_layers(packed=device.type == "cpu" and has_packed_kernels(chosen)),
+        "compiled_kernels": native_library() is not None,
         "model_cache": str(root),
         "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
         "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],
     }
 
 
-def _linear_layers(device: str) -> str:
-    from outrider.kernels.linear.linear import has_packed_kernels
-    from outrider.kernels.native import products
+def _linear_layers(*, packed: bool) -> str:
+    from outrider.kernels.native import brgemm_functions
 
-    if device != "cpu" or not has_packed_kernels():
+    if not packed:
         return "plain (torch)"
-    return "packed (oneDNN)" if products() is None else "blocks (oneDNN)"
+    return "packed (oneDNN)" if brgemm_functions() is None else "blocks (oneDNN)"
 
 
 def _show(facts: dict[str, Any]) -> None:

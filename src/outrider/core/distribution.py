@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from outrider.config import SamplingParams
-from outrider.core.adjust import changes_logits, penalise_, restrict_
 from outrider.core.constraint import Constraint
 from outrider.core.draft import Draft
+from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
 from outrider.core.truncation import truncate_
@@ -193,8 +193,8 @@ def _row(
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the results are checked instead
         if mask is not None or changes_logits(params, len(context.output)):
             _check_finite(float(x.max()))  # before an option can hide a NaN
-            penalise_(x, params, context.prompt, context.output)
-            restrict_(x, params, context.output, stop_ids, mask)
+            apply_penalties_(x, params, context.prompt, context.output)
+            apply_masks_(x, params, context.output, stop_ids, mask)
         token = int(x.argmax())  # the first of equals; a NaN counts as the largest
         best = float(x[token])
         _check_best(best, params)

@@ -21,7 +21,10 @@ class Draft:
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]  # parents[i] < i; -1 is a child of the last committed token
-    q: Tensor | None = None  # float32 [n, vocab], log-weights of the row each token was drawn from; None: one-hot
+    q_logits: Tensor | None = None
+    """float32 [n, vocab]: unnormalised log-probabilities of the distribution ``q`` that each token was drawn from.
+
+    ``softmax(q_logits)`` is ``q``. None: ``q`` is one-hot at each token."""
     source: str = "none"  # which drafter proposed it, for statistics
     scores: tuple[float, ...] | None = None  # the source's guess at each node's chance if its parent is right
     sources: tuple[str, ...] = ()  # the drafter of each node, where several had a part in it
@@ -32,8 +35,8 @@ class Draft:
         for i, parent in enumerate(self.parents):
             if not -1 <= parent < i:
                 raise ValueError(f"draft node {i} has parent {parent}; parents come before their children")
-        if self.q is not None and self.q.shape[0] != len(self.tokens):
-            raise ValueError(f"draft of {len(self.tokens)} tokens has {self.q.shape[0]} rows of q")
+        if self.q_logits is not None and self.q_logits.shape[0] != len(self.tokens):
+            raise ValueError(f"draft of {len(self.tokens)} tokens has {self.q_logits.shape[0]} rows of q_logits")
         if self.scores is not None and len(self.scores) != len(self.tokens):
             raise ValueError(f"draft of {len(self.tokens)} tokens has {len(self.scores)} scores")
         if self.sources and len(self.sources) != len(self.tokens):
@@ -47,13 +50,13 @@ class Draft:
         cls,
         tokens: Sequence[int],
         *,
-        q: Tensor | None = None,
+        q_logits: Tensor | None = None,
         source: str = "none",
         scores: Sequence[float] | None = None,
     ) -> Draft:
         """A draft without branches: each token is the child of the one before."""
         parents = tuple(range(-1, len(tokens) - 1))
-        return cls(tuple(tokens), parents, q, source, None if scores is None else tuple(scores))
+        return cls(tuple(tokens), parents, q_logits, source, None if scores is None else tuple(scores))
 
     def only(self, nodes: Sequence[int]) -> Draft:
         """The part of the tree made of ``nodes``, in ascending order, none of them without its parent."""
@@ -64,7 +67,7 @@ class Draft:
             self,
             tokens=tuple(self.tokens[i] for i in nodes),
             parents=tuple(place[self.parents[i]] for i in nodes),
-            q=None if self.q is None else self.q[list(nodes)],
+            q_logits=None if self.q_logits is None else self.q_logits[list(nodes)],
             scores=None if self.scores is None else tuple(self.scores[i] for i in nodes),
             sources=tuple(self.sources[i] for i in nodes) if self.sources else (),
         )

@@ -109,7 +109,7 @@ class Noise:
             )
         return token
 
-    def draw_distinct(
+    def draw_without_replacement(
         self, log_weights: Tensor, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
         """Draw up to ``count`` different tokens, one after another without replacement; the first is ``draw``'s.

@@ -1,0 +1,1 @@
+"""Workloads and texts that come with the package."""

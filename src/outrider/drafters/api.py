@@ -14,7 +14,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
-from outrider.core.verify import Draws
+from outrider.core.verify import DraftSampler
 
 
 class RequestView(Protocol):
@@ -70,7 +70,7 @@ class RequestView(Protocol):
         """
         ...
 
-    def draws(self) -> Draws:
+    def draws(self) -> DraftSampler:
         """How to draw this step's draft tokens so that they couple with the target's draws, if they may."""
         ...
 

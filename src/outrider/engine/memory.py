@@ -79,7 +79,7 @@ class CacheMemory:
     def clear(self, request: Request) -> None:
         """Empty a request's slot, whose rows may hold NaN, so that it is read again from the start."""
         assert request.slot is not None
-        self.target.scrub(request.slot)
+        self.target.zero(request.slot)
         self.target.truncate_to(request.slot, 0)
         request.num_computed_tokens = 0
 
@@ -87,7 +87,7 @@ class CacheMemory:
         """Release a request's rows; those of verified tokens stay findable until they are needed elsewhere."""
         assert request.slot is not None
         if request.error is not None:
-            self.target.scrub(request.slot)
+            self.target.zero(request.slot)
         else:
             self._publish(request, request.slot)
         self.target.free(request.slot)
@@ -95,7 +95,7 @@ class CacheMemory:
 
     def _publish(self, request: Request, slot: int) -> None:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""
-        self.target.seal(slot, request.tokens[: request.num_computed_tokens], request.cache_salt)
+        self.target.publish_prefix(slot, request.tokens[: request.num_computed_tokens], request.cache_salt)
 
 
 @dataclass(frozen=True)

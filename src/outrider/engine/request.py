@@ -16,7 +16,7 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, fresh_seed
 from outrider.core.shapes import levels_wanted, nodes_wanted
-from outrider.core.verify import Draws, Verifier, make_verifier
+from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
@@ -109,7 +109,7 @@ class Request:
     @property
     def adaptive(self) -> bool:
         """Whether the engine chooses how much to draft: only where the output cannot depend on it."""
-        return self.speculation.spec_length == "auto" and self.verifier.coupled
+        return self.speculation.spec_length == "auto" and self.verifier.shares_noise
 
     @property
     def draft_name(self) -> str:
@@ -146,9 +146,9 @@ class Request:
         """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
         return True
 
-    def draws(self) -> Draws:
+    def draws(self) -> DraftSampler:
         v = self.verifier
-        return Draws(self.noise, len(self.tokens), v.coupled, v.distinct, v.takes_trees)
+        return DraftSampler(self.noise, len(self.tokens), v.shares_noise, v.without_replacement, v.takes_trees)
 
     def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
         """Commit a step's accepted path and its last token, one by one, up to where the request ends."""

@@ -1,6 +1,6 @@
 """Trained heads: small networks that read a target's features and guess its next tokens."""
 
 from outrider.heads.checkpoint import load_head, make_head, save_head
-from outrider.heads.config import HEAD_KINDS, HeadConfig, Target
+from outrider.heads.config import HEAD_KINDS, HeadConfig, TargetFingerprint
 
-__all__ = ["HEAD_KINDS", "HeadConfig", "Target", "load_head", "make_head", "save_head"]
+__all__ = ["HEAD_KINDS", "HeadConfig", "TargetFingerprint", "load_head", "make_head", "save_head"]

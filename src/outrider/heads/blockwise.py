@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.heads.config import HeadConfig
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 
 
-class BlockwiseHeads(Scored):
+class BlockwiseHeads(ScoringHead):
     """A hidden layer shared by all heads, then ``heads`` outputs, each with a residual connection to the input.
 
     Positions are those of ``MedusaHeads``. The output layer is zero at first: training starts from the target's head.

@@ -20,7 +20,7 @@ from outrider.heads.config import HeadConfig
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.utils.json_files import read_json_object, shown
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -87,7 +87,7 @@ def load_head(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[nn.Modu
         if name not in expected:
             raise ModelFormatError(f"{path}: tensor {shown(name)} belongs to no {config.kind} head")
     head.load_state_dict(_read(path, dtype), assign=True)
-    if isinstance(head, Scored) and head.draft_ids is not None:
+    if isinstance(head, ScoringHead) and head.draft_ids is not None:
         try:
             head.set_draft_ids(head.draft_ids)
         except ModelFormatError as error:

@@ -21,8 +21,8 @@ _ROWS = 64  # embedding rows that go into a fingerprint
 
 
 @dataclass(frozen=True)
-class Target:
-    """A target's fingerprint: its dimensions, and a digest of rows of its embedding."""
+class TargetFingerprint:
+    """Which target a head was trained for: the dimensions, and a digest of rows of the embedding."""
 
     family: str
     hidden_size: int
@@ -32,7 +32,7 @@ class Target:
     name: str = ""  # for messages only
 
     @classmethod
-    def of(cls, config: ModelConfig, rows: Tensor, name: str = "") -> Target:
+    def of(cls, config: ModelConfig, rows: Tensor, name: str = "") -> TargetFingerprint:
         """``rows``: the embedding's rows ``fingerprint_rows(vocab_size)``, float [n, d], in any dtype."""
         data = rows.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy()
         digest = hashlib.sha256(data.tobytes()).hexdigest()[:16]
@@ -57,7 +57,7 @@ class HeadConfig:
     """Dimensions of a head. JSON-serialisable, and checked on construction."""
 
     kind: str  # one of HEAD_KINDS
-    target: Target
+    target: TargetFingerprint
     hidden_size: int  # of the target: what the head reads and what the LM head takes
     vocab_size: int  # of the target
     heads: int = 0
@@ -119,11 +119,11 @@ class HeadConfig:
                 "attention layer"
             )
 
-    def fits(self, target: Target) -> bool:
+    def fits(self, target: TargetFingerprint) -> bool:
         """Whether this head was trained for ``target``, by whatever name."""
         return dataclasses.replace(target, name="") == dataclasses.replace(self.target, name="")
 
-    def check_target(self, found: Target) -> None:
+    def check_target(self, found: TargetFingerprint) -> None:
         """Raise ``IncompatibleDraftError`` unless this head was trained for ``found``."""
         if not self.fits(found):
             raise IncompatibleDraftError(
@@ -146,7 +146,7 @@ class HeadConfig:
             raise ModelFormatError(f"{shown(unknown[0])} is no field of a head: it was made by another version")
         values = {key: value for key, value in raw.items() if key in names}
         try:
-            values["target"] = Target(**values["target"])
+            values["target"] = TargetFingerprint(**values["target"])
             values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
             values["acceptance"] = tuple(tuple(map(float, row)) for row in values.get("acceptance", ()))
             return cls(**values)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.heads.config import HeadConfig
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
@@ -54,13 +54,13 @@ class Attention(nn.Module):
         c = self.config
         q, k, v = (p(x).unflatten(-1, (-1, c.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         cos, sin = rotary(positions, c.head_dim, c.rope_theta)
-        out = attend(turn(q, cos, sin), turn(k, cos, sin), v)
+        out = attend(apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v)
         return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
 
     def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values alone, for rows that are only looked at: [..., kv_heads, head_dim] each."""
         k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
-        return turn(k, *rotary(positions, self.config.head_dim, self.config.rope_theta)), v
+        return apply_rotary(k, *rotary(positions, self.config.head_dim, self.config.rope_theta)), v
 
 
 class Mlp(nn.Module):
@@ -101,7 +101,7 @@ class DecoderLayer(nn.Module):
         return torch.cat([self.input_layernorm(embedding), self.hidden_norm(x)], dim=-1)
 
 
-class EagleLayer(Scored):
+class EagleLayer(ScoringHead):
     """The head of EAGLE-1, 2 and 3. Tensor names are those of published EAGLE-3 checkpoints."""
 
     def __init__(self, config: HeadConfig) -> None:
@@ -123,7 +123,7 @@ class EagleLayer(Scored):
         return self.fc(features) if self.config.kind == "eagle3" else features
 
     def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """One run of the layer over any number of rows.
+        """The layer's forward pass over any number of rows.
 
         Args:
             embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
@@ -166,7 +166,7 @@ def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tens
     return angles.cos(), angles.sin()
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate x: [..., heads, head_dim] by its position."""
     first, second = x.chunk(2, dim=-1)
     return (x * cos + torch.cat([-second, first], dim=-1) * sin).to(x.dtype)

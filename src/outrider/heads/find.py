@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outrider.heads.config import HeadConfig, Target
+from outrider.heads.config import HeadConfig, TargetFingerprint
 from outrider.utils.json_files import read_json_object
 
 FOLDER = Path(__file__).parent / "shipped"
 """``shipped/<model>/<kind>/``: folders as ``save_head`` writes them."""
 
 
-def shipped_heads(target: Target, folder: Path = FOLDER) -> dict[str, Path]:
+def shipped_heads(target: TargetFingerprint, folder: Path = FOLDER) -> dict[str, Path]:
     """Folders of the heads trained for ``target``, by kind."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*/*/config.json")):

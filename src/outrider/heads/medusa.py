@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.heads.config import HeadConfig
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 
 
-class MedusaHeads(Scored):
+class MedusaHeads(ScoringHead):
     """Head i (from 0) turns the hidden state at position t into one whose LM-head row guesses token t + 2 + i.
 
     (The target's own LM head guesses t + 1.) Zero at first, so that training starts from the target's own head.

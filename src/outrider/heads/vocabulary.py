@@ -9,7 +9,7 @@ from outrider.errors import ModelFormatError
 from outrider.heads.config import HeadConfig
 
 
-class Scored(nn.Module):
+class ScoringHead(nn.Module):
     """What all heads that score tokens share: the map of a draft vocabulary, and perhaps an LM head of their own.
 
     ``d2t``: int64 [draft_vocab_size], the target id of each draft token, ascending; None without a draft vocabulary.

@@ -27,8 +27,14 @@ def has_bf16_instructions() -> bool:
     known = processor()
     native = any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
     native = native or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
+    return native and has_onednn_bf16()
+
+
+@cache
+def has_onednn_bf16() -> bool:
+    """Whether oneDNN takes bfloat16 here; on x86 it wants AVX-512 or AVX-NE-CONVERT, and raises without them."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return native and supported is not None and bool(supported())
+    return supported is not None and bool(supported())
 
 
 @cache

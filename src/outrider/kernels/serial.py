@@ -1,4 +1,4 @@
-"""Element-wise arithmetic whose bits do not depend on how torch shares it out among threads."""
+"""Element-wise operations whose bits do not depend on how torch shares it out among threads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def serial_rows(width: int) -> int:
 
     torch shares out more elements than ``_SERIAL`` evenly, row ends or not, and handles what a share has over
     whole vectors with scalar code. Exponentials and complex products differ between the two in float32's last
-    bit, so a row would depend on its company. Sums, products and roundings do not.
+    bit, so a row would depend on the other rows. Sums, products and roundings do not.
     """
     return max(1, _SERIAL // width)

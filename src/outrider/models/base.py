@@ -40,10 +40,10 @@ class HeadTarget(Model, Protocol):
         """What the LM head reads, from the last layer's output x: [n, d]."""
         ...
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
         ...
 
-    def head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         """Rows of the LM head for int64 [n]: float [n, d]."""
         ...

@@ -1,4 +1,4 @@
-"""A model whose inner results can be read: what goes into each linear layer and what comes out."""
+"""Forward hooks: a view of a model that reports what goes into each linear layer and what comes out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from outrider.kernels.linear.linear import Linear
 from outrider.models.llama import LlamaModel
 
-Record = Callable[[int, str, Tensor], None]
+Hook = Callable[[int, str, Tensor], None]
 """Called with layer (``num_layers`` for the head), operation and its result [rows, width], in order of computing."""
 
 # A linear layer's input is the result of the operation before it.
@@ -24,33 +24,35 @@ _PROJECTIONS = (
 
 
 @dataclass
-class _Tapped:
-    """A linear layer that tells what it was given and what it made of it."""
+class _HookedLinear:
+    """A linear layer that calls a hook with its input and with its output."""
 
     linear: Linear
     layer: int
     before: str
     after: str
-    record: Record
+    hook: Hook
 
     def __post_init__(self) -> None:
         self.out_features, self.in_features = self.linear.out_features, self.linear.in_features
 
     def __call__(self, x: Tensor) -> Tensor:
-        self.record(self.layer, self.before, x)
+        self.hook(self.layer, self.before, x)
         y = self.linear(x)
-        self.record(self.layer, self.after, y)
+        self.hook(self.layer, self.after, y)
         return y
 
 
-def tapped(model: LlamaModel, record: Record) -> LlamaModel:
-    """A view of ``model``, sharing its weights, whose runs are recorded."""
+def with_hooks(model: LlamaModel, hook: Hook) -> LlamaModel:
+    """A view of ``model``, sharing its weights, whose linear layers call ``hook``."""
     view = copy.copy(model)
     layers = []
     for i, layer in enumerate(model._layers):
-        taps = {name: _Tapped(getattr(layer, name), i, before, after, record) for name, before, after in _PROJECTIONS}
-        layers.append(replace(layer, **taps))  # type: ignore[arg-type]  # fields that hold linear layers
+        hooks = {
+            name: _HookedLinear(getattr(layer, name), i, before, after, hook) for name, before, after in _PROJECTIONS
+        }
+        layers.append(replace(layer, **hooks))  # type: ignore[arg-type]  # fields that hold linear layers
     view._layers = layers
-    view._fixed = None  # captured runs would pass the taps by
-    view._head = _Tapped(model._head, len(model._layers), "last norm", "head", record)
+    view._fixed = None  # replayed CUDA graphs would pass the hooks by
+    view._lm_head = _HookedLinear(model._lm_head, len(model._layers), "last norm", "head", hook)
     return view

@@ -13,18 +13,18 @@ from outrider.cache.protocol import Pool
 from outrider.kernels.attention.attention import plan
 from outrider.kernels.attention.key_blocks import short_blocks
 from outrider.kernels.attention.tile_sizes import TILE, tile_sizes
-from outrider.kernels.backends import Composed, Dimensions, Layer, Through, in_parts, make_arithmetic
+from outrider.kernels.backends import Dimensions, LayerForward, LayerWeights, TorchBackend, make_backend, unfused_layer
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.linear.linear import Linear, make_linear
 from outrider.kernels.norm import RMSNorm
 from outrider.kernels.rope import inverse_frequencies, pair_rows, rotations
 from outrider.models.config import ModelConfig
 from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention
-from outrider.models.cuda_graphs.graphs import CudaCapture, FixedRuns
+from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 
 
 class LlamaModel:
-    """Weights packed at construction; ``forward`` is one run over the tokens of any number of sequences."""
+    """Weights packed at construction; ``forward`` takes the tokens of any number of sequences at once."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class LlamaModel:
                 biases = [pair_rows(get(f"{n}.bias"), h) if h else get(f"{n}.bias") for _, n, h in rows]
             return make_linear(torch.cat(weights), torch.cat(biases) if biases else None, int8=int8)
 
-        def layer(i: int) -> Layer:
+        def layer(i: int) -> LayerWeights:
             name = f"model.layers.{i}."
             attention, mlp = name + "self_attn.", name + "mlp."
             rotary = {0: config.num_heads, 1: config.num_kv_heads}
             norms = (attention + "q_norm.weight", attention + "k_norm.weight") if config.qk_norm else ()
             q_norm, k_norm = (norm(n, heads=1) for n in norms) if norms else (None, None)
-            return Layer(
+            return LayerWeights(
                 index=i,
                 attention_norm=norm(name + "input_layernorm.weight"),
                 qkv=linear(attention + "q_proj", attention + "k_proj", attention + "v_proj", heads=rotary),
@@ -82,18 +82,18 @@ class LlamaModel:
             self._layers = [layer(i) for i in range(config.num_layers)]
             self._norm = norm("model.norm.weight")
             head = self._embedding if config.tie_embeddings else get("lm_head.weight")
-            self._head = make_linear(head, None, int8=int8)
+            self._lm_head = make_linear(head, None, int8=int8)
             self._dimensions = Dimensions(config.num_heads, config.num_kv_heads, config.head_dim)
-            self._arithmetic = make_arithmetic(self._dimensions, dtype, self.device)
+            self._backend = make_backend(self._dimensions, dtype, self.device)
             group, kv_heads = self._dimensions.group, config.num_kv_heads
             self._short = short_blocks(TILE * group, kv_heads, config.head_dim, dtype, self.device)
             self._tiles = tile_sizes(group, kv_heads, config.head_dim, dtype, self._short, self.device)
             inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
             self._rotations = rotations(inverse, config.max_seq_len).to(self.device)
         on_cuda = self.device.type == "cuda"
-        self._fixed: FixedRuns | None = None
+        self._fixed: CudaGraphRunner | None = None
         if on_cuda if fixed_shapes is None else fixed_shapes:
-            self._fixed = FixedRuns(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
+            self._fixed = CudaGraphRunner(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
@@ -108,7 +108,7 @@ class LlamaModel:
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """One run: T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for.
+        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out.
 
         ``batch.features`` are read off on the way, which changes no bit of the rest.
         """
@@ -116,11 +116,11 @@ class LlamaModel:
         return self._packed(batch, cache) if fixed is None else fixed
 
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
-        """The usual way: rows next to each other, whose bits do not depend on their company on a CPU."""
+        """Rows packed next to each other. On a CPU the bits of a row do not depend on the rest of the batch."""
         c = self.config
         tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
-        if spare := self._arithmetic.rows(len(tokens), alone) - len(tokens):
+        if spare := self._backend.padded_rows(len(tokens), alone) - len(tokens):
             tokens, positions = (F.pad(t, (0, spare)) for t in (tokens, positions))
         who = plan(
             batch.spans,
@@ -134,37 +134,37 @@ class LlamaModel:
             device=self.device,
         )
 
-        through = self._arithmetic.through(who, cache, self._rotations[positions])
+        forward = self._backend.layers(who, cache, self._rotations[positions])
         x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
-        x, taken = self._through_layers(x, batch.layers, batch.features, through)
+        x, taken = self._through_layers(x, batch.layers, batch.features, forward)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
         hidden = self.final_norm(x)
-        return ForwardOutput(logits=self._head(hidden), hidden=hidden, features=features)
+        return ForwardOutput(logits=self._lm_head(hidden), hidden=hidden, features=features)
 
     def _on_grid(self, grid: Grid, bucket: Bucket, pool: Pool) -> ForwardOutput:
-        """The same run in a fixed shape, for all cells of the grid."""
+        """The same forward pass in a fixed shape, for all cells of the grid."""
         c = self.config
         group = c.num_heads // c.num_kv_heads
         over = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
-        composed, rotation = Composed(self._dimensions), self._rotations[grid.positions.flatten()]
+        backend, rotation = TorchBackend(self._dimensions), self._rotations[grid.positions.flatten()]
 
-        def attention(layer: Layer, qkv: Tensor) -> Tensor:
-            return over(layer.index, *composed.split(layer, qkv, rotation))
+        def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
+            return over(layer.index, *backend.split(layer, qkv, rotation))
 
-        x, through = self.embed(grid.tokens.flatten()), in_parts(composed, attention)
-        x, taken = self._through_layers(x, bucket.layers, bucket.features, through)
+        x, forward = self.embed(grid.tokens.flatten()), unfused_layer(backend, attention)
+        x, taken = self._through_layers(x, bucket.layers, bucket.features, forward)
         hidden = self.final_norm(x[grid.scored])
-        return ForwardOutput(self._head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
+        return ForwardOutput(self._lm_head(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
 
     def _through_layers(
-        self, x: Tensor, layers: int | None, features: tuple[int, ...], through: Through
+        self, x: Tensor, layers: int | None, features: tuple[int, ...], forward: LayerForward
     ) -> tuple[Tensor, list[Tensor]]:
         """x: [T, d] after the first ``layers``, and after each count in ``features``."""
         y = None
         taken = {0: x} if 0 in features else {}
         for i, layer in enumerate(self._layers[:layers]):
-            x, y = through(layer, x, y)
+            x, y = forward(layer, x, y)
             if i + 1 in features:
                 x, y = x + y, None
                 taken[i + 1] = x
@@ -178,11 +178,11 @@ class LlamaModel:
         """What the LM head reads, from the last layer's output x: [n, d]."""
         return self._norm(x)
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
-        return self._head(hidden)
+        return self._lm_head(hidden)
 
-    def head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         """Rows of the LM head for int64 [n]: float [n, d].
 
         Packed weights cannot be looked up; but multiplied with unit vectors they come out unchanged.
@@ -192,7 +192,7 @@ class LlamaModel:
             return self._embedding[ids]
         units = torch.eye(self.config.hidden_size, dtype=self.dtype, device=self.device)
         with torch.inference_mode():
-            columns = [self._head(some)[:, ids] for some in torch.split(units, 64)]
+            columns = [self._lm_head(some)[:, ids] for some in torch.split(units, 64)]
         return torch.cat(columns).T.contiguous().clone()
 
     def _padded(self, x: Tensor, rows: int) -> Tensor:

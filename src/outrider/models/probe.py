@@ -1,4 +1,4 @@
-"""Does a row's result depend on its company here? The promise behind "the same output", tested on this machine."""
+"""Batch invariance, the promise behind "the same output", tested on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Finding:
 
 
 def probe(dtype: str, device: torch.device | str = "cpu") -> Finding:
-    """Score the same tokens in one run, in runs of 1 to 17 rows, and scattered among refused tree nodes.
+    """Score the same tokens in one forward pass, in passes of 1 to 17 rows, and scattered among refused tree nodes.
 
     ``dtype`` is bfloat16, float32 or int8. The model is random, with the dimensions of SmolLM2.
     """
@@ -72,7 +72,7 @@ def _random_weights(generator: torch.Generator) -> dict[str, Tensor]:
 
 
 def _run(model: LlamaModel, counts: list[int], tokens: Tensor) -> Tensor:
-    """Logits of the rows after the first run, reading the tokens in runs of ``counts``."""
+    """Logits of the rows after the first pass, reading the tokens in passes of ``counts``."""
     cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
     slot, start, parts = cache.allocate(), 0, []
     for count in counts:

@@ -1,6 +1,6 @@
 """``TableModel``: a model small enough to know exactly, to test engines, caches and draft sources with.
 
-model = TableModel(table)                  # logits of the next token after each run of last tokens
+model = TableModel(table)                  # logits of the next token after each sequence of last tokens
 engine = Engine(model, drafters={...}, eos_token_ids=(), vocab_size=4)
 sequence_probs(table, params, prompt, 3)   # what its samples must follow
 """
@@ -70,11 +70,11 @@ class TableModel:
     def final_norm(self, x: Tensor) -> Tensor:
         return x
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Tensor) -> Tensor:
         """The table at the nearest ids: [n, vocab] of any float [n, order]."""
         return self.table[tuple((hidden.round().long() % self.table.shape[-1]).T)]
 
-    def head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         raise NotImplementedError("a table is no product with rows: use heads without a draft vocabulary")
 
     def new_cache(self, spec: CacheSpec) -> KVCache:

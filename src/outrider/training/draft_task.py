@@ -18,7 +18,7 @@ from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.hf_config import to_hf_config
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, Target, load_head, save_head
+from outrider.heads import HeadConfig, TargetFingerprint, load_head, save_head
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.medusa import MedusaHeads
@@ -148,7 +148,7 @@ class Medusa2Task:
         rows = self.target.embedding[fingerprint_rows(self.config.vocab_size)]
         name = f"{self.config.target.name}, tuned by Medusa-2".removeprefix(", ")
         acceptance = tuple(facts.get("acceptance", ()))[1:]  # position 0 is no draft
-        changed = {**facts, "acceptance": acceptance, "target": Target.of(self.target.config, rows, name)}
+        changed = {**facts, "acceptance": acceptance, "target": TargetFingerprint.of(self.target.config, rows, name)}
         self.config = replace(self.config, **changed)
         save_head(folder, self.heads, self.config)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, Target, load_head
+from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
@@ -38,7 +38,7 @@ def to_speculators(head: Path, target: Path, out: Path, verifier: str) -> int:
     checkpoint = open_checkpoint(target)
     embedding = checkpoint.tensors["model.embed_tokens.weight"].to(torch.bfloat16)
     rows = embedding[fingerprint_rows(config.vocab_size)]
-    config.check_target(Target.of(checkpoint.config, rows, target.name))
+    config.check_target(TargetFingerprint.of(checkpoint.config, rows, target.name))
     full = embedding if checkpoint.config.tie_embeddings else checkpoint.tensors["lm_head.weight"]
     ids = torch.arange(config.vocab_size) if module.draft_ids is None else module.draft_ids
     scores = full[ids] if module.lm_head is None else module.lm_head.weight

@@ -16,7 +16,7 @@ from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.training.draft_task import DraftTask, Medusa2Task, draft_model, known_rows
 from outrider.training.eagle_task import EagleTask, start_from_target
 from outrider.training.features import FeatureSpec
@@ -72,7 +72,7 @@ def fresh_head(setup: TrainingSetup, options: HeadOptions, seed: int) -> tuple[n
         module = make_head(config)
         if isinstance(module, EagleLayer) and not options.fresh:
             start_from_target(module, setup.target)
-    if isinstance(module, Scored):
+    if isinstance(module, ScoringHead):
         if config.draft_vocab_size is not None:
             module.set_draft_ids(setup.frequent(config.draft_vocab_size))
         if module.lm_head is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outrider.checkpoints.catalog import resolve
 from outrider.errors import ConfigError
-from outrider.heads import Target
+from outrider.heads import TargetFingerprint
 from outrider.heads.config import fingerprint_rows
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.config import ModelConfig
@@ -100,10 +100,10 @@ class TrainingSetup:
         return self.target.config
 
     @cached_property
-    def fingerprint(self) -> Target:
+    def fingerprint(self) -> TargetFingerprint:
         """The target's fingerprint."""
         rows = self.target.embedding[fingerprint_rows(self.config.vocab_size)]
-        return Target.of(self.config, rows, Path(self.model).name)
+        return TargetFingerprint.of(self.config, rows, Path(self.model).name)
 
     @cached_property
     def documents(self) -> list[Document]:

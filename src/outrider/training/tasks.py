@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from outrider.heads import HeadConfig, load_head, save_head
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.training.batches import Batch
 from outrider.training.llama import Llama
 
@@ -75,10 +75,10 @@ class HeadTask(ABC):
 
     @property
     def vocabulary(self) -> Tensor | None:
-        return self.module.draft_ids if isinstance(self.module, Scored) else None
+        return self.module.draft_ids if isinstance(self.module, ScoringHead) else None
 
     def head(self) -> Tensor:
-        if isinstance(self.module, Scored) and self.module.lm_head is not None:
+        if isinstance(self.module, ScoringHead) and self.module.lm_head is not None:
             return self.module.lm_head.weight
         return self._rows
 

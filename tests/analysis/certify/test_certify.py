@@ -106,7 +106,7 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
     def wrong(chain: PendingDraft, logits: Tensor) -> None:
         extend(chain, logits)
         assert isinstance(chain._tree, StaticTreeBuilder)
-        if chain._tree._q:  # not for coupled verifiers, which need no q
+        if chain._tree._q:  # not for shares_noise verifiers, which need no q
             row = TargetRows(logits, replace(chain._sampler._params, top_p=1.0), Context((), ()), EMPTY)
             chain._tree._q[-1] = row.log_weights(0)
 

@@ -12,7 +12,7 @@ from outrider.analysis.certify.report import Check
 from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, Span
-from outrider.models.hooks import tapped
+from outrider.models.hooks import with_hooks
 from outrider.models.llama import LlamaModel
 
 ROWS = 24
@@ -104,7 +104,7 @@ def _first_break(a: _Recorder, b: _Recorder, batch_kind: str) -> tuple[Mismatch 
 def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, num_others: int = 0) -> _Recorder:
     """Score the last ROWS tokens, ``rows`` a forward pass, beside ``num_others`` sequences of as many rows."""
     recorder = _Recorder()
-    view = tapped(model, recorder.record)
+    view = with_hooks(model, recorder.record)
     cache = model.new_cache(CacheSpec(slots=1 + num_others, max_seq_len=len(tokens) + 1))
     slots = [cache.allocate() for _ in range(1 + num_others)]
     start = len(tokens) - ROWS
@@ -130,7 +130,7 @@ def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, num_others: int = 
 def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Recorder:
     """Score the last ROWS tokens as every other node of a tree, wrong guesses standing between them."""
     recorder = _Recorder()
-    view = tapped(model, recorder.record)
+    view = with_hooks(model, recorder.record)
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + ROWS + 1))
     slot, start = cache.allocate(), len(tokens) - ROWS
     ids = torch.tensor(list(tokens))

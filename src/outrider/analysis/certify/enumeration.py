@@ -81,7 +81,7 @@ def check(
         expected = sequence_probs(TARGET.table, params, PROMPT, LENGTH).numpy()
         index = [int("".join(map(str, tokens)), VOCAB) for tokens in outputs if len(tokens) == LENGTH]
         fits[setting] = chi_square(np.bincount(index, minlength=len(expected)).astype(np.float64), expected)
-        if VERIFIERS[setting.verifier].coupled:
+        if VERIFIERS[setting.verifier].shares_noise:
             wrong = [r for r in requests if tuple(r.output) != plain(replace(params, seed=r.seed))]
             different += [f"{setting.name}: {len(wrong)} of {samples} differ"] if wrong else []
         yield setting.name

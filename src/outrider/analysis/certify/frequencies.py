@@ -54,7 +54,7 @@ def check(
     Tested are each verifier over all sources, each source over all verifiers, and each pair, where they have said
     enough. Nothing if no verifier asked for is distribution-exact only; a note if nothing has said enough.
     """
-    chosen = exact_pairs(sources, verifiers, coupled=False)
+    chosen = exact_pairs(sources, verifiers, shares_noise=False)
     if not chosen:
         return
     rng = random.Random(0)

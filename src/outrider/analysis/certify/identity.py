@@ -96,8 +96,8 @@ def _verdict(mode: str, compared: int, found: list[Difference], broken: set[str]
 
 
 def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool) -> dict[str, SpeculationParams]:
-    """Greedy output is the target's with every exact verifier; sampled tokens only with those that are coupled."""
-    chosen = exact_pairs(sources, verifiers, coupled=True if sampled else None)
+    """Greedy output is the target's with every exact verifier; sampled tokens only with those that are shares_noise."""
+    chosen = exact_pairs(sources, verifiers, shares_noise=True if sampled else None)
     return {
         f"{source} K={k} {verifier}": SpeculationParams(draft=source, spec_length=k, verifier=verifier)  # type: ignore[arg-type]
         for source, verifier in chosen

@@ -9,11 +9,12 @@ from outrider.core.verify import VERIFIERS
 
 
 def exact_pairs(
-    sources: Sequence[str], verifiers: Sequence[str], *, coupled: bool | None = None
+    sources: Sequence[str], verifiers: Sequence[str], *, shares_noise: bool | None = None
 ) -> list[tuple[str, str]]:
     """(source, verifier): exact verifiers only, and branching sources only with verifiers that take trees.
 
-    ``coupled``: True for verifiers that keep the tokens, False for those that keep the distribution only, None for all.
+    ``shares_noise``: True for verifiers that keep the tokens, False for those that keep the distribution
+    only, None for all.
     """
     return [
         (source, name)
@@ -21,5 +22,5 @@ def exact_pairs(
         for source in sources
         if VERIFIERS[name].exact
         and (VERIFIERS[name].takes_trees or not source_record(source).shape.branches)
-        and (coupled is None or VERIFIERS[name].coupled == coupled)
+        and (shares_noise is None or VERIFIERS[name].shares_noise == shares_noise)
     ]

@@ -1,4 +1,4 @@
-"""Checkpoints: a model's configuration and its tensors under their canonical names, whatever the files were."""
+"""Weights: a model's configuration and its tensors under their canonical names, whatever the files were."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _HARMLESS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")  # old files store what t
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Canonical tensor name to shape, in the order a run needs them."""
+    """Canonical tensor name to shape, in the order a forward pass needs them."""
     d, ffn, head = config.hidden_size, config.intermediate_size, config.head_dim
     q, kv = config.num_heads * head, config.num_kv_heads * head
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, d)}

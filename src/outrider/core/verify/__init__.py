@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SpeculationParams
-from outrider.core.verify.base import Draws, Verifier
+from outrider.core.verify.base import DraftSampler, Verifier
 from outrider.core.verify.block import Block
 from outrider.core.verify.lossy import Lenient, Typical
 from outrider.core.verify.matching import Matching
@@ -27,9 +27,9 @@ _MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyTyp
         "matching": lambda _: Matching(),
         "rejection": lambda _: Recursive("rejection", takes_trees=False),
         "block": lambda _: Block(),
-        "iterative": lambda _: Recursive("iterative", distinct=False),
-        "specinfer": lambda _: Recursive("specinfer", distinct=False, shuffled=True),
-        "sequoia": lambda _: Recursive("sequoia", distinct=True),
+        "iterative": lambda _: Recursive("iterative", without_replacement=False),
+        "specinfer": lambda _: Recursive("specinfer", without_replacement=False, shuffled=True),
+        "sequoia": lambda _: Recursive("sequoia", without_replacement=True),
         "lenient": _lenient,
         "typical": _typical,
     }
@@ -47,4 +47,14 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
 """By the name used in ``SpeculationParams.verifier``, with the default parameters of those that have any."""
 
 
-__all__ = ["VERIFIERS", "Block", "Draws", "Lenient", "Matching", "Recursive", "Typical", "Verifier", "make_verifier"]
+__all__ = [
+    "VERIFIERS",
+    "Block",
+    "DraftSampler",
+    "Lenient",
+    "Matching",
+    "Recursive",
+    "Typical",
+    "Verifier",
+    "make_verifier",
+]

@@ -28,9 +28,9 @@ class Block:
 
     name = "block"
     exact = True
-    coupled = False
+    shares_noise = False
     takes_trees = False
-    distinct = True
+    without_replacement = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         """Raises ConfigError for a draft with branches."""

@@ -27,9 +27,9 @@ class Lenient:
     lenience: float
     name: ClassVar[str] = "lenient"
     exact: ClassVar[bool] = False
-    coupled: ClassVar[bool] = False
+    shares_noise: ClassVar[bool] = False
     takes_trees: ClassVar[bool] = True
-    distinct: ClassVar[bool] = True
+    without_replacement: ClassVar[bool] = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         if p.greedy:
@@ -63,9 +63,9 @@ class Typical:
     alpha: float
     name: ClassVar[str] = "typical"
     exact: ClassVar[bool] = False
-    coupled: ClassVar[bool] = False
+    shares_noise: ClassVar[bool] = False
     takes_trees: ClassVar[bool] = True
-    distinct: ClassVar[bool] = True
+    without_replacement: ClassVar[bool] = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         below = children(draft.parents)

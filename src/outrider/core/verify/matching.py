@@ -18,9 +18,9 @@ class Matching:
 
     name = "matching"
     exact = True
-    coupled = True
+    shares_noise = True
     takes_trees = True
-    distinct = True
+    without_replacement = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         below = children(draft.parents)

@@ -37,7 +37,7 @@ class Recursive:
     """
 
     name: str
-    distinct: bool = True
+    without_replacement: bool = True
     """Siblings were drawn without replacement: each from its ``q`` without the tokens of those before it."""
     shuffled: bool = False
     """Judge siblings in random order, which needs them drawn independently, instead of the draft's."""
@@ -45,7 +45,7 @@ class Recursive:
     lenience: float = 1.0
     """Below 1 accept with probability min(1, left / (lenience q)), which is not exact (``lossy.Lenient``)."""
     exact: ClassVar[bool] = True
-    coupled: ClassVar[bool] = False
+    shares_noise: ClassVar[bool] = False
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         """Raises ConfigError for a draft with branches that the verifier does not take."""
@@ -70,7 +70,7 @@ class Recursive:
         refused: list[int] = []
         for node in self._order(siblings, noise, position):
             token = draft.tokens[node]
-            q = q_row(draft, node, left.shape[0], taken=refused if self.distinct else ())
+            q = q_row(draft, node, left.shape[0], taken=refused if self.without_replacement else ())
             u = noise.uniform(position, Purpose.ACCEPT, node)
             # u < left/q without the division: q may be so small that it overflows, and left = 0 is never accepted.
             if u * (self.lenience * float(q[token])) < float(left[token]):

@@ -16,7 +16,7 @@ from outrider.errors import ConfigError
 def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Tensor:
     """The distribution to hold against a draft token: float64 [vocab] on the CPU.
 
-    One-hot if the draft has no ``q``, and also if its row cannot be true: not normalisable, or zero at the very
+    One-hot if the draft has no ``q_logits``, and also if its row cannot be true: not normalisable, or zero at the very
     token it is said to have produced. The one-hot rule keeps the output exact for a token chosen in whatever
     way, so a broken row costs acceptance, not correctness.
 
@@ -24,8 +24,8 @@ def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Ten
         taken: tokens that could not be drawn any more. One drawn all the same, a duplicate, gets the one-hot row.
     """
     token = draft.tokens[node]
-    if draft.q is not None:
-        row = draft.q[node].cpu()
+    if draft.q_logits is not None:
+        row = draft.q_logits[node].cpu()
         gone = [i for i in taken if i < row.shape[0]]
         if gone:  # masked before normalising: subtracting their mass from 1 would cancel where it is nearly all
             row = row.index_fill(0, torch.tensor(gone), -torch.inf)

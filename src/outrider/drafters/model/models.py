@@ -42,7 +42,7 @@ class ModelsDrafter(Drafter):
             drafter.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        views = [request if request.draws().coupled else greedy(request) for request in requests]
+        views = [request if request.draws().shares_noise else greedy(request) for request in requests]
         proposed = [
             drafter.propose(views, [self._share(i, r, budget) for r, budget in zip(requests, budgets, strict=True)])
             for i, drafter in enumerate(self._drafters)

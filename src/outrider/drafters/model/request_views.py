@@ -9,7 +9,7 @@ from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
-from outrider.core.verify import Draws
+from outrider.core.verify import DraftSampler
 from outrider.drafters.api import RequestView
 
 
@@ -21,7 +21,7 @@ class ChangedView:
     tokens: Sequence[int]
     depth_limit: int
     speculation: SpeculationParams
-    drawing: Draws
+    drawing: DraftSampler
 
     @property
     def id(self) -> str:
@@ -55,12 +55,12 @@ class ChangedView:
         """A source that drafts for another is not measured."""
         return True
 
-    def draws(self) -> Draws:
+    def draws(self) -> DraftSampler:
         return self.drawing
 
 
 @dataclass(frozen=True)
-class _Shifted(Draws):
+class _Shifted(DraftSampler):
     """Draws of a step that began some tokens earlier, so that they are the very draws made there."""
 
     shift: int = 0
@@ -86,7 +86,9 @@ def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> Ch
         [*request.tokens, *drafted],
         depth,
         request.speculation,
-        _Shifted(draws.noise, draws.base, draws.coupled, draws.distinct, draws.takes_trees, len(drafted)),
+        _Shifted(
+            draws.noise, draws.base, draws.shares_noise, draws.without_replacement, draws.takes_trees, len(drafted)
+        ),
     )
 
 

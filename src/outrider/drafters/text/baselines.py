@@ -79,5 +79,5 @@ class RandomDrafter(SingleRequestDrafter):
             return EMPTY
         draws = request.draws()
         tokens = [draws.draw(self._uniform, depth=i, node=i) for i in range(budget)]
-        q = None if draws.coupled else self._uniform.expand(budget, -1)
-        return Draft.chain(tokens, q=q, source="random", scores=[1 / len(self._uniform)] * budget)
+        q = None if draws.shares_noise else self._uniform.expand(budget, -1)
+        return Draft.chain(tokens, q_logits=q, source="random", scores=[1 / len(self._uniform)] * budget)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.core.verify import Draws
+from outrider.core.verify import DraftSampler
 from outrider.drafters.api import Outcome, RequestView, SingleRequestDrafter
 from outrider.drafters.trees.builders import Choices, make_tree_builder, tokens_to
 
@@ -79,7 +79,7 @@ class CountsDrafter(SingleRequestDrafter):
                 elif request.speculation.counts_as_q and not tree.ranks:
                     row = log_counts(followers, self._vocab_size)
                     drawn = draws.siblings(row, tree.width(node), depth=len(path), node=tree.key(node))
-                    found.append(Choices(drawn, q=row))
+                    found.append(Choices(drawn, q_logits=row))
                 else:
                     found.append(ranked(followers, tree.width(node)))
             tree.extend(found)
@@ -108,7 +108,7 @@ class CountsDrafter(SingleRequestDrafter):
 
 def sampled_chain(
     source: str,
-    draws: Draws,
+    draws: DraftSampler,
     after: Callable[[Sequence[int]], Mapping[int, float] | None],
     budget: int,
     vocab_size: int,
@@ -129,7 +129,7 @@ def sampled_chain(
         token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
         drafted.append(token)
         scores.append(weights[token] if normalised else weights[token] / sum(weights.values()))
-    return Draft.chain(drafted, q=torch.stack(rows), source=source, scores=scores) if drafted else EMPTY
+    return Draft.chain(drafted, q_logits=torch.stack(rows), source=source, scores=scores) if drafted else EMPTY
 
 
 def ranked(followers: dict[int, int], count: int) -> Choices:

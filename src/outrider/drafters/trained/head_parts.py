@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
-from outrider.heads.vocabulary import Scored
+from outrider.heads.vocabulary import ScoringHead
 from outrider.kernels.linear.linear import make_linear
 from outrider.models.base import HeadTarget
 
@@ -40,7 +40,7 @@ def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
 class Scores:
     """A head's logits, of all the target's tokens or of its draft ``vocabulary``."""
 
-    def __init__(self, head: Scored, target: HeadTarget) -> None:
+    def __init__(self, head: ScoringHead, target: HeadTarget) -> None:
         """``head``: packed. Without an LM head of its own, the target's rows of its draft vocabulary are used."""
         ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
         self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
@@ -48,7 +48,7 @@ class Scores:
         if head.lm_head is not None:
             self._linear = head.lm_head
         else:
-            self._linear = target.head if ids is None else make_linear(target.head_rows(ids), None)
+            self._linear = target.compute_logits if ids is None else make_linear(target.lm_head_rows(ids), None)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""

@@ -11,7 +11,7 @@ from outrider.config import SOURCES, EngineConfig
 from outrider.config.combination import AUTO, WITH_EAGLE, WITHOUT_HEADS, check_known
 from outrider.config.sources import head_sources
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, Target, load_head
+from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.find import shipped_heads, shipped_kinds
 from outrider.models.base import HeadTarget
@@ -29,10 +29,10 @@ def sources_with_shipped_heads(model: str) -> list[str]:
     return list(dict.fromkeys(_source_of_kind(kind) for kind in shipped_kinds(model)))
 
 
-def target_fingerprint(target: HeadTarget, name: str = "") -> Target:
+def target_fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
     """What a head must have been trained for to draft for ``target``."""
     rows = target.embed(fingerprint_rows(target.config.vocab_size))
-    return Target.of(target.config, rows, name)
+    return TargetFingerprint.of(target.config, rows, name)
 
 
 def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, nn.Module]]:
@@ -94,7 +94,7 @@ def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
     }
 
 
-def _load(folder: Path, target: HeadTarget, fingerprint: Target) -> nn.Module:
+def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> nn.Module:
     head, config = load_head(folder, target.dtype)
     config.check_target(fingerprint)
     return head

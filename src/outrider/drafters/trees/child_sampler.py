@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from outrider.config import SamplingParams
-from outrider.core.adjust import changes_logits
 from outrider.core.distribution import Context, log_weights
+from outrider.core.logits_processors import changes_logits
 from outrider.drafters.api import RequestView
 from outrider.drafters.trees.builders import Choices, TreeBuilder, tokens_to
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
@@ -45,15 +45,15 @@ def most_likely(row: Tensor, count: int) -> Choices:
 class ChildSampler:
     """Picks children so that a request's verifier is likely to find the target's token among them.
 
-    ============================  =====================================================  ===================
-    request                       children of a node                                     scores
-    ============================  =====================================================  ===================
-    greedy                        the most likely tokens                                 softmax of the logits
-    sampled, coupled verifier     the best of the race the target will hold: log-weights  softmax of log-weights
-                                  plus the position's noise (Gumbel-top-k)               plus noise
-    sampled, other, static tree   drawn as ``Draws.siblings`` says, with their ``q``
-    sampled, other, dynamic tree  the most likely tokens, as one-hot drafts              softmax of log-weights
-    ============================  =====================================================  ===================
+    ============================  ==========================================================  ======================
+    request                       children of a node                                          scores
+    ============================  ==========================================================  ======================
+    greedy                        the most likely tokens                                      softmax of the logits
+    sampled, shared noise         the best of the race the target will hold: log-weights      softmax of log-weights
+                                  plus the position's noise (Gumbel-top-k)                    plus noise
+    sampled, other, static tree   drawn as ``DraftSampler.siblings`` says, with ``q_logits``
+    sampled, other, dynamic tree  the most likely tokens, as one-hot drafts                   softmax of log-weights
+    ============================  ==========================================================  ======================
 
     In the first two, what is scored is what the target will take the argmax of if it agrees with the draft; the softmax
     is the chance that each token wins if the target's logits differ by noise of scale one.
@@ -65,7 +65,7 @@ class ChildSampler:
         """``vocabulary``: which tokens the logits are of, if not all of the target's."""
         params = draft_params(request)
         self._draws = request.draws()
-        self._by_likelihood = params.greedy or (ranks and not self._draws.coupled)
+        self._by_likelihood = params.greedy or (ranks and not self._draws.shares_noise)
         if params.greedy:  # a one-hot row has but one token: rank by the logits themselves
             params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
         self._params = params
@@ -86,9 +86,9 @@ class ChildSampler:
         depth = len(path)
         if self._by_likelihood:
             return most_likely(row, count)
-        if self._draws.coupled:
+        if self._draws.shares_noise:
             return most_likely(self._draws.perturbed(row, depth=depth), count)
-        return Choices(self._draws.siblings(row, count, depth=depth, node=key), q=row)
+        return Choices(self._draws.siblings(row, count, depth=depth, node=key), q_logits=row)
 
     def level(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
         """The choices behind every frontier node of a tree, from their rows: [frontier, vocab]."""
@@ -107,7 +107,7 @@ class ChildSampler:
         p = self._params
         whole = p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0 and not changes_logits(p, len(self._output))
         known = self._vocabulary is None or int(self._vocabulary.ids[-1]) < self._vocab_size
-        return whole and known and self._constraint is None and (self._by_likelihood or self._draws.coupled)
+        return whole and known and self._constraint is None and (self._by_likelihood or self._draws.shares_noise)
 
     def _at_once(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
         """``__call__`` for all frontier nodes: the same choices from a few calls over all rows."""

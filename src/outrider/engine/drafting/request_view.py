@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
-from outrider.core.verify import Draws
+from outrider.core.verify import DraftSampler
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.request import Request
 
@@ -62,5 +62,5 @@ class PolicyView:
     def depth_limit(self) -> int:
         return self.request.depth_limit
 
-    def draws(self) -> Draws:
+    def draws(self) -> DraftSampler:
         return self.request.draws()

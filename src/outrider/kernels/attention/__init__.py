@@ -1,0 +1,1 @@
+"""Attention over the cache, in calls whose shape changes no bit of a row."""

@@ -1,15 +1,15 @@
-"""Attention over the cache, arranged so that a row's result never depends on its company.
+"""Attention over the cache, arranged so that a row's result never depends on the rest of the batch.
 
 A fused attention kernel picks its code by the shape it is given: another number of queries or keys, another
 order of additions, other last bits. So every call made here has one shape per block of keys:
 
-* queries go in tiles of ``TILE`` rows, or of more where that changes no bit (``models.tile_sizes``), stacked along the
-  batch dimension; the last tile is padded;
+* queries go in tiles of ``TILE`` rows, or of more where that changes no bit (``tile_sizes``), stacked along the batch
+  dimension; the last tile is padded;
 * the query heads that share a key head are folded into the rows of their tile, which reads each key once;
 * keys come in blocks counted from position 0. The kernel itself works block by block, and a block that is wholly
-  masked adds exact zeros, so a row gives the same bits at any padded length (``models.key_blocks``);
+  masked adds exact zeros, so a row gives the same bits at any padded length (``key_blocks``);
 * keys come in the order of their positions, as the order of additions is that of the keys. A tree is therefore
-  taken apart into chains (``models.tree_tiles``), and each reads the cache in its own order, all in one call.
+  taken apart into chains (``tree_tiles``), and each reads the cache in its own order, all in one call.
 
 What is left to trust (a row's place in its tile) is tested: ``tests/models/test_invariance.py``, and by
 ``outrider doctor`` on the machine at hand.
@@ -46,8 +46,8 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Who attends to what in one run; built once and used by every layer."""
+class AttentionPlan:
+    """Who attends to what in one forward pass; built once and used by every layer."""
 
     spans: tuple[tuple[Span, int], ...]  # each span with its first packed row
     pieces: tuple[Piece, ...]
@@ -65,7 +65,7 @@ def plan(
     rows: int,
     dtype: torch.dtype,
     device: torch.device,
-) -> Plan:
+) -> AttentionPlan:
     """Cut spans into pieces and draw their masks.
 
     Args:
@@ -73,9 +73,9 @@ def plan(
         kv_heads: key heads; a call for one key head gets two tiles at least, as the kernel hands a lone tile to a
             matrix library that may share it out among threads, and then adds up in another order.
         window: positions a row looks back at most, itself included.
-        rows: rows of the run; more than the spans' only for a chain alone, whose tile they fill.
-        short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
-        sizes: of tiles that give the same bits (``models.tile_sizes``).
+        rows: rows of the forward pass; more than the spans' only for a chain alone, whose tile they fill.
+        short: lengths that a last block of keys may have (``kernels.attention.key_blocks.short_blocks``).
+        sizes: of tiles that give the same bits (``kernels.attention.tile_sizes``).
     """
     placed: list[tuple[Span, int]] = []
     pieces: list[Piece] = []
@@ -101,9 +101,9 @@ def plan(
         assert isinstance(last, slice)
         pieces[-1] = replace(pieces[-1], rows=slice(last.start, rows))
     if all(span.mask is None for span in spans):
-        return Plan(tuple(placed), tuple(pieces), None)
+        return AttentionPlan(tuple(placed), tuple(pieces), None)
     places = {r: i for i, r in enumerate(packed)}
-    return Plan(tuple(placed), tuple(pieces), torch.tensor([places[r] for r in range(row)], device=device))
+    return AttentionPlan(tuple(placed), tuple(pieces), torch.tensor([places[r] for r in range(row)], device=device))
 
 
 _Cut = Iterator[tuple[Sequence[int], int, Tensor, int, Tensor | None]]
@@ -160,7 +160,7 @@ def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: 
     return mask.view(tiles, 1, tile, 1, keys).expand(-1, -1, -1, group, -1).reshape(tiles, 1, tile * group, keys)
 
 
-def attend(q: Tensor, cache: KVCache, layer: int, plan: Plan) -> Tensor:
+def attend(q: Tensor, cache: KVCache, layer: int, plan: AttentionPlan) -> Tensor:
     """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim]."""
     outs = [_attend(q[p.rows], *keys_of(cache, layer, p), p.mask) for p in plan.pieces]
     out = outs[0] if len(outs) == 1 else torch.cat(outs)

@@ -29,7 +29,7 @@ def tile_sizes(
 
     Args:
         group: query heads per key head.
-        short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
+        short: lengths that a last block of keys may have (``kernels.attention.key_blocks.short_blocks``).
     """
     if device.type != "cpu":
         return (TILE,)

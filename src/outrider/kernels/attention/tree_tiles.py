@@ -1,4 +1,4 @@
-"""Taking a tree apart into tiles of rows that read the cache in the order of their positions (``models.attention``)."""
+"""Taking a tree apart into tiles of rows that read the cache in the order of their positions (see ``attention``)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def tree_tiles(
 
     Args:
         paths: all or some of the span's ``chains``.
-        sizes: rows that a tile may have (``models.tile_sizes``).
-        short: lengths that a last block of keys may have (``models.key_blocks.short_blocks``).
+        sizes: rows that a tile may have (``kernels.attention.tile_sizes``).
+        short: lengths that a last block of keys may have (``kernels.attention.key_blocks.short_blocks``).
     """
     alike: dict[tuple[int, int], list[Tile]] = {}
     base = tree_base(span)

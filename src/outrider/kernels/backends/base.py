@@ -1,4 +1,4 @@
-"""What a model asks of the arithmetic of its layers."""
+"""What a model asks of a backend: one decoder layer at a time, over packed tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
-from outrider.kernels.attention.attention import Plan
+from outrider.kernels.attention.attention import AttentionPlan
 from outrider.kernels.linear.linear import Linear
 from outrider.kernels.norm import RMSNorm
 
@@ -29,7 +29,9 @@ class Dimensions:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerWeights:
+    """The norms and linear layers of one decoder layer, laid out for the device that runs them."""
+
     index: int
     attention_norm: RMSNorm
     qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
@@ -41,40 +43,45 @@ class Layer:
     down: Linear
 
 
-Through = Callable[[Layer, Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""A layer of one run: from x and y (None: zero), whose sum [T, d] is its input, to those of the next layer.
+LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""Computes a decoder layer: from x and y (None: zero), whose sum [T, d] is its input, to those of the next layer.
 
 The results may lie where those of the layer before last lay.
 """
 
-Attention = Callable[[Layer, Tensor], Tensor]
+Attention = Callable[[LayerWeights, Tensor], Tensor]
 """Of a layer's qkv [T, (heads + 2 * kv_heads) * head_dim], whose keys and values it stores: [T, heads * head_dim]."""
 
 
-class Arithmetic(Protocol):
-    def rows(self, count: int, alone: bool) -> int:
-        """How many rows to lay a run of ``count`` out in; ``alone``: a single chain."""
+class Backend(Protocol):
+    """Computes decoder layers. See ``outrider.kernels`` for the promises it keeps."""
+
+    def padded_rows(self, count: int, alone: bool) -> int:
+        """The number of rows to pad a forward pass of ``count`` tokens to; ``alone``: it is a single chain."""
         ...
 
-    def add_norm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    def add_rmsnorm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """``x + y`` (x without y) and its norm: [T, d] each."""
         ...
 
-    def gated(self, gate_up: Tensor) -> Tensor:
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
         """SwiGLU's ``silu(gate) * up`` of [T, 2 * intermediate]: [T, intermediate]."""
         ...
 
-    def through(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Through:
-        """One run, layer after layer. rotation: complex64 [T, 1, head_dim / 2]."""
+    def layers(self, plan: AttentionPlan, cache: KVCache, rotation: Tensor) -> LayerForward:
+        """A function to call with one layer after the other, for one forward pass.
+
+        rotation: complex64 [T, 1, head_dim / 2].
+        """
         ...
 
 
-def in_parts(of: Arithmetic, attention: Attention) -> Through:
-    """A layer as it is written down, operation by operation."""
+def unfused_layer(backend: Backend, attention: Attention) -> LayerForward:
+    """A decoder layer as it is written down, operation by operation."""
 
-    def through(layer: Layer, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        x, normed = of.add_norm(x, y, layer.attention_norm)
-        x, normed = of.add_norm(x, layer.out(attention(layer, layer.qkv(normed))), layer.mlp_norm)
-        return x, layer.down(of.gated(layer.gate_up(normed)))
+    def forward(layer: LayerWeights, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, normed = backend.add_rmsnorm(x, y, layer.attention_norm)
+        x, normed = backend.add_rmsnorm(x, layer.out(attention(layer, layer.qkv(normed))), layer.mlp_norm)
+        return x, layer.down(backend.silu_mul(layer.gate_up(normed)))
 
-    return through
+    return forward

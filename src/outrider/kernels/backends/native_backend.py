@@ -1,4 +1,4 @@
-"""The arithmetic of ``kernels.c``: bfloat16 on a CPU."""
+"""Decoder layers of the functions in ``kernels.c``: bfloat16 on a CPU."""
 
 from __future__ import annotations
 
@@ -12,61 +12,63 @@ from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
 from outrider.kernels import native as c
-from outrider.kernels.attention.attention import Piece, Plan, keys_of
-from outrider.kernels.backends.base import Dimensions, Layer, Through, in_parts
+from outrider.kernels.attention.attention import AttentionPlan, Piece, keys_of
+from outrider.kernels.backends.base import Dimensions, LayerForward, LayerWeights, unfused_layer
 from outrider.kernels.linear.batch_invariance import few_sizes
-from outrider.kernels.linear.brgemm_linear import BlockedLinear
+from outrider.kernels.linear.brgemm_linear import BrgemmLinear
 from outrider.kernels.norm import RMSNorm
 
-_FEW = 32  # rows of a call of every linear layer (``models.row_range``)
+_FEW = 32  # rows of a call of every linear layer (``kernels.linear.batch_invariance``)
 _SEEN = 64  # keys come in multiples of this many
 _DEPTH = 32  # and the inputs of their products with queries
 
 
-class Compiled:
+class NativeBackend:
+    """Fuses what torch would compute in several operations; a whole layer is one call where brgemm is there."""
+
     def __init__(self, dimensions: Dimensions, library: ctypes.CDLL) -> None:
         self._of, self._library = dimensions, library
         every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)
         self._silu = F.silu(every).float()
-        self._described: dict[int, tuple[Layer, c.Layer | None]] = {}
+        self._described: dict[int, tuple[LayerWeights, c.LayerStruct | None]] = {}
 
-    def rows(self, count: int, alone: bool) -> int:
+    def padded_rows(self, count: int, alone: bool) -> int:
         """What linear layers would pad to, once here rather than in every one of them."""
         return max(2, few_sizes(count)) if count <= _FEW else count
 
-    def add_norm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    def add_rmsnorm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         rows, d = x.shape
         out = torch.empty_like(x)
         total = x if y is None else torch.empty_like(x)
         other = None if y is None else y.data_ptr()
-        self._library.add_norm(
+        self._library.add_rmsnorm(
             rows, d, x.data_ptr(), other, norm.weight.data_ptr(), norm.eps, total.data_ptr(), out.data_ptr()
         )
         return total, out
 
-    def gated(self, gate_up: Tensor) -> Tensor:
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
         rows, width = gate_up.shape
         out = gate_up.new_empty(rows, width // 2)
-        self._library.gated(rows, width // 2, gate_up.data_ptr(), self._silu.data_ptr(), out.data_ptr())
+        self._library.silu_mul(rows, width // 2, gate_up.data_ptr(), self._silu.data_ptr(), out.data_ptr())
         return out
 
-    def through(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Through:
-        """Layers of blocks as a whole, others in parts; either gives the same bits."""
-        functions = c.products() if self._of.head_dim % _DEPTH == 0 else None
+    def layers(self, plan: AttentionPlan, cache: KVCache, rotation: Tensor) -> LayerForward:
+        """Layers of ``BrgemmLinear`` are fused, others computed operation by operation; either gives the same bits."""
+        functions = c.brgemm_functions() if self._of.head_dim % _DEPTH == 0 else None
         attention = _Attention(self._library, self._of, plan, cache, rotation, functions)
-        parts, wholes = in_parts(self, attention), None
+        unfused, fused = unfused_layer(self, attention), None
 
-        def through(layer: Layer, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-            nonlocal wholes
+        def forward(layer: LayerWeights, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+            nonlocal fused
             described = self._describe(layer)
             if functions is None or described is None:
-                return parts(layer, x, y)
-            wholes = wholes or _Wholes(attention, functions, layer, self._silu)
-            return wholes(layer.index, described, x, y)
+                return unfused(layer, x, y)
+            fused = fused or _FusedLayers(attention, functions, layer, self._silu)
+            return fused(layer.index, described, x, y)
 
-        return through
+        return forward
 
-    def _describe(self, layer: Layer) -> c.Layer | None:
+    def _describe(self, layer: LayerWeights) -> c.LayerStruct | None:
         """The layer as C sees it, or None if it has parts that only Python can run."""
         known = self._described.get(layer.index)
         if known is None or known[0] is not layer:  # a view of the model has layers of its own
@@ -75,13 +77,13 @@ class Compiled:
 
 
 class _Attention:
-    """One run's attention: queries are written where the pieces of the plan want them, and no tensor is copied."""
+    """Attention of one forward pass: queries are written where the pieces of the plan want them; nothing is copied."""
 
     def __init__(
         self,
         library: ctypes.CDLL,
         dimensions: Dimensions,
-        plan: Plan,
+        plan: AttentionPlan,
         cache: KVCache,
         rotation: Tensor,
         functions: tuple[int, int] | None,
@@ -104,7 +106,7 @@ class _Attention:
         self.every[:, 1] += np.repeat(np.cumsum([0, *sizes[:-1]]), [len(slots) for slots in self.slots])
         self.out = torch.zeros(len(rotation), d.heads * d.head_dim, dtype=torch.bfloat16)  # rows of padding stay zero
         self._parts: list[Callable[[int], None]] = []  # of each piece, given the layer
-        self.described = (c.Attention * len(plan.pieces))()
+        self.described = (c.AttentionStruct * len(plan.pieces))()
         self.held: list[object] = []  # what addresses in ``described`` point to
         for i, (piece, q) in enumerate(zip(plan.pieces, queries, strict=True)):
             if functions is None:
@@ -113,7 +115,7 @@ class _Attention:
                 self.described[i] = self._describe(piece, q)
                 self._parts.append(self._by_blocks(i, functions))
 
-    def __call__(self, layer: Layer, qkv: Tensor) -> Tensor:
+    def __call__(self, layer: LayerWeights, qkv: Tensor) -> Tensor:
         d, pool = self.of, self.cache.pool
         self.library.place_heads(
             len(self.places),
@@ -157,23 +159,23 @@ class _Attention:
 
         return attend
 
-    def _describe(self, piece: Piece, q: Tensor) -> c.Attention:
+    def _describe(self, piece: Piece, q: Tensor) -> c.AttentionStruct:
         d, (tiles, _, rows, _) = self.of, q.shape
         index = _rows(self.cache, piece.slot, piece.reach)
         index = index[: piece.keys] if piece.order is None else index[piece.order.numpy()]
         seen = np.array([min(-(-keys // _SEEN) * _SEEN, piece.keys) for keys in piece.seen])
         self.held += [index, seen, piece.mask]
-        return c.Attention(
+        return c.AttentionStruct(
             *(tiles, rows, d.head_dim, d.kv_heads, d.group, d.head_dim**-0.5),
             *(q.data_ptr(), index.ctypes.data, piece.keys, len(index) if index.ndim == 2 else 1),
             *(seen.ctypes.data, piece.mask.data_ptr()),
         )
 
 
-class _Wholes:
-    """One run's layers, each of them one call."""
+class _FusedLayers:
+    """The layers of one forward pass, each of them one call."""
 
-    def __init__(self, attention: _Attention, functions: tuple[int, int], layer: Layer, silu: Tensor) -> None:
+    def __init__(self, attention: _Attention, functions: tuple[int, int], layer: LayerWeights, silu: Tensor) -> None:
         """``layer``: any of them, for its sizes."""
         self._attention, self._functions = attention, functions
         rows = len(attention.out)
@@ -183,7 +185,7 @@ class _Wholes:
         self._x, self._y = (torch.empty(rows, layer.down.out_features, dtype=torch.bfloat16) for _ in range(2))
         slots = (ctypes.c_void_p * len(attention.slots))(*(slots.ctypes.data for slots in attention.slots))
         total, normed, qkv, gates, inner = (each.data_ptr() for each in memory)
-        self._run = c.Run(
+        self._run = c.ForwardStruct(
             *(rows, len(attention.places), len(attention.every), len(attention.slots)),
             *(attention.places.ctypes.data, attention.every.ctypes.data, attention.rotation.data_ptr()),
             *(silu.data_ptr(), ctypes.addressof(attention.described), ctypes.addressof(slots)),
@@ -191,9 +193,9 @@ class _Wholes:
         )
         self._held = memory, slots
 
-    def __call__(self, index: int, layer: c.Layer, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(self, index: int, layer: c.LayerStruct, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
         pool = self._attention.cache.pool
-        self._attention.library.through(
+        self._attention.library.decoder_layer(
             *self._functions,
             ctypes.addressof(layer),
             ctypes.addressof(self._run),
@@ -207,17 +209,17 @@ class _Wholes:
         return self._x, self._y
 
 
-def _described(layer: Layer) -> c.Layer | None:
+def _described(layer: LayerWeights) -> c.LayerStruct | None:
     dense = [
-        part.described for part in (layer.qkv, layer.out, layer.gate_up, layer.down) if isinstance(part, BlockedLinear)
+        part.described for part in (layer.qkv, layer.out, layer.gate_up, layer.down) if isinstance(part, BrgemmLinear)
     ]
     if len(dense) < 4:
         return None
     norms = layer.attention_norm.weight.data_ptr(), layer.mlp_norm.weight.data_ptr(), *_norms(layer)
-    return c.Layer(*norms, *dense, layer.attention_norm.eps)
+    return c.LayerStruct(*norms, *dense, layer.attention_norm.eps)
 
 
-def _norms(layer: Layer) -> tuple[int | None, int | None]:
+def _norms(layer: LayerWeights) -> tuple[int | None, int | None]:
     """Addresses of the weights that norm each head of queries and of keys."""
     return tuple(None if norm is None else norm.weight.data_ptr() for norm in (layer.q_norm, layer.k_norm))  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""The arithmetic of torch operations: any dtype, any device."""
+"""Decoder layers of torch operations: any dtype, any device."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
-from outrider.kernels.attention.attention import Plan, attend
+from outrider.kernels.attention.attention import AttentionPlan, attend
 from outrider.kernels.attention.tile_sizes import TILE
-from outrider.kernels.backends.base import Dimensions, Layer, Through, in_parts
+from outrider.kernels.backends.base import Dimensions, LayerForward, LayerWeights, unfused_layer
 from outrider.kernels.norm import RMSNorm
 from outrider.kernels.rope import rotate
 from outrider.kernels.serial import serial_rows
 
 
-class Composed:
+class TorchBackend:
+    """Each operation of a layer is one or a few calls of torch."""
+
     def __init__(self, dimensions: Dimensions) -> None:
         self._of = dimensions
 
-    def rows(self, count: int, alone: bool) -> int:
+    def padded_rows(self, count: int, alone: bool) -> int:
         """A short chain fills a tile of attention, once here rather than in every layer."""
         return max(count, TILE) if alone else count
 
-    def add_norm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    def add_rmsnorm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         x = x if y is None else x + y
         return x, norm(x)
 
-    def gated(self, gate_up: Tensor) -> Tensor:
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return _silu(gate) * up
 
-    def through(self, plan: Plan, cache: KVCache, rotation: Tensor) -> Through:
-        def attention(layer: Layer, qkv: Tensor) -> Tensor:
+    def layers(self, plan: AttentionPlan, cache: KVCache, rotation: Tensor) -> LayerForward:
+        def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
             q, k, v = self.split(layer, qkv, rotation)
             for span, row in plan.spans:
                 rows = slice(row, row + span.count)
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
             return attend(q, cache, layer.index, plan)
 
-        return in_parts(self, attention)
+        return unfused_layer(self, attention)
 
-    def split(self, layer: Layer, qkv: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, layer: LayerWeights, qkv: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a layer's qkv, normed and rotated: [T, heads or kv_heads, head_dim] each."""
         d = self._of
         every = qkv.view(qkv.shape[0], -1, d.head_dim)  # [T, heads + 2 kv_heads, head_dim]

@@ -1,7 +1,7 @@
 """How many rows a linear layer may be given at once, so that a row's result never depends on their number.
 
 A library picks its kernel by the shape of the product. Where another kernel adds up in another order, a row has
-other last bits in a run of 33 rows than in a run of 5: on processors with AMX, oneDNN's bf16 kernels change order
+other last bits in a call of 33 rows than in a call of 5: on processors with AMX, oneDNN's bf16 kernels change order
 between 32 rows and 33, and back again at some larger sizes; on others they do not, but one row may differ from two. So
 each machine is asked, once a shape.
 """
@@ -24,7 +24,7 @@ _OUTPUTS = 2048  # of a probed layer at most, as a head of 150,000 would take se
 _WEIGHTS = 25_000_000  # of a layer probed whole, which larger sizes need: kernels are chosen by the outputs, too
 
 
-class RowRange(NamedTuple):
+class InvariantRange(NamedTuple):
     """Numbers of rows between which a row's result is always the same."""
 
     least: int
@@ -33,10 +33,10 @@ class RowRange(NamedTuple):
     """Further numbers of rows, ascending, each of which gives that result too."""
 
 
-Layer = Callable[[Tensor], Tensor]
+LinearFunction = Callable[[Tensor], Tensor]
 
 
-def row_range(make: Callable[[Tensor], Layer], weight: Tensor) -> RowRange:
+def invariant_range(make: Callable[[Tensor], LinearFunction], weight: Tensor) -> InvariantRange:
     """The widest range around 16 rows in which layers that ``make`` builds from such a weight are consistent.
 
     Args:
@@ -48,8 +48,8 @@ def row_range(make: Callable[[Tensor], Layer], weight: Tensor) -> RowRange:
 
 @cache
 def _probed(
-    make: Callable[[Tensor], Layer], out_features: int, in_features: int, dtype: torch.dtype, threads: int
-) -> RowRange:
+    make: Callable[[Tensor], LinearFunction], out_features: int, in_features: int, dtype: torch.dtype, threads: int
+) -> InvariantRange:
     whole = out_features * in_features <= _WEIGHTS
     outputs, longest = (out_features, max(_LARGER)) if whole else (min(out_features, _OUTPUTS), LONGEST)
     generator = torch.Generator().manual_seed(in_features)
@@ -70,9 +70,9 @@ def _probed(
             break
         most = rows
     if most == LONGEST or not whole:
-        return RowRange(least, most)
+        return InvariantRange(least, most)
     anchor = torch.cat([run(part) for part in x.split(most)])
-    return RowRange(least, most, tuple(n for n in _LARGER if n > most and agrees(n)))
+    return InvariantRange(least, most, tuple(n for n in _LARGER if n > most and agrees(n)))
 
 
 def _cancelling(outputs: int, rows: int, width: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -89,7 +89,7 @@ def _cancelling(outputs: int, rows: int, width: int, generator: torch.Generator)
     return weight[:, order].contiguous(), inputs[:, order].contiguous()
 
 
-def in_range(run: Layer, x: Tensor, rows: RowRange) -> Tensor:
+def run_in_range(run: LinearFunction, x: Tensor, rows: InvariantRange) -> Tensor:
     """``run(x)`` in calls of as many rows as ``rows`` allows: [n, in] -> [n, out]."""
     n = x.shape[0]
     if n <= rows.most:
@@ -97,7 +97,7 @@ def in_range(run: Layer, x: Tensor, rows: RowRange) -> Tensor:
     if size := next((size for size in rows.larger if n <= size <= 2 * n), None):
         return _padded(run, x, size)
     most = max((size for size in rows.larger if size < n), default=rows.most)
-    return torch.cat([in_range(run, part, rows) for part in x.split(most)])
+    return torch.cat([run_in_range(run, part, rows) for part in x.split(most)])
 
 
 def few_sizes(n: int) -> int:
@@ -110,6 +110,6 @@ def few_sizes(n: int) -> int:
     return -(-n // step) * step
 
 
-def _padded(run: Layer, x: Tensor, rows: int) -> Tensor:
+def _padded(run: LinearFunction, x: Tensor, rows: int) -> Tensor:
     n = x.shape[0]
     return run(x) if n == rows else run(F.pad(x, (0, 0, 0, rows - n)))[:n]

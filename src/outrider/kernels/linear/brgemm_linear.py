@@ -10,35 +10,35 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from outrider.kernels.native import Dense, kernels, products
+from outrider.kernels.native import LinearStruct, brgemm_functions, native_library
 
 _BLOCK = 64  # as in kernels.c
 _WIDEST = 1536  # inputs; beyond, oneDNN's own order of blocks is faster on prompts, and preparing a call is nothing
 
 
-def suits(weight: Tensor) -> bool:
+def supports_brgemm(weight: Tensor) -> bool:
     """Whether a layer of this weight [out, in] can be, and is better, multiplied block by block."""
     out_features, in_features = weight.shape
     fits = out_features % _BLOCK == 0 and in_features % 2 == 0 and in_features <= _WIDEST
     bf16 = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
-    return fits and bf16 and products() is not None
+    return fits and bf16 and brgemm_functions() is not None
 
 
-class BlockedLinear:
-    """``y = x Wᵀ + b`` over a weight laid out in blocks of outputs; see ``suits``."""
+class BrgemmLinear:
+    """``y = x Wᵀ + b`` over a weight laid out in blocks of outputs; see ``supports_brgemm``."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
         pairs = weight.reshape(self.out_features // _BLOCK, _BLOCK, self.in_features // 2, 2)
         self._weight = pairs.transpose(1, 2).contiguous()  # [out / _BLOCK, in / 2, _BLOCK, 2]
         self._bias = None if bias is None else bias.contiguous()
-        library, functions = kernels(), products()
+        library, functions = native_library(), brgemm_functions()
         assert library is not None
         assert functions is not None
         self._run, self._functions = library.linear, functions
         weight_at, bias_at = self._weight.data_ptr(), None if self._bias is None else self._bias.data_ptr()
         self._packed = weight_at, bias_at
-        self.described = Dense(weight_at, bias_at, self.in_features, self.out_features)
+        self.described = LinearStruct(weight_at, bias_at, self.in_features, self.out_features)
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.contiguous()

@@ -1,8 +1,8 @@
 """Linear layers whose weights are laid out once for the processor that will run them.
 
 Row ``i`` of the output depends on row ``i`` of the input alone, bit for bit, whatever the number of rows: kernels are
-called with as many rows as keep that promise on the machine at hand (``models.row_range``), or block by block
-(``models.blocked``). Padding a few rows costs nothing on a CPU, where a run is bound by reading weights.
+called with as many rows as keep that promise on the machine at hand (``batch_invariance``), or block by block
+(``brgemm_linear``). Padding a few rows costs nothing on a CPU, where a forward pass is bound by reading weights.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.kernels.linear.batch_invariance import Layer, in_range, row_range
-from outrider.kernels.linear.brgemm_linear import BlockedLinear, suits
+from outrider.kernels.linear.batch_invariance import LinearFunction, invariant_range, run_in_range
+from outrider.kernels.linear.brgemm_linear import BrgemmLinear, supports_brgemm
+from outrider.kernels.processor import has_onednn_bf16
 
 
 class Linear(Protocol):
@@ -29,29 +30,30 @@ class Linear(Protocol):
 
 
 @cache
-def has_packed_kernels() -> bool:
-    """Whether this build of torch can pack weights for oneDNN."""
-    return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+def has_packed_kernels(dtype: torch.dtype) -> bool:
+    """Whether this build of torch can pack weights of this dtype for oneDNN, and this processor can multiply them."""
+    built = bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+    return built and (dtype != torch.bfloat16 or has_onednn_bf16())
 
 
 def make_linear(weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> Linear:
     """The fastest layer for ``weight``: [out, in] on its device and in its dtype."""
     if int8:
         return Int8Linear(weight, bias)
-    if suits(weight):
-        return BlockedLinear(weight, bias)
-    if weight.device.type == "cpu" and has_packed_kernels():
+    if supports_brgemm(weight):
+        return BrgemmLinear(weight, bias)
+    if weight.device.type == "cpu" and has_packed_kernels(weight.dtype):
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)
 
 
-def _packed(weight: Tensor, bias: Tensor | None = None) -> Layer:
+def _packed(weight: Tensor, bias: Tensor | None = None) -> LinearFunction:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
     run = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: run(x, packed, bias, "none", [], "")
 
 
-def _plain(weight: Tensor, bias: Tensor | None = None) -> Layer:
+def _plain(weight: Tensor, bias: Tensor | None = None) -> LinearFunction:
     return lambda x: F.linear(x, weight, bias)
 
 
@@ -60,31 +62,31 @@ class PackedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
-        self.rows = row_range(_packed, weight)
+        self.rows = invariant_range(_packed, weight)
         self._run = _packed(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return in_range(self._run, x, self.rows)
+        return run_in_range(self._run, x, self.rows)
 
 
 class PlainLinear:
-    """torch's own layer, for processors without oneDNN and for GPUs."""
+    """torch's own layer, for GPUs and where oneDNN cannot multiply the weight's dtype."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.out_features, self.in_features = weight.shape
-        self.rows = row_range(_plain, weight) if weight.device.type == "cpu" else None
+        self.rows = invariant_range(_plain, weight) if weight.device.type == "cpu" else None
         self._run = _plain(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._run(x) if self.rows is None else in_range(self._run, x, self.rows)
+        return self._run(x) if self.rows is None else run_in_range(self._run, x, self.rows)
 
 
 class Int8Linear:
     """int8 weights with a scale per output, and int8 activations with a scale per row.
 
-    The usual dynamic quantisation takes one scale for all rows of a run, which makes a row depend on its
+    The usual dynamic quantisation takes one scale for all rows of a call, which makes a row depend on its
     neighbours. Here each row is scaled to the full range by itself and handed over with the constant scale 1;
-    the products are summed in integers, so a row's result is exact and the same in any company.
+    the products are summed in integers, so a row's result is exact and the same in any batch.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:

@@ -1,5 +1,12 @@
-"""C code compiled on the machine that runs it."""
+"""C functions, compiled on the machine that runs them."""
 
-from outrider.kernels.native.build import Attention, Dense, Layer, Run, kernels, products
+from outrider.kernels.native.build import (
+    AttentionStruct,
+    ForwardStruct,
+    LayerStruct,
+    LinearStruct,
+    brgemm_functions,
+    native_library,
+)
 
-__all__ = ["Attention", "Dense", "Layer", "Run", "kernels", "products"]
+__all__ = ["AttentionStruct", "ForwardStruct", "LayerStruct", "LinearStruct", "brgemm_functions", "native_library"]

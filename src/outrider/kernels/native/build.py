@@ -29,18 +29,18 @@ _PRODUCT = "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb"  # at::
 _RELEASE = "_ZN2at6native7cpublas14brgemm_releaseEb"
 _FLAGS = ("-O3", "-march=native", "-std=c11", "-shared", "-fPIC")
 _SIGNATURES: dict[str, str] = {  # p: pointer, n: int64, f: float
-    "add_norm": "nnpppfpp",
-    "gated": "nnppp",
+    "add_rmsnorm": "nnpppfpp",
+    "silu_mul": "nnppp",
     "place_heads": "nnnnppppfpppnpp",
     "collect_heads": "npnnpp",
     "linear": "ppnnnpppp",
     "attend": "ppppppp",
-    "through": "pppppppppp",
+    "decoder_layer": "pppppppppp",
 }
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float}
 
 
-class Attention(ctypes.Structure):
+class AttentionStruct(ctypes.Structure):
     """``attention`` of kernels.c."""
 
     _fields_ = (
@@ -52,7 +52,7 @@ class Attention(ctypes.Structure):
     )
 
 
-class Dense(ctypes.Structure):
+class LinearStruct(ctypes.Structure):
     """``dense`` of kernels.c."""
 
     _fields_ = (
@@ -61,17 +61,17 @@ class Dense(ctypes.Structure):
     )
 
 
-class Layer(ctypes.Structure):
+class LayerStruct(ctypes.Structure):
     """``layer`` of kernels.c."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
-        *((name, Dense) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, LinearStruct) for name in ("qkv", "out", "gate_up", "down")),
         ("eps", ctypes.c_float),
     )
 
 
-class Run(ctypes.Structure):
+class ForwardStruct(ctypes.Structure):
     """``run`` of kernels.c."""
 
     _fields_ = (
@@ -82,7 +82,7 @@ class Run(ctypes.Structure):
 
 
 @cache
-def kernels() -> ctypes.CDLL | None:
+def native_library() -> ctypes.CDLL | None:
     """The compiled functions, or None where there is no C compiler, or none wanted; says why, once."""
     path = _library()
     if path is None:
@@ -95,7 +95,7 @@ def kernels() -> ctypes.CDLL | None:
 
 
 @cache
-def products() -> tuple[int, int] | None:
+def brgemm_functions() -> tuple[int, int] | None:
     """Addresses of torch's product of blocks (oneDNN's brgemm) and of what ends a series of them.
 
     None where the processor has no matrix tiles, where this build of torch does not export them, or without kernels.
@@ -117,7 +117,7 @@ def _library() -> Path | None:
         return None
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        logger.info("no C compiler: layers are composed of torch operations, which takes longer on few rows")
+        logger.info("no C compiler: layers are computed by torch operations, which takes longer on few rows")
         return None
     source = files(__package__).joinpath("kernels.c").read_text()
     command = [compiler, *_FLAGS, *_for_this_machine()]

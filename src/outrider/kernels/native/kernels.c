@@ -1,7 +1,7 @@
-/* The arithmetic of a layer in bfloat16, around the matrix products of a library.
+/* A decoder layer in bfloat16, around the matrix products of a library.
  *
  * torch composes each of these of several operations, and on a few rows an operation's start costs more than its
- * work. Every row is computed by itself in one order of additions, so its bits do not depend on its company or on the
+ * work. Every row is computed by itself in one order of additions, so its bits do not depend on other rows or on the
  * number of threads. Sizes are in elements, matrices are row-major and contiguous.
  */
 
@@ -14,7 +14,7 @@
 
 typedef uint16_t bf16;
 
-static inline float up(bf16 b) {
+static inline float bf16_to_f32(bf16 b) {
     uint32_t bits = (uint32_t)b << 16;
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -22,7 +22,7 @@ static inline float up(bf16 b) {
 }
 
 /* Rounds to nearest, ties to even. */
-static inline bf16 down(float f) {
+static inline bf16 f32_to_bf16(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -33,25 +33,25 @@ static inline bf16 down(float f) {
 static inline float inverse_rms(int64_t d, const bf16 *restrict x, float eps) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < d; i++) sum += up(x[i]) * up(x[i]);
+    for (int64_t i = 0; i < d; i++) sum += bf16_to_f32(x[i]) * bf16_to_f32(x[i]);
     return 1.0f / sqrtf(sum / (float)d + eps);
 }
 
 static inline void norm(int64_t d, const bf16 *restrict x, const bf16 *restrict weight, float eps, bf16 *restrict out) {
     float scale = inverse_rms(d, x, eps);
-    for (int64_t i = 0; i < d; i++) out[i] = down(up(x[i]) * scale * up(weight[i]));
+    for (int64_t i = 0; i < d; i++) out[i] = f32_to_bf16(bf16_to_f32(x[i]) * scale * bf16_to_f32(weight[i]));
 }
 
 /* sum = x + y and out = its RMS norm, [rows, d] each; without y (NULL) sum is x and is not written. */
-void add_norm(int64_t rows, int64_t d, const bf16 *x, const bf16 *y, const bf16 *weight, float eps, bf16 *sum,
-              bf16 *out) {
+void add_rmsnorm(int64_t rows, int64_t d, const bf16 *x, const bf16 *y, const bf16 *weight, float eps, bf16 *sum,
+                 bf16 *out) {
 #pragma omp parallel for schedule(static) if (rows * d > SERIAL)
     for (int64_t r = 0; r < rows; r++) {
         const bf16 *own = x + r * d;
         if (y) {
             const bf16 *restrict other = y + r * d;
             bf16 *restrict to = sum + r * d;
-            for (int64_t i = 0; i < d; i++) to[i] = down(up(own[i]) + up(other[i]));
+            for (int64_t i = 0; i < d; i++) to[i] = f32_to_bf16(bf16_to_f32(own[i]) + bf16_to_f32(other[i]));
             own = to;
         }
         norm(d, own, weight, eps, out + r * d);
@@ -59,12 +59,12 @@ void add_norm(int64_t rows, int64_t d, const bf16 *x, const bf16 *y, const bf16 
 }
 
 /* out = silu(gate) * up. gate_up: [rows, 2 * d], gates first; silu: of every bf16 by its bits. */
-void gated(int64_t rows, int64_t d, const bf16 *gate_up, const float *silu, bf16 *out) {
+void silu_mul(int64_t rows, int64_t d, const bf16 *gate_up, const float *silu, bf16 *out) {
 #pragma omp parallel for schedule(static) if (rows * d > SERIAL)
     for (int64_t r = 0; r < rows; r++) {
         const bf16 *restrict gate = gate_up + 2 * r * d, *restrict other = gate + d;
         bf16 *restrict to = out + r * d;
-        for (int64_t i = 0; i < d; i++) to[i] = down(silu[gate[i]] * up(other[i]));
+        for (int64_t i = 0; i < d; i++) to[i] = f32_to_bf16(silu[gate[i]] * bf16_to_f32(other[i]));
     }
 }
 
@@ -78,9 +78,9 @@ static inline void rotate(int64_t d, const bf16 *restrict x, const float *restri
     }
 #pragma omp simd
     for (int64_t i = 0; i < d; i += 2) {
-        float a = up(x[i]), b = up(x[i + 1]), c = rotation[i], s = rotation[i + 1];
-        out[i] = down(a * c - b * s);
-        out[i + 1] = down(a * s + b * c);
+        float a = bf16_to_f32(x[i]), b = bf16_to_f32(x[i + 1]), c = rotation[i], s = rotation[i + 1];
+        out[i] = f32_to_bf16(a * c - b * s);
+        out[i + 1] = f32_to_bf16(a * s + b * c);
     }
 }
 
@@ -159,7 +159,7 @@ void linear(multiply product, release done, int64_t rows, int64_t in, int64_t ou
                         bf16 *restrict to = y + (at + r) * out + block * BLOCK;
                         const float *restrict from = sums + r * BLOCK;
                         for (int64_t j = 0; j < BLOCK; j++)
-                            to[j] = down(bias ? from[j] + up(bias[block * BLOCK + j]) : from[j]);
+                            to[j] = f32_to_bf16(bias ? from[j] + bf16_to_f32(bias[block * BLOCK + j]) : from[j]);
                     }
                 }
             }
@@ -259,7 +259,7 @@ static void score(const attention *a, multiply product, int64_t tile, int64_t he
         bf16 *restrict to = weights + r * count;
 #pragma omp simd reduction(max : most)
         for (int64_t j = 0; j < count; j++) {
-            own[j] = own[j] * a->scale + up(mask[j]);
+            own[j] = own[j] * a->scale + bf16_to_f32(mask[j]);
             most = larger(own[j], most);
         }
         float from = most == -INFINITY ? 0 : most; /* a row that sees nothing here has weights of zero */
@@ -267,7 +267,7 @@ static void score(const attention *a, multiply product, int64_t tile, int64_t he
         for (int64_t j = 0; j < count; j++) { /* lane by lane: zeros behind a row's last key change no bit */
             float weight = exponential(own[j] - from);
             sum += weight;
-            to[j] = down(weight);
+            to[j] = f32_to_bf16(weight);
         }
         into.most[r] = most;
         into.sum[r] = sum;
@@ -296,7 +296,7 @@ static void write_rows(const attention *a, int64_t tile, int64_t head, part tota
         bf16 *restrict to = out + ((row * a->kv_heads + head) * a->group + r % a->group) * a->d;
         const float *restrict from = total.values + r * a->d;
         float share = 1.0f / total.sum[r];
-        for (int64_t i = 0; i < a->d; i++) to[i] = down(from[i] * share);
+        for (int64_t i = 0; i < a->d; i++) to[i] = f32_to_bf16(from[i] * share);
     }
 }
 
@@ -373,12 +373,12 @@ static void dense_of(multiply product, release done, int64_t rows, const dense *
     linear(product, done, rows, of->in, of->out, x, of->weight, of->bias, y);
 }
 
-/* A layer as a whole: the functions above, one after the other. x and y (or NULL) are its input, x + y; x_out and y_out
+/* A decoder layer, fused: the functions above, one after the other. x and y (or NULL) are its input, x + y; x_out and y_out
  * that of the next one, and may be the same memory. */
-void through(multiply product, release done, const layer *l, const run *r, const bf16 *x, const bf16 *y, bf16 *keys,
-             bf16 *values, bf16 *x_out, bf16 *y_out) {
+void decoder_layer(multiply product, release done, const layer *l, const run *r, const bf16 *x, const bf16 *y,
+                   bf16 *keys, bf16 *values, bf16 *x_out, bf16 *y_out) {
     const attention *a = r->piece;
-    add_norm(r->rows, l->qkv.in, x, y, l->attention_norm, l->eps, r->sum, r->normed);
+    add_rmsnorm(r->rows, l->qkv.in, x, y, l->attention_norm, l->eps, r->sum, r->normed);
     if (y) x = r->sum;
     dense_of(product, done, r->rows, &l->qkv, r->normed, r->qkv);
     place_heads(r->placed, a->kv_heads, a->group, a->d, r->qkv, r->rotation, l->q_norm, l->k_norm, l->eps, r->places,
@@ -386,8 +386,8 @@ void through(multiply product, release done, const layer *l, const run *r, const
     for (int64_t p = 0; p < r->pieces; p++)
         attend(product, done, a + p, keys, values, r->slot_of_piece[p], r->attended);
     dense_of(product, done, r->rows, &l->out, r->attended, y_out);
-    add_norm(r->rows, l->qkv.in, x, y_out, l->mlp_norm, l->eps, x_out, r->normed);
+    add_rmsnorm(r->rows, l->qkv.in, x, y_out, l->mlp_norm, l->eps, x_out, r->normed);
     dense_of(product, done, r->rows, &l->gate_up, r->normed, r->gates);
-    gated(r->rows, l->down.in, r->gates, r->silu, r->inner);
+    silu_mul(r->rows, l->down.in, r->gates, r->silu, r->inner);
     dense_of(product, done, r->rows, &l->down, r->inner, y_out);
 }

@@ -1,7 +1,7 @@
-"""Runs of a few fixed shapes: a batch is laid out on a grid whose sides are rounded up to buckets.
+"""Forward passes in a few fixed shapes: a batch is laid out on a grid whose sides are rounded up to buckets.
 
-A CUDA graph repeats the same kernels on the same memory, so whatever differs from run to run must be a number in a
-tensor, never a shape. Everything such a run depends on is therefore written into one tensor of integers:
+A CUDA graph repeats the same kernels on the same memory, so whatever differs from one to the next must be a number in a
+tensor, never a shape. Everything such a forward pass depends on is therefore written into one tensor of integers:
 
     tokens, positions, places   one for each of S sequences x n rows; padding writes to the cache's spare row
     tables                      which blocks of the cache hold the keys of each sequence (``cache.protocol.Pool``)
@@ -23,16 +23,16 @@ from torch.nn import functional as F
 from outrider.cache.protocol import KVCache, Pool
 from outrider.kernels.batch import ForwardBatch
 
-LEAST_KEYS = 512
-MOST_ROWS = 32  # of a sequence: longer runs read prompts, which keep a device busy without graphs
-MOST_SEQUENCES = 64
-MOST_CELLS = 512  # sequences x rows
-MOST_KEYS = 1 << 16  # sequences x keys, as these are copied together for each layer
+MIN_KEYS = 512
+MAX_ROWS = 32  # of a sequence: longer ones read prompts, which keep a device busy without graphs
+MAX_SEQUENCES = 64
+MAX_CELLS = 512  # sequences x rows
+MAX_KEYS = 1 << 16  # sequences x keys, as these are copied together for each layer
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The shape of a run, and all else that decides which kernels it takes."""
+    """The shape of a forward pass, and all else that decides which kernels it takes."""
 
     sequences: int
     rows: int  # of each sequence
@@ -61,13 +61,13 @@ class Bucket:
 
     @property
     def size(self) -> int:
-        """Numbers that a run of this shape is told."""
+        """Numbers that a forward pass of this shape is told."""
         return sum(math.prod(shape) for shape in self.shapes)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The inputs of a run, all of them parts of one int64 tensor, so that they reach a device in one copy."""
+    """The inputs of a forward pass, all of them parts of one int64 tensor, so that they reach a device in one copy."""
 
     tokens: Tensor  # [S, n]
     positions: Tensor  # [S, n]
@@ -91,10 +91,10 @@ def bucket_for(batch: ForwardBatch, cache: KVCache) -> Bucket | None:
     sequences = _power_of_two(len(batch.spans))
     rows = _power_of_two(max(span.count for span in batch.spans))
     width = _power_of_two(max(rows, *(span.mask.shape[1] for span in batch.spans if span.mask is not None), 1))
-    longest = -(-cache.max_seq_len // LEAST_KEYS) * LEAST_KEYS
-    keys = min(longest, _power_of_two(max(LEAST_KEYS, *(span.start + span.count for span in batch.spans))))
-    fits = sequences <= MOST_SEQUENCES and rows <= MOST_ROWS and sequences * rows <= MOST_CELLS
-    if batch.inputs is not None or not fits or sequences * keys > MOST_KEYS:
+    longest = -(-cache.max_seq_len // MIN_KEYS) * MIN_KEYS
+    keys = min(longest, _power_of_two(max(MIN_KEYS, *(span.start + span.count for span in batch.spans))))
+    fits = sequences <= MAX_SEQUENCES and rows <= MAX_ROWS and sequences * rows <= MAX_CELLS
+    if batch.inputs is not None or not fits or sequences * keys > MAX_KEYS:
         return None
     scored = len(batch.token_ids) if batch.logit_rows is None else len(batch.logit_rows)
     return Bucket(
@@ -107,9 +107,9 @@ def _power_of_two(n: int) -> int:
 
 
 def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
-    """int64 [bucket.size] on the CPU: what a run of this shape must be told to do what ``batch`` asks for.
+    """int64 [bucket.size] on the CPU: what a forward pass of this shape must be told to do what ``batch`` asks for.
 
-    In NumPy, as these are many small operations on the way of every run.
+    In NumPy, as these are many small operations on the way of every forward pass.
     """
     buffer = torch.zeros(bucket.size, dtype=torch.int64)
     whole = Grid.over(buffer, bucket)
@@ -142,7 +142,7 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
 
 @dataclass(frozen=True)
 class GridAttention:
-    """Attention of a run in fixed shape: made once for each run, and used by every layer."""
+    """Attention of a forward pass in a fixed shape: made once for each, and used by every layer."""
 
     pool: Pool
     places: Tensor  # int64 [S * n]

@@ -1,7 +1,7 @@
-"""Runs in fixed shapes, captured as CUDA graphs: a decoding step is one launch instead of hundreds.
+"""Forward passes in fixed shapes, captured as CUDA graphs: a decoding step is one launch instead of hundreds.
 
-A bucket's first run is computed kernel by kernel, its second is captured, and from then on it is replayed. If a
-capture fails, one line is logged and the model goes on as if there were no graphs.
+A bucket's first forward pass is computed kernel by kernel, its second is captured, and from then on it is replayed. If
+a capture fails, one line is logged and the model goes on as if there were no graphs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from outrider.models.cuda_graphs.buckets import Bucket, Grid, bucket_for, lay_ou
 
 logger = logging.getLogger(__name__)
 
-MOST_GRAPHS = 32  # of one cache; the one longest unused goes first
+MAX_GRAPHS = 32  # of one cache; the one longest unused goes first
 
 Compute = Callable[[Grid, Bucket, Pool], ForwardOutput]
-"""A run in fixed shape: it reads its inputs from the grid, and neither looks at them nor at their values."""
+"""A forward pass in a fixed shape: it reads its inputs from the grid, and neither looks at them nor at their values."""
 
 
 class Graph(Protocol):
@@ -72,13 +72,13 @@ class _Shape:
     output: ForwardOutput | None = None  # where replays leave their results
 
 
-class FixedRuns:
-    """A model's runs in fixed shapes, for every cache it is used with."""
+class CudaGraphRunner:
+    """Runs a model's forward passes in fixed shapes, for every cache it is used with."""
 
     def __init__(
-        self, compute: Compute, device: torch.device, capture: Capture | None = None, limit: int = MOST_GRAPHS
+        self, compute: Compute, device: torch.device, capture: Capture | None = None, limit: int = MAX_GRAPHS
     ) -> None:
-        """Without ``capture`` every run is computed afresh. ``limit``: shapes kept for a cache."""
+        """Without ``capture`` every forward pass is computed afresh. ``limit``: shapes kept for a cache."""
         self._compute, self._device, self._capture, self._limit = compute, device, capture, limit
         # Graphs are made for the memory of one cache, and go with it: so nothing here may hold on to the cache.
         self._shapes: WeakKeyDictionary[KVCache, OrderedDict[Bucket, _Shape]] = WeakKeyDictionary()
@@ -89,7 +89,7 @@ class FixedRuns:
         return [bucket for bucket, shape in self._shapes.get(cache, {}).items() if shape.graph is not None]
 
     def run(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput | None:
-        """The run's results, or None if it is to be computed in the usual way."""
+        """The results of a forward pass, or None if it is to be computed in the usual way."""
         bucket = None if self.failed else bucket_for(batch, cache)
         if bucket is None:
             return None
@@ -122,7 +122,7 @@ class FixedRuns:
         except RuntimeError as error:  # what torch raises, out of memory included
             reason = str(error.__context__ or error).partition("\n")[0]  # a failed run makes its capture fail as well
             logger.warning(
-                "a run could not be captured as a CUDA graph, so there will be none: %s (%s)", reason, bucket
+                "a forward pass could not be captured as a CUDA graph, so there will be none: %s (%s)", reason, bucket
             )
             self.failed = True
             self._shapes.clear()

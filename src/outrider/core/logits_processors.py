@@ -1,4 +1,4 @@
-"""The options that change logits before temperature: penalties, bias, allowed and banned tokens, minimum length."""
+"""Logits processors, which act before temperature: penalties, bias, allowed and banned tokens, minimum length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outrider.config import SamplingParams
 
 
 def changes_logits(params: SamplingParams, output_length: int) -> bool:
-    """Whether any option of this module acts on a row that follows ``output_length`` generated tokens."""
+    """Whether any processor of this module acts on a row that follows ``output_length`` generated tokens."""
     return (
         params.repetition_penalty != 1.0
         or params.presence_penalty != 0.0
@@ -24,7 +24,9 @@ def changes_logits(params: SamplingParams, output_length: int) -> bool:
     )
 
 
-def penalise_(row: NDArray[np.float32], params: SamplingParams, prompt: Sequence[int], output: Sequence[int]) -> None:
+def apply_penalties_(
+    row: NDArray[np.float32], params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
+) -> None:
     """Repetition, presence and frequency penalties, then logit bias, in place on float32 [vocab].
 
     Repetition divides positive and multiplies negative logits (Keskar et al. 2019, section 4.1).
@@ -43,7 +45,7 @@ def penalise_(row: NDArray[np.float32], params: SamplingParams, prompt: Sequence
         row[token] += bias
 
 
-def restrict_(
+def apply_masks_(
     row: NDArray[np.float32],
     params: SamplingParams,
     output: Sequence[int],
