@@ -11,7 +11,9 @@ The exit code is 1 if a bug escapes that should be caught, or if a bug no longer
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -32,9 +34,12 @@ from typing import Literal
 from tests.mutants.bugs import ROOT, Bug, read_bugs, stale
 
 COPIED = ("src", "tests", "docs", "benchmarks", "examples", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
-LIMIT = 150.0  # seconds for one bug's tests; a bug that makes them hang is caught
-BASELINE_LIMIT = 1800.0
-FAILED, NOTHING_RAN = 1, 5  # of pytest's exit codes
+LIMIT = 180.0  # seconds for one bug's tests; a bug that makes them hang is caught
+PASSED, FAILED = 0, 1  # of pytest's exit codes
+
+# Imported once, in the process that all others are forked from: for most bugs that would take longer than their tests.
+PRELOADED = ["torch", "numpy", "scipy.stats", "hypothesis", "pytest", "safetensors.torch", "tokenizers", "gguf",
+             "llguidance", "pydantic", "fastapi", "httpx", "uvicorn", "typer"]  # fmt: skip
 
 # Finding a counterexample is enough: making it small takes longer than all the rest.
 PROFILE = """
@@ -93,77 +98,101 @@ class Copy:
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()  # of a text that may have the same size and time
 
-    def pytest(self, arguments: Sequence[str], limit: float) -> tuple[int | None, str]:
-        """Exit code, None if it took too long, and what was printed."""
-        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not slow and not gpu", "--no-header"]
-        command += ["-p", "mutant_profile", "--hypothesis-profile=mutants", *arguments]
-        environment = os.environ | {"PYTHONPATH": f"{self.folder / 'src'}{os.pathsep}{self.folder}"}
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
-            try:
-                code: int | None = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                code = None
-            finally:
-                _end_group(process)
-            output.seek(0)
-            return code, output.read().decode(errors="replace")
-
-    def fails_without_bugs(self, tests: Sequence[str]) -> list[str]:
-        """Tests that fail on this machine as things are: they say nothing about a bug."""
-        code, output = self.pytest([*tests, "-o", "cache_dir=.baseline"], BASELINE_LIMIT)
-        if code not in (0, FAILED):
-            raise SystemExit(f"the tests do not run without a bug (exit code {code}):\n{output[-3000:]}")
-        known = self.folder / ".baseline" / "v" / "cache" / "lastfailed"
-        return sorted(json.loads(known.read_text())) if code == FAILED else []
+    def pytest(self, arguments: Sequence[str]) -> tuple[int | None, list[str], str]:
+        """Exit code (None if it took too long), the tests that failed, and what was printed."""
+        cache, printed = self.folder / ".cache", self.folder / "printed.txt"
+        shutil.rmtree(cache, ignore_errors=True)
+        options = ["-q", "-x", "--tb=line", "--no-header", "-m", "not slow and not gpu", "-o", f"cache_dir={cache}"]
+        options += ["-p", "mutant_profile", "--hypothesis-profile=mutants"]
+        process = _FORKS.Process(target=_run_pytest, args=(str(self.folder), [*options, *arguments], str(printed)))
+        process.start()
+        process.join(LIMIT)
+        code = process.exitcode
+        with contextlib.suppress(ProcessLookupError):
+            assert process.pid is not None
+            os.killpg(process.pid, signal.SIGKILL)  # and what the tests have started
+        process.join()
+        failed = cache / "v" / "cache" / "lastfailed"
+        names = sorted(json.loads(failed.read_text())) if failed.exists() else []
+        return code, names, printed.read_text(errors="replace") if printed.exists() else ""
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)  # and what the tests have started
-    except ProcessLookupError:
-        pass
-    process.wait()
+_FORKS = multiprocessing.get_context("forkserver")
 
 
-def judge(copy: Copy, bug: Bug, ignored: Sequence[str]) -> Result:
-    """Plant one bug and run its tests."""
-    began = time.monotonic()
-    options = ["-x", "--tb=line", "-p", "no:cacheprovider"]
-    for name in ignored:
-        options += ["--deselect", name]
-    with copy.planted(bug):
-        code, output = copy.pytest([*bug.tests, *options], LIMIT)
-    status: Status = "error"
-    if code is None:
-        status = "timeout"
-    elif code in (0, FAILED):
-        status = "escaped" if code == 0 else "caught"
-    lines = [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    detail = lines[0] if lines else output.strip()[-500:]
-    return Result(bug.area, bug.name, status, time.monotonic() - began, not bug.escapes, detail)
+def _run_pytest(folder: str, arguments: list[str], printed: str) -> None:
+    """In a process of its own: run pytest in a copy, with nothing of this repository imported yet."""
+    os.setsid()
+    out = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(out, stream)
+    os.chdir(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "outrider")]:
+        del sys.modules[name]
+    own = [f"{folder}/src", folder]
+    sys.path[:] = own + [path for path in sys.path if path and Path(path) not in (ROOT, ROOT / "src")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(own)  # of commands that tests start
+    import pytest
+
+    code = int(pytest.main(arguments))
+    sys.stdout.flush()
+    os._exit(code)  # threads that a bug left behind must not keep it
+
+
+class Judge:
+    """Plants bugs one after another in its copy; knows the tests that fail without one."""
+
+    def __init__(self, copy: Copy) -> None:
+        self._copy = copy
+        self._sound: set[str] = set()  # tests that pass without a bug
+        self._broken: set[str] = set()  # tests that fail without one, and so say nothing about it
+
+    def judge(self, bug: Bug) -> Result:
+        """Plant one bug and run its tests, without those that fail anyway."""
+        began = time.monotonic()
+        tests = [test for test in bug.tests if (self._copy.folder / test.partition("::")[0]).exists()]
+        status, detail = self._run(bug, tests) if tests else ("escaped", "none of its tests exists")
+        return Result(bug.area, bug.name, status, time.monotonic() - began, not bug.escapes, detail)
+
+    def _run(self, bug: Bug, tests: Sequence[str]) -> tuple[Status, str]:
+        while True:
+            left_out = [argument for name in sorted(self._broken) for argument in ("--deselect", name)]
+            with self._copy.planted(bug):
+                code, failed, printed = self._copy.pytest([*tests, *left_out])
+            if code is None:
+                return "timeout", ""
+            if code == PASSED:
+                return "escaped", ""
+            if code != FAILED or not failed:
+                return "error", f"exit code {code}: {printed.strip()[-800:]}"
+            if all(self._passes_without(name) for name in failed):
+                return "caught", failed[0]
+
+    def _passes_without(self, name: str) -> bool:
+        if name not in self._sound | self._broken:
+            code, _, _ = self._copy.pytest([name])
+            (self._sound if code == PASSED else self._broken).add(name)
+            if name in self._broken:
+                _say(f"left out, as it fails without a bug: {name}")
+        return name in self._sound
 
 
 def judge_all(bugs: Sequence[Bug], workers: int, tests_from: str | None) -> list[Result]:
     """Judge every bug, ``workers`` at a time, each in a copy of its own."""
+    _FORKS.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copies: SimpleQueue[Copy] = SimpleQueue()
+        judges: SimpleQueue[Judge] = SimpleQueue()
         for i in range(workers):
-            copies.put(first := Copy(Path(folder) / str(i), tests_from))
-        _say("running the tests without a bug")
-        ignored = first.fails_without_bugs(sorted({test for bug in bugs for test in bug.tests}))
-        for name in ignored:
-            _say(f"  left out, as it fails without a bug: {name}")
+            judges.put(Judge(Copy(Path(folder) / str(i), tests_from)))
 
         def one(numbered: tuple[int, Bug]) -> Result:
-            copy = copies.get()
+            judge = judges.get()
             try:
-                result = judge(copy, numbered[1], ignored)
+                result = judge.judge(numbered[1])
             finally:
-                copies.put(copy)
-            _say(f"[{numbered[0]:3}/{len(bugs)}] {result.status:8}{result.seconds:6.1f} s  {result.area}: {result.name}")
+                judges.put(judge)
+            number = f"[{numbered[0]:3}/{len(bugs)}]"
+            _say(f"{number} {result.status:8}{result.seconds:6.1f} s  {result.area}: {result.name}")
             return result
 
         with ThreadPoolExecutor(workers) as pool:
