@@ -106,7 +106,7 @@ def test_a_comparison_has_theory_and_measurement(llm: LLM) -> None:
 def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SOURCES", ("none", "model", "lookup", "ngram"))  # the others only take time
     prompts = [[5, 6, 7], [8, 9], [10, 11], [12, 13, 14]]
-    made = make(llm, prompts, with_seed(SamplingParams(max_tokens=24, ignore_eos=True)))
+    made = make(llm, prompts, with_seed(SamplingParams(max_tokens=12, ignore_eos=True)))
     assert set(made.sources) == {"model", "lookup", "ngram"}
     alone = [p for p in made.predictions if p.batch == 1]
     assert all(p.low <= p.speedup * 1.0001 and p.speedup * 0.9999 <= p.high for p in alone)

@@ -31,7 +31,13 @@ def test_all_of_a_draft_is_the_draft() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"parents": (-1, -1, 0)}, {"parents": (-1, 1, 0, 1)}, {"q": torch.zeros(3, 5)}, {"scores": (1.0,)}, {"sources": ("a",)}],
+    [
+        {"parents": (-1, -1, 0)},
+        {"parents": (-1, 1, 0, 1)},
+        {"q": torch.zeros(3, 5)},
+        {"scores": (1.0,)},
+        {"sources": ("a",)},
+    ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_parts_that_do_not_fit_together_are_refused(wrong: dict[str, object]) -> None:

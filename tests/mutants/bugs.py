@@ -46,8 +46,8 @@ def read_bugs(folder: Path = HERE / "data") -> list[Bug]:
     """All bugs, by area. Raises ValueError if two have one name."""
     bugs: list[Bug] = []
     for path in sorted(folder.glob("*.toml")):
-        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["bug"]:
-            bugs.append(Bug(area=path.stem, **entry | {"tests": tuple(entry["tests"])}))
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))["bug"]
+        bugs += (Bug(area=path.stem, **entry | {"tests": tuple(entry["tests"])}) for entry in entries)
     names = [bug.name for bug in bugs]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"several bugs are named {sorted(twice)}")
