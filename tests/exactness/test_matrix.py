@@ -429,9 +429,30 @@ SAMPLED = [
 ]
 
 
-# Every source once, and rejection of trees on a chain once for each verifier.
+# Sources without q are all alike to these verifiers, so that one of them stands for the others; of those that grow into
+# several shapes one shape each. And rejection of trees on a chain, once for each verifier.
+ALIKE = {
+    "ngram",
+    "suffix",
+    "recycling",
+    "prediction",
+    "unigram",
+    "bigram",
+    "cascade",
+    "grammar",
+    "random tree",
+    "jacobi",
+}
+SHAPED = [s for s in SOURCES if s.endswith(("static tree", "odd tree", "dynamic tree")) and "," in s and s not in HEADS]
 SAMPLED_FAST = [
-    *spread([(v, s) for v, s in SAMPLED if not (v in AS_REJECTION and SOURCES[s].always_chains)], factor=1),
+    *spread(
+        [
+            (v, s)
+            for v, s in SAMPLED
+            if s not in ALIKE | {*SHAPED} - {*SHAPED[::4]} and not (v in AS_REJECTION and SOURCES[s].always_chains)
+        ],
+        factor=1,
+    ),
     *((v, "model") for v in AS_REJECTION),
 ]
 
@@ -440,14 +461,14 @@ SAMPLED_FAST = [
 def test_samples_follow_the_target_for_every_source(verifier: str, source: str) -> None:
     """Found with probability 0.9: a chi-square distance of 0.07, some 0.1 in total variation; finer in test_laws.
 
-    With the fewer samples of the fast suite 0.14, some 0.15 in total variation.
+    With the fewer samples of the fast suite 0.16, some 0.16 in total variation.
     """
     if verifier in AS_REJECTION and SOURCES[source].always_chains:
         params = SamplingParams(temperature=1.0, max_tokens=8)
         outputs = [serve(source, requests(v, source, params, range(20))) for v in (verifier, "rejection")]
         assert outputs[0] == outputs[1]
     else:
-        n = 350 if (verifier, source) in SAMPLED_FAST else 700
+        n = 300 if (verifier, source) in SAMPLED_FAST else 700
         assert p_of(verifier, source, "bare", n=n, length=3) > 1e-3
 
 
