@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu check docs format bench lab clean
+.PHONY: demo test test-slow test-gpu mutants check docs format bench lab clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -17,6 +17,9 @@ test-slow: $(READY)  ## tests on real models, downloaded on first use
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu
+
+mutants: $(READY)  ## plant seeded bugs, one at a time, and see which the tests notice (ARGS="--area cache", say)
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants.run $(ARGS)
 
 check: $(READY)  ## what must be clean before a commit
 	$(BIN)/ruff format --check .

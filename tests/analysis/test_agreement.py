@@ -108,7 +108,7 @@ def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypa
     kept = {name: SOURCES[name] for name in ("none", "model", "lookup", "ngram")}
     monkeypatch.setattr(registry, "SOURCES", kept)  # the others only take time
     prompts = [[5, 6, 7], [8, 9], [10, 11], [12, 13, 14]]
-    made = make_plan(llm, prompts, with_seed(SamplingParams(max_tokens=24, ignore_eos=True)))
+    made = make_plan(llm, prompts, with_seed(SamplingParams(max_tokens=12, ignore_eos=True)))
     assert set(made.sources) == {"model", "lookup", "ngram"}
     alone = [p for p in made.predictions if p.batch == 1]
     assert all(p.low <= p.speedup * 1.0001 and p.speedup * 0.9999 <= p.high for p in alone)

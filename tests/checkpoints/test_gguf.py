@@ -62,6 +62,8 @@ def test_sliding_window_makes_it_mistral(tmp_path: Path) -> None:
 def test_linear_rope(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", metadata={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0})
     assert open_gguf(tmp_path / "m.gguf").config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
+    write_gguf(tmp_path / "older.gguf", metadata={"rope.scale_linear": 2.0})
+    assert open_gguf(tmp_path / "older.gguf").config.rope_scaling == {"rope_type": "linear", "factor": 2.0}
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])

@@ -1,8 +1,13 @@
-"""The command line as a user meets it: in a process of its own, with its exit codes and its one-line errors."""
+"""The command line as a user meets it, with its exit codes and its one-line errors.
+
+Most commands run in this process, as starting one takes longer than what it does; what only a process of its own shows
+(exit codes, the terminal, what reaches standard output) is tested in one.
+"""
 
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import pty
@@ -11,15 +16,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from outrider import StructuredOutput
+from outrider.cli import main
 from outrider.cli.generate import generate
 from outrider.cli.options import structured
 from outrider.cli.serve import serve
 from outrider.config import EngineOptions
 from tests.whole import model_folder, other_vocabulary
 
-EXAMPLES = os.pathsep.join((str(Path(__file__).parents[2] / "examples"), os.environ.get("PYTHONPATH", "")))
+EXAMPLES = str(Path(__file__).parents[2] / "examples")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -28,18 +35,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("models") / "target")
 
 
-def run(*args: str, stdin: str = "", code: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
+def outcome(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """What ``outrider`` with these arguments does, in this process."""
+    given, out, err = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8") for text in (stdin.encode(), b"", b""))
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["outrider", *args])
+        patch.setattr(sys, "stdin", given)
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        patch.syspath_prepend(EXAMPLES)
+        with pytest.raises(SystemExit) as end:
+            main.main()
+    torch.set_num_threads(threads)
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        stream.seek(0)
+        texts.append(stream.read())
+    return subprocess.CompletedProcess(args, int(end.value.code or 0), *texts)
+
+
+def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+    """``outcome``, which ends as expected."""
+    done = outcome(*args, stdin=stdin)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def run_process(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
     command = [sys.executable, "-m", "outrider.cli.main", *args]
-    done = subprocess.run(
-        command, input=stdin, capture_output=True, text=True, env={**ENVIRONMENT, **env}, timeout=120, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
 
 
 def test_generate_prints_text_to_stdout_and_statistics_to_stderr(folder: Path) -> None:
-    done = run("generate", "-m", str(folder), "-p", "hello", "-n", "8", "--ignore-eos", "--draft", "ngram")
+    done = run_process("generate", "-m", str(folder), "-p", "hello", "-n", "8", "--ignore-eos", "--draft", "ngram")
     assert "8 tokens in" in done.stderr
     assert "\x1b[" not in done.stdout + done.stderr
 
@@ -66,7 +100,7 @@ def test_a_source_of_one_s_own_and_a_prediction(folder: Path, tmp_path: Path) ->
     plain = json.loads(run(*common).stdout)
     (tmp_path / "expected.txt").write_text(plain["text"])
     predicted = json.loads(run(*common, "--prediction", str(tmp_path / "expected.txt")).stdout)
-    own = json.loads(run(*common, "--draft", "own_source:Echo,suffix", "-k", "4", PYTHONPATH=EXAMPLES).stdout)
+    own = json.loads(run(*common, "--draft", "own_source:Echo,suffix", "-k", "4").stdout)
     assert plain["token_ids"] == predicted["token_ids"] == own["token_ids"]
     assert (predicted["draft"], own["draft"]) == ("prediction", "own_source:Echo,suffix")
     assert "draft_error" not in own["stats"]
@@ -164,6 +198,12 @@ def test_bad_input_is_one_line_and_exit_code_2(folder: Path, args: tuple[str, ..
     (error,) = [line for line in done.stderr.splitlines() if not line.startswith("memory: ")]
     assert message in error
     assert done.stdout == ""
+
+
+def test_a_process_says_what_is_wrong_with_its_exit_code(folder: Path) -> None:
+    done = run_process("generate", "-m", str(folder), "-p", "x", "--draft", "telepathy", code=2)
+    assert "telepathy" in done.stderr
+    assert (done.stderr.count("\n"), done.stdout) == (1, "")
 
 
 def test_options_from_a_file_give_way_to_the_command_line(folder: Path, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import run
+from outrider.analysis.figures import theory_plots
+from outrider.drafters import registry
+from tests.cli.test_cli import outcome, run
 from tests.whole import model_folder
 
 
@@ -42,13 +44,17 @@ def test_what_if_needs_no_model() -> None:
     assert found["assumptions"]
 
 
-def test_theory_s_figures_need_no_model(tmp_path: Path) -> None:
+def test_theory_s_figures_need_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theory_plots, "all_of_them", lambda out: [theory_plots.expected_tokens(out)])  # as any other
     found = json.loads(run("figures", "--theory-only", "--out", str(tmp_path / "new"), "--json").stdout)
     assert all(Path(f).exists() for figure in found["figures"] for f in figure["files"])
     assert "expected_tokens" in run("figures", "--theory-only", "--out", str(tmp_path)).stdout
 
 
-def test_plan_measures_and_writes_options(folder: str, prompts: str, tmp_path: Path) -> None:
+def test_plan_measures_and_writes_options(
+    folder: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "SOURCES", ("none", "model", "lookup", "ngram"))  # the others only take time
     wanted = tmp_path / "options.json"
     args = ("plan", "-m", folder, "--draft-model", folder, "-n", "12", "--dtype", "float32", "--draft-dtype", "float32")
     found = json.loads(run(*args, "--prompts", prompts, "--write", str(wanted), "--json").stdout)
@@ -101,12 +107,7 @@ def test_certify_reports_and_exits_with_0(folder: str, prompts: str, tmp_path: P
     ],
 )
 def test_bad_input_is_one_line(args: tuple[str, ...], message: str) -> None:
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        [sys.executable, "-m", "outrider.cli.main", *args], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = outcome(*args)
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

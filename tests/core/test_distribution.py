@@ -93,6 +93,12 @@ def test_min_p_is_relative_to_the_most_likely() -> None:
     assert kept([2.0, 2.0, 1.9], min_p=1.0) == {0, 1}
 
 
+def test_min_p_acts_after_the_temperature() -> None:
+    row = torch.tensor([0.6, 0.3, 0.1]).log()  # at temperature 2 as likely as 1, 0.71 and 0.41
+    assert kept(row, min_p=0.6, temperature=2.0) == {0, 1}
+    assert kept(row, min_p=0.4, temperature=0.5) == {0}
+
+
 @given(st.integers(0, 2**32), st.integers(2, 3000), st.floats(0.01, 0.999), st.floats(0.1, 20))
 @settings(max_examples=60, deadline=None)
 def test_top_p_matches_its_definition(seed: int, vocab: int, top_p: float, temperature: float) -> None:

@@ -41,7 +41,7 @@ def decide(draft: Draft, p: list[list[float]], seed: int = 0) -> Verdict:
     return REJECTION(draft, rows(p, draft), Noise(seed), 7)
 
 
-def first_tokens(p: list[float], q: list[float], n: int = 4000) -> NDArray[np.float64]:
+def first_tokens(p: list[float], q: list[float], n: int = 1500) -> NDArray[np.float64]:
     """Counts of the first emitted token when drafts are drawn from ``q``."""
     counts = np.zeros(len(p))
     for seed in range(n):
@@ -94,7 +94,7 @@ def test_coupled_draws_agree_as_often_as_the_theory_says() -> None:
     p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.5, 0.1, 0.2])
     expected = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in range(4))
     log_p, log_q = torch.tensor(p).log().float(), torch.tensor(q).log().float()
-    noise, n = Noise(1), 10_000
+    noise, n = Noise(1), 4000
     agreed = sum(noise.draw(log_p, i) == noise.draw(log_q, i) for i in range(n))
     assert stats.binomtest(agreed, n, expected).pvalue > 1e-3
     assert agreed / n > (p * q).sum() + 0.2  # independent draws

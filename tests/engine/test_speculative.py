@@ -42,7 +42,7 @@ def test_accept_reject_sampling() -> None:
     requests = [
         request([2, 4], SamplingParams(temperature=0.9, top_k=5, max_tokens=2, seed=i), id=str(i), draft="model",
                 verifier="rejection", spec_length=2)
-        for i in range(6000)
+        for i in range(2500)
     ]  # fmt: skip
     run(served, *requests)
     counts = torch.zeros(49, dtype=torch.float64)

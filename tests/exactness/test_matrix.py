@@ -1,6 +1,8 @@
 """Every draft source with every verifier and every sampling option, through the real engine.
 
 A new source is one line of ``SOURCES``; a new verifier is found by itself; a new option is one line of ``OPTIONS``.
+The fast suite takes every pair of them (``tests.pairwise``), as ``test_laws`` works out each verifier's law; the slow
+one takes the full product.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from outrider.engine.request import Request
 from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
+from tests.pairwise import pairwise, slow_unless, spread
 from tests.rig import Scripted, run
 
 from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value
@@ -288,7 +291,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CONSTRAINTS: dict[str, Constraint] = {"grammar": Turns(), "grammar, all": Turns()}
 # Recursive rejection on a chain is rejection, token for token; only that is tested where there are no branches.
 AS_REJECTION = [v for v in EXACT if isinstance(BY_NAME[v], Recursive) and v != "rejection"]
-CELLS = [(v, s) for v in EXACT for s in SOURCES if BY_NAME[v].takes_trees or not SOURCES[s].branches]
+
+
+def fits(verifier: str, source: str) -> bool:
+    return BY_NAME[verifier].takes_trees or not SOURCES[source].branches
+
+
+CELLS = [(v, s) for v in EXACT for s in SOURCES if fits(v, s)]
+COUPLED = [v for v in EXACT if BY_NAME[v].shares_noise]
+LENGTHS = (1, 2, 5, 8)
 
 
 def requests(
@@ -324,7 +335,8 @@ def serve(source: str, asked: list[Request]) -> list[tuple[int, ...]]:
     drafted = sum(r.stats.num_draft_tokens for r in asked)
     if source == "grammar":  # never wrong, and silent without a grammar
         assert accepted == drafted
-        assert all((drafted > 0) == (r.constraint is not None) for r in asked)
+        assert (drafted > 0) == any(r.constraint is not None for r in asked)
+        assert all(r.stats.num_draft_tokens == 0 for r in asked if r.constraint is None)
     elif source != "none":
         assert 0 < accepted < drafted
     return [tuple(r.output) for r in asked]
@@ -342,26 +354,57 @@ def plain(params: SamplingParams, seed: int, rules: Constraint | None = None) ->
     return tuple(output)
 
 
-@pytest.mark.parametrize(("verifier", "source"), CELLS)
-def test_greedy_output_is_the_target_s(verifier: str, source: str) -> None:
+GREEDY = pairwise(tuple(SOURCES), tuple(OPTIONS), EXACT, allowed=lambda s, o, v: fits(v, s))
+SEEDED = pairwise(tuple(SOURCES), tuple(OPTIONS), LENGTHS, COUPLED, allowed=lambda s, o, k, v: fits(v, s))
+
+
+def check_greedy(engine: Engine, verifier: str, source: str, option: str) -> None:
+    params, rules = SamplingParams(**OPTIONS[option] | {"temperature": 0.0, "max_tokens": 14}), CONSTRAINTS.get(option)
+    length = (1, 5, 2, 8)[list(OPTIONS).index(option) % 4]
+    (asked,) = requests(verifier, source, params, range(1), spec_length=length, rules=rules)
+    run(engine, asked)
+    assert asked.stats.draft_error is None
+    assert tuple(asked.output) == plain(params, 0, rules), (verifier, option)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_greedy_output_is_the_target_s(source: str) -> None:
     engine = engine_with(source)
-    for i, (name, options) in enumerate(OPTIONS.items()):
-        params, rules = SamplingParams(**options | {"temperature": 0.0, "max_tokens": 14}), CONSTRAINTS.get(name)
-        (asked,) = requests(verifier, source, params, range(1), spec_length=(1, 5, 2, 8)[i % 4], rules=rules)
-        run(engine, asked)
-        assert asked.stats.draft_error is None
-        assert tuple(asked.output) == plain(params, 0, rules)
+    for _, option, verifier in (row for row in GREEDY if row[0] == source):
+        check_greedy(engine, verifier, source, option)
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if BY_NAME[v].shares_noise])
-def test_the_same_seed_gives_the_same_tokens(verifier: str, source: str, options: str) -> None:
-    params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[options])
-    rules = CONSTRAINTS.get(options)
-    asked = [
-        r for k in (1, 2, 5, 8) for r in requests(verifier, source, params, range(10 * k, 10 * k + 2), k, rules=rules)
-    ]
-    assert serve(source, asked) == [plain(params, r.seed, rules) for r in asked]
+@pytest.mark.slow
+@pytest.mark.parametrize(("verifier", "source"), CELLS)
+def test_greedy_output_is_the_target_s_in_every_cell(verifier: str, source: str) -> None:
+    engine = engine_with(source)
+    for option in OPTIONS:
+        check_greedy(engine, verifier, source, option)
+
+
+def seeded(verifier: str, source: str, option: str, length: int, first: int) -> list[Request]:
+    """Two requests of some option and length of draft."""
+    params = SamplingParams(**{"temperature": 1.0, "max_tokens": 12} | OPTIONS[option])
+    return requests(verifier, source, params, range(first, first + 2), length, rules=CONSTRAINTS.get(option))
+
+
+def check_tokens(source: str, asked: list[Request]) -> None:
+    assert serve(source, asked) == [plain(r.params, r.seed, r.constraint) for r in asked]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_same_seed_gives_the_same_tokens(source: str) -> None:
+    """Requests of every option side by side, each with another length of draft."""
+    rows = [row for row in SEEDED if row[0] == source]
+    asked = [r for i, (_, option, k, v) in enumerate(rows) for r in seeded(v, source, option, k, 100 * i + 10 * k)]
+    check_tokens(source, asked)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(("verifier", "source"), [(v, s) for v, s in CELLS if v in COUPLED])
+def test_the_same_seed_gives_the_same_tokens_in_every_cell(verifier: str, source: str, option: str) -> None:
+    check_tokens(source, [r for k in LENGTHS for r in seeded(verifier, source, option, k, 10 * k)])
 
 
 def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: object = None) -> float:
@@ -389,30 +432,71 @@ SAMPLED = [
 ]
 
 
-@pytest.mark.parametrize(("verifier", "source"), SAMPLED)
+# Sources without q are all alike to these verifiers, so that one of them stands for the others; of those that grow into
+# several shapes one shape each. And rejection of trees on a chain, once for each verifier.
+ALIKE = {
+    "ngram",
+    "suffix",
+    "recycling",
+    "prediction",
+    "unigram",
+    "bigram",
+    "cascade",
+    "grammar",
+    "random tree",
+    "jacobi",
+}
+SHAPED = [s for s in SOURCES if s.endswith(("static tree", "odd tree", "dynamic tree")) and "," in s and s not in HEADS]
+SAMPLED_FAST = [
+    *spread(
+        [
+            (v, s)
+            for v, s in SAMPLED
+            if s not in ALIKE | {*SHAPED} - {*SHAPED[::4]} and not (v in AS_REJECTION and SOURCES[s].always_chains)
+        ],
+        factor=1,
+    ),
+    *((v, "model") for v in AS_REJECTION),
+]
+
+
+@pytest.mark.parametrize(("verifier", "source"), slow_unless(SAMPLED, SAMPLED_FAST))
 def test_samples_follow_the_target_for_every_source(verifier: str, source: str) -> None:
-    """Found with probability 0.9: a chi-square distance of 0.07, some 0.1 in total variation; finer in test_laws."""
+    """Found with probability 0.9: a chi-square distance of 0.07, some 0.1 in total variation; finer in test_laws.
+
+    With the fewer samples of the fast suite 0.16, some 0.16 in total variation.
+    """
     if verifier in AS_REJECTION and SOURCES[source].always_chains:
         params = SamplingParams(temperature=1.0, max_tokens=8)
         outputs = [serve(source, requests(v, source, params, range(20))) for v in (verifier, "rejection")]
         assert outputs[0] == outputs[1]
     else:
-        assert p_of(verifier, source, "bare", n=700, length=3) > 1e-3
+        n = 300 if (verifier, source) in SAMPLED_FAST else 700
+        assert p_of(verifier, source, "bare", n=n, length=3) > 1e-3
 
 
-@pytest.mark.parametrize("options", [name for name in OPTIONS if name != "bare"])
-@pytest.mark.parametrize(("verifier", "source"), [("rejection", "model"), ("sequoia", "static tree")])
+OPTION_CELLS = [
+    (v, s, o) for v, s in (("rejection", "model"), ("sequoia", "static tree")) for o in OPTIONS if o != "bare"
+]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "source", "options"),
+    slow_unless(OPTION_CELLS, [("rejection", "model", "grammar, all"), ("sequoia", "static tree", "all")]),
+)
 def test_samples_follow_the_target_under_every_option(verifier: str, source: str, options: str) -> None:
     """Options act on rows of p before any verifier sees them; ``test_laws`` has every verifier with every option."""
     assert p_of(verifier, source, options, n=500, length=3) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("verifier", "source"),
-    [("rejection", s) for s in ("grammar", "ngram, counts as q", "lookup")]
-    + [(v, "model") for v in ("block", "iterative", "specinfer")]
-    + [(v, s) for v in ("iterative", "specinfer", "sequoia") for s in ("random tree", "model, static tree")],
-)
+GRAMMAR_CELLS = [
+    *(("rejection", s) for s in ("grammar", "ngram, counts as q", "lookup")),
+    *((v, "model") for v in ("block", "iterative", "specinfer")),
+    *((v, s) for v in ("iterative", "specinfer", "sequoia") for s in ("random tree", "model, static tree")),
+]
+
+
+@pytest.mark.parametrize(("verifier", "source"), slow_unless(GRAMMAR_CELLS, spread(GRAMMAR_CELLS, factor=0)))
 def test_samples_follow_a_grammar_that_sources_know_or_not(verifier: str, source: str) -> None:
     assert p_of(verifier, source, "grammar", n=500, length=3) > 1e-3
 
@@ -438,23 +522,29 @@ class TooKind:
         return Verdict(tuple(path), noise.draw(p.log_weights(row), position, Purpose.RECOVER, row))
 
 
-@pytest.mark.parametrize(
-    "source", [s for s in SOURCES if s not in ("none", "grammar", "pass") and not SOURCES[s].branches]
-)
+CHAINS = [(s,) for s in SOURCES if s not in ("none", "grammar", "pass") and not SOURCES[s].branches]
+
+
+@pytest.mark.parametrize("source", slow_unless(CHAINS, [("model",), ("suffix",), ("ngram, counts as q",)]))
 def test_a_wrong_verifier_is_caught(source: str) -> None:
     """Not with pass: the first tokens it drafts are the target's own, which even the wrong rule does not bias."""
     assert p_of("rejection", source, "bare", n=600, length=3, wrong=TooKind()) < 1e-4
 
 
-@pytest.mark.parametrize("source", ["model", "static tree"])
-@pytest.mark.parametrize("verifier", LOSSY)
+LOSSY_CELLS = [(v, s) for v in LOSSY for s in ("model", "static tree")]
+
+
+@pytest.mark.parametrize(("verifier", "source"), slow_unless(LOSSY_CELLS, spread(LOSSY_CELLS, factor=0)))
 def test_a_lossy_verifier_is_caught(verifier: str, source: str) -> None:
     assert p_of(verifier, source, "bare", n=1000, length=3) < 1e-6
     assert {r.stats.exact for r in requests(verifier, source, SamplingParams(), range(1))} == {False}
     assert {r.stats.exact for v in EXACT for r in requests(v, source, SamplingParams(), range(1))} == {True}
 
 
-@pytest.mark.parametrize("wrong", [Forgetful("wrong"), Redrawn("wrong"), ReplacementRatios("wrong")], ids=type)
+WRONG_ON_TREES = [(Forgetful("wrong"),), (Redrawn("wrong"),), (ReplacementRatios("wrong"),)]
+
+
+@pytest.mark.parametrize("wrong", slow_unless(WRONG_ON_TREES, WRONG_ON_TREES[:1]), ids=type)
 def test_a_wrong_verifier_of_trees_is_caught(wrong: Recursive) -> None:
     assert p_of("sequoia", "static tree", "bare", n=1000, length=3, wrong=wrong) < 1e-4
 

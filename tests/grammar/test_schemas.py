@@ -76,7 +76,7 @@ def test_output_of_any_schema_is_valid_and_the_same_with_and_without_drafts(
     llm: LLM, modes: list[SamplingParams]
 ) -> None:
     rng = random.Random(1)
-    schemas = [random_schema(rng) for _ in range(20)]
+    schemas = [random_schema(rng) for _ in range(10)]
     plain = serve(llm, schemas, modes, "none")
     complete = [check(llm, schemas[i // len(modes)], output) for i, output in enumerate(plain)]
     assert sum(complete) > 0.8 * len(complete)
@@ -89,7 +89,7 @@ def test_output_of_any_schema_is_valid_and_the_same_with_and_without_drafts(
 
 def test_rejection_keeps_to_the_schema_too(llm: LLM, modes: list[SamplingParams]) -> None:
     rng = random.Random(2)
-    schemas = [random_schema(rng) for _ in range(8)]
+    schemas = [random_schema(rng) for _ in range(4)]
     speculation = SpeculationParams(draft="model", spec_length=4, verifier="rejection")
     for schema in schemas:
         form = StructuredOutput(json_schema=schema)

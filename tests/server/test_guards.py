@@ -206,7 +206,9 @@ def test_no_more_connections_than_allowed(llm: LLM) -> None:
 def test_a_full_queue_says_when_to_come_again(llm: LLM) -> None:
     with Live(llm, max_queue=0) as server:
         threads = [
-            threading.Thread(target=server.client.post, args=(COMPLETIONS,), kwargs={"json": ENDLESS | {"n": 4}})
+            threading.Thread(
+                target=server.client.post, args=(COMPLETIONS,), kwargs={"json": ENDLESS | {"n": 4, "max_tokens": 300}}
+            )
         ]
         threads[0].start()
         wait_until(lambda: server.service.sequences == 4)

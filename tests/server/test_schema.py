@@ -39,7 +39,7 @@ def test_no_request_makes_the_server_fail(live: Live, method: str, path: str, mo
         pytest.skip("there is nothing to get wrong")
 
     @given(operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def send(case: Any) -> None:
         if isinstance(case.body, dict):
             _keep_short(case.body, path)

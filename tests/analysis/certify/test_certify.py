@@ -47,7 +47,7 @@ def failed(report: Report) -> set[str]:
 
 def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     said: list[str] = []
-    sources = ["model", "lookup", "suffix", "lookahead"]
+    sources = ["model", "suffix"]
     report = session.certify(llm, QUESTIONS, BRIEF, sources=sources, tick=said.append)
     assert failed(report) == set()
     assert report.passed
@@ -93,7 +93,7 @@ def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: 
                 cache.write(layer, sequence.slot, kept - 1, k[kept : kept + 1], v[kept : kept + 1])
 
     monkeypatch.setattr(draft_cache.DraftModel, "truncate", wrong)
-    assert failed(certify(llm, coverage=BRIEF)) == {"drafts do not depend on what was refused before"}
+    assert failed(certify(llm, ["matching", "sequoia"], BRIEF)) == {"drafts do not depend on what was refused before"}
 
 
 def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_where_arithmetic_breaks_is_named_and_near_ties_are_told_from_bugs(llm: 
     check = batch_invariance.check(findings, "float32")
     assert check.status == "note"
     assert "layer 1, projection down" in check.summary
-    report = certify(llm, coverage=BRIEF)
+    report = certify(llm, ["matching", "block"], BRIEF)
     assert report.checks[2].status == "note"
     assert failed(report) == set()  # what differs now is rounding, and called so
 

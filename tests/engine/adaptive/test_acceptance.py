@@ -1,0 +1,56 @@
+"""Running estimates of how likely a draft token is to be kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from outrider.core.draft import Draft
+from outrider.core.tree import depths
+from outrider.engine.adaptive.acceptance import Acceptance
+
+
+def learn(acceptance: Acceptance, draft: Draft, committed: tuple[int, ...], times: int, request: str = "r") -> None:
+    for _ in range(times):
+        acceptance.observe(request, draft, depths(draft.parents), committed)
+
+
+def probabilities(acceptance: Acceptance, draft: Draft) -> list[float]:
+    return acceptance.probabilities("new", draft, depths(draft.parents))
+
+
+def test_a_node_is_no_likelier_than_the_one_before_it() -> None:
+    draft = Draft.chain((1, 2, 3), source="a", scores=(0.8, 0.5, 0.9))
+    assert probabilities(Acceptance(), draft) == pytest.approx([0.8, 0.4, 0.36])
+
+
+def test_nodes_behind_a_wrong_one_teach_nothing() -> None:
+    acceptance, draft = Acceptance(), Draft.chain((1, 2), source="a", scores=(0.5, 0.5))
+    learn(acceptance, draft, (9, 8), times=30)
+    first, second = probabilities(acceptance, draft)
+    assert first < 0.15
+    assert second / first == pytest.approx(0.5)  # its own score: its parent was never right
+
+
+def test_estimates_follow_the_traffic() -> None:
+    acceptance, draft = Acceptance(), Draft.chain((1,), source="a", scores=(0.5,))
+    learn(acceptance, draft, (1,), times=3000)
+    assert probabilities(acceptance, draft)[0] > 0.95
+    learn(acceptance, draft, (2,), times=600)
+    assert probabilities(acceptance, draft)[0] < 0.4  # against 0.83 if all had counted alike
+
+
+def test_scores_are_told_apart() -> None:
+    acceptance = Acceptance()
+    sure, unsure = (Draft.chain((1,), source="a", scores=(score,)) for score in (0.9, 0.2))
+    learn(acceptance, sure, (1,), times=50)
+    learn(acceptance, unsure, (2,), times=50)
+    assert probabilities(acceptance, sure)[0] > 0.9
+    assert probabilities(acceptance, unsure)[0] < 0.1
+
+
+def test_a_request_of_its_own_is_forgotten_when_it_ends() -> None:
+    acceptance, draft = Acceptance(), Draft.chain((1,), source="a", scores=(0.5,))
+    learn(acceptance, draft, (2,), times=20, request="r")
+    own = acceptance.probabilities("r", draft, [0])
+    acceptance.finish("r")
+    assert own[0] < acceptance.probabilities("r", draft, [0])[0] == probabilities(acceptance, draft)[0]

@@ -1,0 +1,1 @@
+"""Seeded bugs, and a command that shows whether the tests notice them."""
