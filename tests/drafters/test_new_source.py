@@ -13,7 +13,7 @@ import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.analysis import plan
-from outrider.analysis.certify import mathematics
+from outrider.analysis.certify import enumeration
 from outrider.bench import runner
 from outrider.config import SOURCES, DraftShape, DraftSource
 from outrider.config.combination import draft_help
@@ -72,8 +72,8 @@ def test_a_server_lists_it(llm: LLM) -> None:
 
 
 def test_certify_tests_it() -> None:
-    assert {cell.source for cell in mathematics.cells(["matching"], ["stutter"])} == {"stutter"}
-    *_, frequencies, tokens = mathematics.check(["matching"], samples=50, in_turn=True, sources=["stutter"])
+    assert {cell.source for cell in enumeration.cells(["matching"], ["stutter"])} == {"stutter"}
+    *_, frequencies, tokens = enumeration.check(["matching"], samples=50, in_turn=True, sources=["stutter"])
     assert (frequencies.status, tokens.status) == ("pass", "pass")  # type: ignore[union-attr]
 
 
