@@ -1,0 +1,1 @@
+"""One step after another for all requests: schedule, draft, score, verify, commit."""

@@ -1,0 +1,1 @@
+"""Who drafts for which request, and what becomes of their proposals before the target scores them."""
