@@ -38,7 +38,7 @@ def test_measured_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     said: list[str] = []
     made = [
         session.graded_drafts(tmp_path, steps=20, tick=said.append),
-        *session.of_model(llm, "tiny", [[5, 6, 7], [8, 9], [10, 11]], tmp_path, tokens=24, tick=said.append),
+        *session.of_model(llm, "tiny", [[5, 6, 7], [8, 9]], tmp_path, tokens=24, tick=said.append),
     ]
     assert [m.name for m in made] == ["graded_drafts", "trace", "alpha_by_source", "lenience", "theory_and_measurement"]
     assert all(f.exists() for m in made for f in m.files)
