@@ -63,7 +63,7 @@ def test_rows_are_those_the_engine_decodes_with(llm: LLM) -> None:
 
 
 def test_graded_drafts_are_accepted_as_theory_says_and_ever_less() -> None:
-    found = draft_quality.measure_draft_quality({n: v for n, v in VERIFIERS.items() if v.exact}, levels=4, steps=600)
+    found = draft_quality.measure_draft_quality({n: v for n, v in VERIFIERS.items() if v.exact}, levels=3, steps=600)
     for grade in found:
         assert grade.accepted["rejection"] == pytest.approx(1 - grade.total_variation, abs=0.06)
         assert grade.accepted["matching"] == pytest.approx(grade.coupled, abs=0.06)
@@ -107,7 +107,7 @@ def test_a_comparison_has_theory_and_measurement(llm: LLM) -> None:
 def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {name: SOURCES[name] for name in ("none", "model", "lookup", "ngram")}
     monkeypatch.setattr(registry, "SOURCES", kept)  # the others only take time
-    prompts = [[5, 6, 7], [8, 9], [10, 11], [12, 13, 14]]
+    prompts = [[5, 6, 7], [8, 9]]
     made = make_plan(llm, prompts, with_seed(SamplingParams(max_tokens=12, ignore_eos=True)))
     assert set(made.sources) == {"model", "lookup", "ngram"}
     alone = [p for p in made.predictions if p.batch == 1]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from outrider.core.noise import Noise, Purpose
+from tests.pairwise import slow_unless, spread
 
 VOCAB = 49_152
 LEVEL = 1e-3  # fixed seeds: a p-value below this is a defect, not bad luck
@@ -22,8 +23,10 @@ def uniforms(row: torch.Tensor) -> NDArray[np.float64]:
     return result
 
 
-@pytest.mark.parametrize("purpose", Purpose)
-@pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1])
+KEYS = [(seed, purpose) for seed in (0, 1, -1, 2**63 - 1) for purpose in Purpose]
+
+
+@pytest.mark.parametrize(("seed", "purpose"), slow_unless(KEYS, spread(KEYS, factor=1)))
 def test_rows_are_uniform(seed: int, purpose: Purpose) -> None:
     noise = Noise(seed)
     v = np.concatenate([uniforms(noise.gumbel(position, VOCAB, purpose)) for position in range(20)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
 from tests.drafters.heads import random_head, served
+from tests.pairwise import pairwise, slow_unless
 from tests.rig import Scripted, generate, request, run
 
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
@@ -82,9 +84,10 @@ ROWS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("paged", [False, True])
-@pytest.mark.parametrize("tree", [None, (2, 2, 1), "dynamic"])
-@pytest.mark.parametrize("kind", ROWS)
+FACTORS = (tuple(ROWS), (None, (2, 2, 1), "dynamic"), (False, True))
+
+
+@pytest.mark.parametrize(("kind", "tree", "paged"), slow_unless(itertools.product(*FACTORS), pairwise(*FACTORS)))
 @torch.inference_mode()
 def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool) -> None:
     """Two requests at once; a source that knows beside the head, so that now two tokens are accepted and now none."""

@@ -108,6 +108,20 @@ def test_only_the_requests_of_the_broken_source_lose_their_drafts() -> None:
     assert good.stats.num_accepted_draft_tokens > 0
 
 
+def test_every_request_of_a_failing_call_loses_the_source_which_is_not_asked_again() -> None:
+    calls: list[str] = []
+
+    def fail(view: RequestView, budget: int) -> Draft:
+        calls.append(view.id)
+        raise RuntimeError("out of ideas")
+
+    served = engine(TARGET, slots=3, more={"bad": Scripted(fail)})
+    asked = [request([0, i], GREEDY, id=str(i), draft="bad") for i in range(2)]
+    run(served, *asked)
+    assert len(calls) == 1
+    assert {r.stats.draft_error for r in asked} == {"RuntimeError: out of ideas"}
+
+
 @pytest.mark.parametrize(
     "q",
     [

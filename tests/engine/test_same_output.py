@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.models.llama import LlamaModel
 from tests import tiny
+from tests.pairwise import pairwise, slow_unless
 from tests.rig import engine, request, run
 
 PROMPT = [*tiny.ids(30), *tiny.ids(30)]
@@ -66,10 +68,12 @@ def plain(kind: str, options: str) -> tuple[list[int], list[Any]]:
     return list(r.output), [o.logprobs for o in outputs]
 
 
-@pytest.mark.parametrize("spec_length", [1, 2, 5, 8, "auto"])
-@pytest.mark.parametrize("source", ["ngram", "lookup", "model"])
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("kind", tiny.DTYPES)
+FACTORS = (tuple(tiny.DTYPES), tuple(OPTIONS), ("ngram", "lookup", "model"), (1, 2, 5, 8, "auto"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "source", "spec_length"), slow_unless(itertools.product(*FACTORS), pairwise(*FACTORS))
+)
 def test_tokens_and_logprobs_are_those_of_plain_decoding(
     kind: str, options: str, source: str, spec_length: int | str
 ) -> None:

@@ -47,3 +47,7 @@ def test_silence_is_not_held_against_anyone() -> None:
     ranking.order()
     ranking.observe(5)  # a step without a draft teaches nothing
     assert ranking.order()[0] == A
+    for _ in range(30):
+        ranking.order()
+        ranking.observe(0)
+    assert [ranking.order()[0] for _ in range(4)].count(A) >= 3
