@@ -37,13 +37,8 @@ def test_measured_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     llm = LLM(str(model_folder(tmp_path / "target")), draft_model=str(small), dtype="float32", draft_dtype="float32")
     said: list[str] = []
     made = [
-<<<<<<< HEAD
         session.draft_quality_figure(tmp_path, steps=20, tick=said.append),
-        *session.of_model(llm, "tiny", [[5, 6, 7], [8, 9], [10, 11]], tmp_path, tokens=24, tick=said.append),
-=======
-        session.graded_drafts(tmp_path, steps=20, tick=said.append),
         *session.of_model(llm, "tiny", [[5, 6, 7], [8, 9]], tmp_path, tokens=24, tick=said.append),
->>>>>>> tests
     ]
     assert [m.name for m in made] == ["graded_drafts", "trace", "alpha_by_source", "lenience", "theory_and_measurement"]
     assert all(f.exists() for m in made for f in m.files)
