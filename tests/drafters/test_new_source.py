@@ -72,7 +72,7 @@ def test_a_server_lists_it(llm: LLM) -> None:
 
 
 def test_certify_tests_it() -> None:
-    assert {cell.source for cell in enumeration.cells(["matching"], ["stutter"])} == {"stutter"}
+    assert {setting.source for setting in enumeration.all_settings(["matching"], ["stutter"])} == {"stutter"}
     *_, frequencies, tokens = enumeration.check(["matching"], samples=50, in_turn=True, sources=["stutter"])
     assert (frequencies.status, tokens.status) == ("pass", "pass")  # type: ignore[union-attr]
 
