@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from outrider.analysis.figures import theory_plots
+from outrider.config import SOURCES
 from outrider.drafters import registry
 from tests.cli.test_cli import outcome, run
 from tests.whole import model_folder
@@ -54,7 +55,8 @@ def test_theory_s_figures_need_no_model(tmp_path: Path, monkeypatch: pytest.Monk
 def test_plan_measures_and_writes_options(
     folder: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "SOURCES", ("none", "model", "lookup", "ngram"))  # the others only take time
+    kept = {name: SOURCES[name] for name in ("none", "model", "lookup", "ngram")}
+    monkeypatch.setattr(registry, "SOURCES", kept)  # the others only take time
     wanted = tmp_path / "options.json"
     args = ("plan", "-m", folder, "--draft-model", folder, "-n", "12", "--dtype", "float32", "--draft-dtype", "float32")
     found = json.loads(run(*args, "--prompts", prompts, "--write", str(wanted), "--json").stdout)

@@ -34,7 +34,7 @@ def test_all_of_a_draft_is_the_draft() -> None:
     [
         {"parents": (-1, -1, 0)},
         {"parents": (-1, 1, 0, 1)},
-        {"q": torch.zeros(3, 5)},
+        {"q_logits": torch.zeros(3, 5)},
         {"scores": (1.0,)},
         {"sources": ("a",)},
     ],

@@ -119,9 +119,10 @@ def test_config_validation(options: dict[str, object], message: str) -> None:
 
 
 def test_memory_is_planned_before_the_first_request(folder: Path) -> None:
-    plan = LLM(str(folder), draft_model=str(folder), max_batch_size=2, threads=1).memory_plan
+    llm = LLM(str(folder), draft_model=str(folder), max_batch_size=2, threads=1)
+    plan, size = llm.memory_plan, llm.model.dtype.itemsize
     assert plan.kv_tokens == 2 * 128
-    assert plan.target_pool == plan.draft_pool == 2 * 128 * 2 * 2 * 2 * 16 * 2  # k and v, layers, heads, dims, bytes
+    assert plan.target_pool == plan.draft_pool == 2 * 128 * 2 * 2 * 2 * 16 * size  # k and v, layers, heads, dims
     assert plan.total == sum(
         (plan.target_weights, plan.draft_weights, plan.target_pool, plan.draft_pool, plan.activations)
     )

@@ -127,4 +127,4 @@ class ReusedNoise(Noise):
 
 def test_noise_reused_after_a_refusal_is_caught() -> None:
     samples = sample(WARM, toy.BY_NAME["rejection"], toy.model(3), 4000, ReusedNoise)
-    assert toy.p_value(toy.exact(WARM, LENGTH), samples) < 1e-6
+    assert toy.p_value(toy.exact(WARM, LENGTH), samples) < LEVEL
