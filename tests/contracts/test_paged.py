@@ -41,6 +41,16 @@ def test_a_prefix_is_found_in_whole_blocks_but_never_the_last_token() -> None:
     kv.check()
 
 
+def test_a_block_is_found_as_soon_as_it_is_full() -> None:
+    kv = cache()
+    first = kv.allocate()
+    for end in (6, 8):  # published while its second block is half full, and then again
+        append(kv, first, TEXT[kv.length(first) : end])
+        kv.publish_prefix(first, TEXT[:end])
+    assert held(kv, kv.allocate(TEXT)) == TEXT[:8]
+    kv.check()
+
+
 def test_a_shared_block_is_copied_before_it_is_written_to() -> None:
     kv = cache()
     first = kv.allocate()

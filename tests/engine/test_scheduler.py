@@ -52,6 +52,7 @@ class ToyMemory:
 
     def check(self, schedule: Schedule[ToyRequest]) -> None:
         """What a schedule says of those who came and went is what has happened to their rows."""
+        assert not {request.id for request in schedule.preempted} & {request.id for request in schedule.admitted}
         for request in schedule.preempted:
             self.placed.remove(request.id)
         for request in schedule.admitted:
@@ -67,6 +68,7 @@ def run_step(scheduler: Scheduler[ToyRequest], memory: ToyMemory, accept: int = 
     for each in schedule.scheduled:
         request = each.request
         ends = each.num_tokens == request.num_pending_tokens
+        assert ends or each.num_draft_tokens == 0
         request.cached += each.num_tokens
         if ends:
             kept = min(each.num_draft_tokens, accept, request.output - request.done - 1)
@@ -141,6 +143,48 @@ def test_the_last_of_the_lowest_priority_is_preempted_and_comes_back_first() -> 
     scheduler.add(ToyRequest("d", 1, 1))
     order = [s.request.id for _ in range(60) for s in run_step(scheduler, memory)]
     assert order.index("c") < order.index("d")
+
+
+def test_a_preempted_request_comes_back_before_those_that_came_after_it() -> None:
+    scheduler, memory = make(total=20, batch=3)
+    for name in "abc":
+        scheduler.add(ToyRequest(name, 6, 8))
+    scheduler.add(ToyRequest("d", 1, 1))  # waits for a place since before c loses its own
+    run_step(scheduler, memory)
+    run_step(scheduler, memory)
+    assert [request.id for request in scheduler.running] == ["a", "b"]
+    order = [each.request.id for _ in range(60) for each in run_step(scheduler, memory)]
+    assert order.index("c") < order.index("d")
+
+
+def test_a_preempted_request_does_not_come_back_in_the_same_step() -> None:
+    scheduler, memory = make(total=16, batch=2, budget=4)
+    a, b = ToyRequest("a", 4, 12), ToyRequest("b", 4, 12)
+    scheduler.add(a)
+    run_step(scheduler, memory)
+    scheduler.add(b)
+    while scheduler.preemptions == 0:
+        slices = run_step(scheduler, memory)
+    # There are rows and tokens enough to begin with b again, and it would lose its place again.
+    assert [(each.request.id, each.num_tokens) for each in slices] == [("a", 1)]
+    assert scheduler.running == [a]
+    assert memory.total - sum(memory.held.values()) >= 4
+
+
+def test_no_drafts_behind_a_prompt_that_does_not_end_in_the_step() -> None:
+    scheduler, memory = make(budget=8)
+    scheduler.add(ToyRequest("long", prompt=20, output=5, draft_limit=5))
+    slices = [run_step(scheduler, memory)[0] for _ in range(4)]
+    assert [(each.num_tokens, each.num_draft_tokens) for each in slices] == [(8, 0), (8, 0), (4, 4), (1, 5)]
+
+
+def test_a_request_that_does_not_fit_holds_nothing_while_it_waits() -> None:
+    scheduler, memory = make(total=12)
+    scheduler.add(ToyRequest("a", prompt=8, output=3))
+    scheduler.add(ToyRequest("b", prompt=8, output=3))
+    assert [each.request.id for each in run_step(scheduler, memory)] == ["a"]
+    assert memory.held == {"a": 8}
+    assert scheduler.waiting == 1
 
 
 def test_removed_requests_are_gone_wherever_they_were() -> None:

@@ -131,6 +131,9 @@ def test_nothing_follows_an_end_or_what_was_not_allowed(
     assert constraint.mask([eos]) is None  # nothing is complete yet
     assert constraint.mask([*output, *output]) is None
     assert allowed(constraint, output) == [eos]  # asking did no harm
+    longer = grammars.constraint(StructuredOutput(regex="[0-9]+"))
+    assert len(allowed(longer, output) or ()) > 1
+    assert longer.mask([*output, eos]) is None  # also where more could have come instead
 
 
 def test_a_mask_has_the_width_of_the_vocabulary(grammars: GrammarCompiler, tokenizer: Tokenizer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import threading
 import time
@@ -165,6 +166,29 @@ def test_large_bodies_are_refused_before_and_while_they_come(llm: LLM) -> None:
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         assert raw(server, head + b"Content-Length: 99999999999999999999\r\n\r\n").startswith(b"HTTP/1.1 4")
         assert server.client.post(COMPLETIONS, json=ASK).status_code == 200
+
+
+def test_a_body_in_small_pieces_is_measured_as_a_whole(llm: LLM) -> None:
+    def pieces() -> Iterator[bytes]:
+        for piece in (b'{"max_tokens": 2, "prompt": "hello"', b" " * 500, b" " * 500, b"}"):
+            yield piece
+            time.sleep(0.05)  # so that they arrive one by one
+
+    with Live(llm, max_body_bytes=1000) as server:
+        answer = server.client.post(COMPLETIONS, content=pieces(), headers={"Content-Type": "application/json"})
+        assert answer.status_code == 413
+        assert answer.json()["error"]["code"] == "body_too_large"
+
+
+def test_a_client_names_its_request_only_harmlessly(live: Live) -> None:
+    def name(given: str) -> str:
+        headers = {b"X-Request-Id": given.encode("latin-1")}
+        return live.client.get("/health", headers=headers).headers["x-request-id"]
+
+    assert name("my-id_1.2") == "my-id_1.2"
+    assert name("x" * 64) == "x" * 64
+    for given in ("", "x" * 65, "two words", "a;b", "<b>", "%0d%0a", 'a"b', "\xe9\xff"):
+        assert re.fullmatch("[0-9a-f]{32}", name(given)), given
 
 
 def test_slow_senders_are_cut_off(llm: LLM) -> None:

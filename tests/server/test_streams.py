@@ -144,3 +144,12 @@ def test_a_failure_before_the_first_token_has_a_proper_status(server: Live) -> N
     answer = httpx.post(server.url + PATH, json=ENDLESS | {"prompt": [99999]})
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_time_that_is_up_before_the_first_token_has_a_proper_status(llm: LLM) -> None:
+    """The stream has been asked for its first chunk by then, but nothing has been sent."""
+    with Live(llm, request_timeout=1e-6) as server:
+        answer = server.client.post(PATH, json=ENDLESS)
+        assert answer.status_code == 504
+        assert answer.json()["error"]["code"] == "timeout"
+        wait_until(server.idle)

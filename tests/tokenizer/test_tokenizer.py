@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFormatError
@@ -130,8 +132,13 @@ def test_chats_render_as_in_transformers(template: str, prompt: bool, tmp_path: 
 
 
 def test_one_beginning_of_text(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_folder(byte_level(tmp_path))
-    assert tokenizer.encode_chat(MESSAGES).count(0) == 1
+    file = byte_level(tmp_path) / "tokenizer.json"
+    backend = tokenizers.Tokenizer.from_file(str(file))
+    backend.post_processor = TemplateProcessing(single="<|bos|> $A", special_tokens=[("<|bos|>", 0)])
+    backend.save(str(file))
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert tokenizer.encode("hello").count(0) == 1  # the tokenizer frames a text
+    assert tokenizer.encode_chat(MESSAGES).count(0) == 1  # and leaves a chat to the template, which writes its own
 
 
 def test_where_templates_are_found(tmp_path: Path) -> None:
