@@ -104,6 +104,7 @@ def test_a_comparison_has_theory_and_measurement(llm: LLM) -> None:
     assert row.as_dict()["setting"] == "lookup"
 
 
+@pytest.mark.slow
 def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {name: SOURCES[name] for name in ("none", "model", "lookup", "ngram")}
     monkeypatch.setattr(registry, "SOURCES", kept)  # the others only take time

@@ -12,6 +12,7 @@ from outrider.analysis.figures import session, theory_plots
 from tests.whole import model_folder
 
 
+@pytest.mark.slow
 def test_theory_s_figures(tmp_path: Path) -> None:
     made = theory_plots.all_of_them(tmp_path)
     assert {f.suffix for m in made for f in m.files} == {".png", ".svg", ".csv"}
@@ -31,6 +32,7 @@ def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_measured_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "sources_of", lambda _: ["model", "suffix"])  # all would take a minute
     small = model_folder(tmp_path / "draft", num_hidden_layers=1)

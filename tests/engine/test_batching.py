@@ -57,7 +57,7 @@ def alone(like: Request) -> Request:
     return plain
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["contiguous", "paged"]),

@@ -78,9 +78,11 @@ def in_chunks(model: LlamaModel, tokens: Sequence[int], sizes: Sequence[int]) ->
     raise AssertionError
 
 
-@pytest.fixture(
-    params=[("bf16", 1), ("bf16", 2), ("fp32", 1), ("fp32", 2), ("fp32", 3), ("int8", 1), ("int8", 2)], ids=str
-)
+SETTINGS = [("bf16", 1), ("bf16", 2), ("fp32", 1), ("fp32", 2), ("fp32", 3), ("int8", 1), ("int8", 2)]
+FAST = [("bf16", 2), ("fp32", 3), ("int8", 1)]
+
+
+@pytest.fixture(params=[s if s in FAST else pytest.param(s, marks=pytest.mark.slow) for s in SETTINGS], ids=str)
 def setting(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     """A kind of model, and the threads it runs on; three, as shares then end anywhere in a row."""
     before = torch.get_num_threads()

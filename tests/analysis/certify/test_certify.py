@@ -76,6 +76,7 @@ def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch)
     assert found >= {"enumerable sequences", "samples follow the target"}
 
 
+@pytest.mark.slow
 def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused token's row takes the place of the last kept one: no output changes, but drafts do."""
     truncate = draft_cache.DraftModel.truncate
@@ -96,6 +97,7 @@ def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: 
     assert failed(certify(llm, ["matching", "sequoia"], BRIEF)) == {"drafts do not depend on what was refused before"}
 
 
+@pytest.mark.slow
 def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are drawn from the truncated distribution, but the verifier is told the one before truncation.
 
