@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -134,6 +135,25 @@ def test_nothing_follows_an_end_or_what_was_not_allowed(
     longer = grammars.constraint(StructuredOutput(regex="[0-9]+"))
     assert len(allowed(longer, output) or ()) > 1
     assert longer.mask([*output, eos]) is None  # also where more could have come instead
+
+
+def test_what_is_kept_of_a_request_does_not_grow_with_its_questions(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_folder(byte_level(tmp_path))
+    constraint = GrammarCompiler(tokenizer, [1]).constraint(StructuredOutput(regex="[0-9]+"))
+
+    def bytes_kept(outputs: range) -> int:
+        """Bytes that Python holds more of once these have been asked for."""
+        before, _ = tracemalloc.get_traced_memory()
+        for number in outputs:
+            constraint.mask([number // 256, number % 256])
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        bytes_kept(range(100))
+        assert bytes_kept(range(100, 2100)) < 50_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_mask_has_the_width_of_the_vocabulary(grammars: GrammarCompiler, tokenizer: Tokenizer) -> None:
