@@ -277,6 +277,7 @@ def test_chat_answers_line_by_line(folder: Path) -> None:
     assert "/reset starts over" in done.stderr
 
 
+@pytest.mark.slow
 def test_doctor_reports_and_tests_this_machine() -> None:
     facts = json.loads(run("doctor", "--json", "--threads", "1").stdout)
     kept = {f["dtype"]: f["chains"] for f in facts["batch_invariance"]}

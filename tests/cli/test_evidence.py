@@ -52,6 +52,7 @@ def test_theory_s_figures_need_no_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert "expected_tokens" in run("figures", "--theory-only", "--out", str(tmp_path)).stdout
 
 
+@pytest.mark.slow
 def test_plan_measures_and_writes_options(
     folder: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

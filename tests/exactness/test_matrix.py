@@ -433,7 +433,7 @@ SAMPLED = [
 
 
 # Sources without q are all alike to these verifiers, so that one of them stands for the others; of those that grow into
-# several shapes one shape each. And rejection of trees on a chain, once for each verifier.
+# several shapes one shape each, and every other source of what is left: seeds show each source's tokens above. And rejection of trees on a chain, once for each verifier.
 ALIKE = {
     "ngram",
     "suffix",
@@ -455,7 +455,7 @@ SAMPLED_FAST = [
             if s not in ALIKE | {*SHAPED} - {*SHAPED[::4]} and not (v in AS_REJECTION and SOURCES[s].always_chains)
         ],
         factor=1,
-    ),
+    )[::2],
     *((v, "model") for v in AS_REJECTION),
 ]
 

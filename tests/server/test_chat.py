@@ -168,7 +168,7 @@ def test_a_conversation_with_calls_and_results_comes_back(teller: Live) -> None:
         },
     )
 )
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_streamed_is_what_comes_whole(live: Live, options: dict[str, Any]) -> None:
     body = {"messages": ASK, "seed": 5, "max_tokens": 24} | options
     whole = live.post(PATH, body)["choices"]

@@ -149,7 +149,7 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @given(OPTIONS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_streamed_is_what_comes_whole(live: Live, options: dict[str, Any]) -> None:
     body = options | {"seed": 11, "return_token_ids": True}
     whole = live.post(PATH, {k: v for k, v in body.items() if k != "stream_options"})
