@@ -433,7 +433,8 @@ SAMPLED = [
 
 
 # Sources without q are all alike to these verifiers, so that one of them stands for the others; of those that grow into
-# several shapes one shape each, and every other source of what is left: seeds show each source's tokens above. And rejection of trees on a chain, once for each verifier.
+# several shapes one shape each; and every other source of what is left, as seeds show each source's tokens above. And
+# rejection of trees on a chain, once for each verifier.
 ALIKE = {
     "ngram",
     "suffix",
