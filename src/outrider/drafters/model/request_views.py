@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.constraint import Constraint
+from outrider.config import SpeculationParams
 from outrider.core.verify import DraftSampler
-from outrider.drafters.api import RequestView
+from outrider.drafters.api import ForwardingView, RequestView
 
 
 @dataclass(frozen=True)
-class ChangedView:
+class ChangedView(ForwardingView):
     """A ``RequestView`` with some of its fields changed."""
 
     request: RequestView
@@ -22,34 +21,6 @@ class ChangedView:
     depth_limit: int
     speculation: SpeculationParams
     drawing: DraftSampler
-
-    @property
-    def id(self) -> str:
-        return self.request.id
-
-    @property
-    def prompt_length(self) -> int:
-        return self.request.prompt_length
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.params
-
-    @property
-    def slot(self) -> int | None:
-        return self.request.slot
-
-    @property
-    def num_computed_tokens(self) -> int:
-        return self.request.num_computed_tokens
-
-    @property
-    def cache_salt(self) -> str:
-        return self.request.cache_salt
-
-    @property
-    def constraint(self) -> Constraint | None:
-        return self.request.constraint
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """A source that drafts for another is not measured."""

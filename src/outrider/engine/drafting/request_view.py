@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.constraint import Constraint
+from outrider.config import SpeculationParams
 from outrider.core.verify import DraftSampler
+from outrider.drafters.api import ForwardingView
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyView:
+@dataclass(frozen=True)
+class PolicyView(ForwardingView):
     """The ``RequestView`` of an adaptive request: the policy answers for the length, the request for the rest."""
 
     request: Request
@@ -23,36 +23,8 @@ class PolicyView:
         return self.policy.should_continue(self.request, source, paths)
 
     @property
-    def id(self) -> str:
-        return self.request.id
-
-    @property
     def tokens(self) -> Sequence[int]:
         return self.request.tokens
-
-    @property
-    def prompt_length(self) -> int:
-        return self.request.prompt_length
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.params
-
-    @property
-    def slot(self) -> int | None:
-        return self.request.slot
-
-    @property
-    def num_computed_tokens(self) -> int:
-        return self.request.num_computed_tokens
-
-    @property
-    def cache_salt(self) -> str:
-        return self.request.cache_salt
-
-    @property
-    def constraint(self) -> Constraint | None:
-        return self.request.constraint
 
     @property
     def speculation(self) -> SpeculationParams:
