@@ -125,6 +125,7 @@ class ReusedNoise(Noise):
         return super().draw(log_weights, position, Purpose.DRAFT if purpose is Purpose.RECOVER else purpose, node)
 
 
-def test_noise_reused_after_a_refusal_is_caught() -> None:
-    samples = sample(WARM, toy.BY_NAME["rejection"], toy.model(3), 4000, ReusedNoise)
-    assert toy.p_value(toy.exact(WARM, LENGTH), samples) < LEVEL
+@pytest.mark.parametrize(("count", "level"), [(4000, 1e-4), pytest.param(12_500, 1e-6, marks=pytest.mark.slow)])
+def test_noise_reused_after_a_refusal_is_caught(count: int, level: float) -> None:
+    samples = sample(WARM, toy.BY_NAME["rejection"], toy.model(3), count, ReusedNoise)
+    assert toy.p_value(toy.exact(WARM, LENGTH), samples) < level
