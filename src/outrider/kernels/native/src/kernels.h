@@ -1,0 +1,48 @@
+/* The kernels that every instruction set provides, and what they share with the rest of the library. */
+#ifndef OUTRIDER_KERNELS_H
+#define OUTRIDER_KERNELS_H
+
+#include "native.h"
+
+/* Rows of activations. Quantised weights read codes; the others read the numbers themselves.
+ *
+ * Each group of 32 inputs has its own scale, amax / 127. ``sums`` are those of the codes, by sixteen.
+ */
+typedef struct {
+    int64_t rows, inputs, groups; /* groups of 32 */
+    const float *x;               /* [rows, inputs] */
+    int8_t *codes;                /* [rows, groups * 32] */
+    float *scales;                /* [rows, groups] */
+    int32_t *sums;                /* [rows, groups * 2] */
+} activations;
+
+typedef struct {
+    const char *name;
+    int (*supported)(void); /* by this processor */
+
+    /* Of the rows [first, last): codes, scales and sums from x. */
+    void (*quantise)(const activations *a, int64_t first, int64_t last);
+    /* Panels [first, last) of y = x W' + bias; y: [rows, stride]. */
+    void (*linear)(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
+                   int64_t stride);
+    /* RMS norm of one row. */
+    void (*norm)(int64_t width, const float *x, const float *weight, float eps, float *out);
+    /* x += y for one row. */
+    void (*add)(int64_t width, float *x, const float *y);
+    /* gate = silu(gate) * up for one row. */
+    void (*silu_mul)(int64_t width, float *gate, const float *up);
+    /* One head in place: normed if there is a weight, halves rotated by cosines and sines [2][head_dim / 2]. */
+    void (*rotate)(int64_t head_dim, float *x, const float *rotation, const float *norm, float eps);
+    /* One row of keys or values [kv_heads, head_dim] to the cache; scales [kv_heads] for 8 bits. */
+    void (*store)(int32_t type, int64_t kv_heads, int64_t head_dim, const float *x, void *row, float *scales);
+    /* See attention.h. */
+    void (*attend)(const struct attention_task *task, float *scratch);
+    int64_t (*attend_scratch)(const struct attention_task *task); /* floats */
+} kernels;
+
+extern const kernels portable_kernels, avx2_kernels, avx512_kernels, neon_kernels;
+
+/* Those in use. */
+const kernels *current_kernels(void);
+
+#endif

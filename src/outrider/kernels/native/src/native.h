@@ -1,0 +1,155 @@
+/* Outrider's native library: a forward pass of a Llama-family model on a CPU.
+ *
+ * Every function gives the same bits for a row whatever its company, the number of threads and the instruction set:
+ * sums inside a group of weights are exact integers, and every floating-point operation is written out in one order.
+ * docs/native.md explains the layouts and the orders.
+ *
+ * Matrices are row-major. No function keeps a pointer after it returns.
+ */
+#ifndef OUTRIDER_NATIVE_H
+#define OUTRIDER_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define OUTRIDER_ABI 1 /* counts up with every change of a struct or a signature below */
+
+#if defined(_WIN32)
+#define OUTRIDER_API __declspec(dllexport)
+#else
+#define OUTRIDER_API __attribute__((visibility("default")))
+#endif
+
+/* ---- Weights ------------------------------------------------------------------------------------------------- */
+
+enum outrider_layout {
+    OUTRIDER_F32 = 0,  /* panel: [inputs][16] float */
+    OUTRIDER_BF16 = 1, /* panel: [inputs][16] bfloat16 */
+    OUTRIDER_Q8 = 2,   /* panel: one block per group of inputs; codes of 8 bits */
+    OUTRIDER_Q4 = 3    /* the same with codes of 4 bits that index a table */
+};
+
+/* A matrix [outputs, inputs], cut into panels of 16 outputs; missing outputs and inputs are zero.
+ *
+ * A panel of OUTRIDER_Q8 or OUTRIDER_Q4 is, for each group of ``group`` inputs (16 or 32), one block:
+ *
+ *     scales  [16]              float16 or float32, one for each output
+ *     minima  [16]              the same type; only if has_minimum
+ *     codes   Q8: [group / 4][16][4]    byte: input 4 s + i of output o at [s][o][i], value + 128
+ *             Q4: [group / 8][16][4]    low half: input 4 s + i; high half: input group / 2 + 4 s + i
+ *
+ * and stands for  weight = scale * value + minimum,  value = code - 128 (Q8) or values[code] (Q4).
+ */
+typedef struct {
+    int32_t layout;
+    int32_t group;        /* inputs per scale */
+    int32_t half_scales;  /* scales and minima are float16, else float32 */
+    int32_t has_minimum;
+    int64_t outputs;
+    int64_t inputs;       /* as the matrix has them */
+    int64_t groups;       /* Q8, Q4: groups a panel holds, ceil(inputs / 32) * 32 / group */
+    int64_t panel_bytes;
+    const uint8_t *panels; /* aligned to 64 bytes */
+    const float *bias;     /* [outputs], or NULL */
+    int8_t values[16];     /* Q4: what each code stands for */
+} outrider_weight;
+
+/* Bytes of a panel; 0 if the layout is not known. */
+OUTRIDER_API int64_t outrider_panel_bytes(int32_t layout, int32_t group, int32_t half_scales, int32_t has_minimum,
+                                          int64_t inputs);
+
+/* y = x W' + bias. x: [rows, inputs], y: [rows, outputs]. Quantised layouts round x to 8 bits by groups of 32. */
+OUTRIDER_API int outrider_linear(const outrider_weight *weight, int64_t rows, const float *x, float *y);
+
+/* Rows ``ids`` of a matrix, as numbers: out [count, inputs]. */
+OUTRIDER_API int outrider_rows(const outrider_weight *weight, int64_t count, const int64_t *ids, float *out);
+
+/* ---- A model and its cache ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    outrider_weight q, k, v, out, gate, up, down;
+    const float *attention_norm, *mlp_norm; /* [hidden] */
+    const float *q_norm, *k_norm;           /* [head_dim], or NULL */
+} outrider_layer;
+
+typedef struct {
+    int32_t layers, hidden, heads, kv_heads, head_dim, inner;
+    int32_t window;       /* positions a row looks back at, itself included; 0: all */
+    int32_t positions;    /* rows of ``rotations`` */
+    float eps;
+    const float *rotations; /* [positions][2][head_dim / 2]: cosines, then sines */
+    const outrider_layer *layer;
+    const float *final_norm;          /* [hidden] */
+    const outrider_weight *embedding; /* [vocabulary, hidden], or NULL: inputs are always given */
+    const outrider_weight *head;      /* [vocabulary, hidden], or NULL: no logits are asked for */
+} outrider_model;
+
+enum outrider_cache_type { OUTRIDER_CACHE_F32 = 0, OUTRIDER_CACHE_BF16 = 1, OUTRIDER_CACHE_I8 = 2 };
+
+/* Rows of keys and values, [rows, kv_heads, head_dim] for each layer. 8-bit rows have a scale for each head. */
+typedef struct {
+    int32_t type;
+    int32_t block; /* rows that one entry of a sequence's table stands for */
+    int64_t rows;
+    void *const *keys;   /* [layers] */
+    void *const *values; /* [layers] */
+    float *const *key_scales, *const *value_scales; /* [layers]: [rows, kv_heads], or NULL */
+} outrider_cache;
+
+/* ---- A forward pass ------------------------------------------------------------------------------------------- */
+
+/* What one sequence brings: ``count`` new rows, next to each other in the batch, behind ``start`` cached ones.
+ *
+ * Row i of the sequence is row  table[i / block] * block + i % block  of the cache.
+ * Without a mask rows are causal. With one, the sequence's last mask_rows rows see, of its last mask_keys rows, those
+ * marked, and all rows before these.
+ */
+typedef struct {
+    int32_t start, count;
+    int32_t mask_rows, mask_keys;
+    const int32_t *table;
+    const uint8_t *mask; /* [mask_rows, mask_keys], 1: seen; or NULL */
+} outrider_span;
+
+typedef struct {
+    int32_t rows, spans, layers, features, logit_rows, reserved;
+    const int64_t *tokens;     /* [rows], or NULL if inputs are given */
+    const int64_t *positions;  /* [rows], below the model's positions */
+    const float *inputs;       /* [rows, hidden] in place of embeddings, or NULL */
+    const outrider_span *span; /* [spans], in packing order */
+    const int32_t *feature_layers; /* [features], ascending: the residual stream after so many layers is wanted */
+    const int64_t *logit_row;      /* [logit_rows]: rows that go through the final norm and the head */
+    float *feature;                /* [rows, features * hidden] */
+    float *hidden_out;             /* [logit_rows, hidden], after the final norm; or NULL */
+    float *logits;                 /* [logit_rows, vocabulary]; or NULL */
+    float *residual;               /* [rows, hidden]: the last layer's output; or NULL */
+} outrider_batch;
+
+enum outrider_status {
+    OUTRIDER_OK = 0,
+    OUTRIDER_NO_MEMORY = 1,
+    OUTRIDER_BAD_ARGUMENT = 2 /* a size, an id or a position out of range: a mistake of the caller */
+};
+
+/* Writes keys and values of all rows into the cache, and what the batch asks for. */
+OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
+                                  const outrider_batch *batch);
+
+/* RMS norm of x: [rows, width], by weight: [width]. */
+OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, float eps,
+                               float *out);
+
+/* ---- The machine ---------------------------------------------------------------------------------------------- */
+
+OUTRIDER_API int outrider_abi(void);
+
+/* Threads that share out the work, from 1 up. */
+OUTRIDER_API int outrider_set_threads(int count);
+OUTRIDER_API int outrider_threads(void);
+
+/* Instruction sets: "portable", "avx2", "avx512", "neon". */
+OUTRIDER_API const char *outrider_isa(void);         /* the one in use: the best there is, unless one was set */
+OUTRIDER_API int outrider_has_isa(const char *name); /* whether this library and this processor have it */
+OUTRIDER_API int outrider_set_isa(const char *name); /* OUTRIDER_BAD_ARGUMENT if they do not */
+
+#endif

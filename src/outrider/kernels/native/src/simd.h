@@ -1,0 +1,87 @@
+/* Sixteen floats at a time, on every instruction set.
+ *
+ * All instruction sets do the same IEEE operations on the same sixteen lanes, so kernels written with this header have
+ * the same bits everywhere. The file that includes it sets ISA_AVX512, ISA_AVX2 or ISA_NEON, or none of them: portable C.
+ */
+#ifndef OUTRIDER_SIMD_H
+#define OUTRIDER_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+
+static inline float float_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint32_t bits_of_float(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* bfloat16: the upper half of a float, rounded to nearest, ties to even. */
+static inline float bf16_to_float(uint16_t b) { return float_of_bits((uint32_t)b << 16); }
+
+static inline uint16_t float_to_bf16(float f) {
+    uint32_t bits = bits_of_float(f);
+    return f != f ? 0x7fc0 : (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+/* Exact, subnormal numbers included. */
+static inline float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+    if (rest >= 0x7c00) return float_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    if (rest >= 0x400) return float_of_bits(sign | ((rest << 13) + 0x38000000));
+    float small = (float)rest * 5.9604644775390625e-8f; /* 2^-24 */
+    return sign ? -small : small;
+}
+
+#if defined(ISA_AVX512)
+#include "simd_avx512.h"
+#elif defined(ISA_AVX2)
+#include "simd_avx2.h"
+#elif defined(ISA_NEON)
+#include "simd_neon.h"
+#else
+#include "simd_portable.h"
+#endif
+
+/* The one order in which sixteen lanes are added up. */
+static inline float sum_lanes(vec v) {
+    float x[LANES];
+    vec_store(x, v);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) x[i] += x[i + half];
+    return x[0];
+}
+
+static inline float max_lanes(vec v) {
+    float x[LANES];
+    vec_store(x, v);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) x[i] = x[i + half] > x[i] ? x[i + half] : x[i];
+    return x[0];
+}
+
+/* exp(x) within two units in the last place for x <= 88; exactly 0 below -87. Cephes' polynomial (Moshier). */
+static inline vec vec_exp(vec x) {
+    vec magic = vec_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    vec shifted = vec_fma(x, vec_set(1.44269504f), magic);
+    vec n = vec_sub(shifted, magic);
+    vec r = vec_fma(n, vec_set(-0.693359375f), x);
+    r = vec_fma(n, vec_set(2.12194440e-4f), r);
+    vec p = vec_set(1.9875691500e-4f);
+    p = vec_fma(p, r, vec_set(1.3981999507e-3f));
+    p = vec_fma(p, r, vec_set(8.3334519073e-3f));
+    p = vec_fma(p, r, vec_set(4.1665795894e-2f));
+    p = vec_fma(p, r, vec_set(1.6666665459e-1f));
+    p = vec_fma(p, r, vec_set(5.0000001201e-1f));
+    p = vec_fma(vec_mul(p, r), r, vec_add(r, vec_set(1.0f)));
+    return vec_zero_below(x, -87.0f, vec_scale_by_power(p, shifted));
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* Sixteen lanes in two registers. */
+#include <immintrin.h>
+
+typedef struct {
+    __m256 low, high;
+} vec;
+
+static inline vec vec_set(float f) { return (vec){_mm256_set1_ps(f), _mm256_set1_ps(f)}; }
+static inline vec vec_load(const float *p) { return (vec){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void vec_store(float *p, vec v) {
+    _mm256_storeu_ps(p, v.low);
+    _mm256_storeu_ps(p + 8, v.high);
+}
+static inline vec vec_add(vec a, vec b) { return (vec){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+static inline vec vec_sub(vec a, vec b) { return (vec){_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+static inline vec vec_mul(vec a, vec b) { return (vec){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+static inline vec vec_div(vec a, vec b) { return (vec){_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+static inline vec vec_fma(vec a, vec b, vec c) {
+    return (vec){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+/* a > b ? a : b, so b where one is NaN, as the instruction has it. */
+static inline vec vec_max(vec a, vec b) { return (vec){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+static inline vec vec_abs(vec a) {
+    __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    return (vec){_mm256_and_ps(a.low, mask), _mm256_and_ps(a.high, mask)};
+}
+/* The first n lanes, 0 <= n <= 16; the others are zero, or are not stored. */
+static inline vec vec_load_some(const float *p, int n) {
+    float all[LANES] = {0};
+    memcpy(all, p, (size_t)n * sizeof(float));
+    return vec_load(all);
+}
+static inline void vec_store_some(float *p, vec v, int n) {
+    float all[LANES];
+    vec_store(all, v);
+    memcpy(p, all, (size_t)n * sizeof(float));
+}
+static inline vec vec_load_bf16(const uint16_t *p) {
+    __m256i bits = _mm256_loadu_si256((const __m256i *)p);
+    __m256i low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(bits));
+    __m256i high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(bits, 1));
+    return (vec){_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
+}
+static inline vec vec_load_half(const uint16_t *p) {
+    __m256i bits = _mm256_loadu_si256((const __m256i *)p);
+    return (vec){_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1))};
+}
+static inline vec vec_load_i8(const int8_t *p) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+    __m256i low = _mm256_cvtepi8_epi32(bytes), high = _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8));
+    return (vec){_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)};
+}
+static inline __m256i bf16_bits(__m256 v) {
+    __m256i bits = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
+}
+static inline void vec_store_bf16(uint16_t *p, vec v) {
+    __m256i pairs = _mm256_packus_epi32(bf16_bits(v.low), bf16_bits(v.high)); /* quarters 0 2 1 3 */
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(pairs, 0xd8));
+}
+/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. */
+static inline void vec_store_i8(int8_t *p, vec v) {
+    __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high));
+    pairs = _mm256_permute4x64_epi64(pairs, 0xd8);
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
+}
+/* p times two to the integer that ``shifted`` holds in its low bits (see vec_exp). */
+static inline __m256 scale_by_power(__m256 p, __m256 shifted) {
+    __m256i power = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+}
+static inline vec vec_scale_by_power(vec p, vec shifted) {
+    return (vec){scale_by_power(p.low, shifted.low), scale_by_power(p.high, shifted.high)};
+}
+/* v where x >= least, else 0; v where x is NaN. */
+static inline vec vec_zero_below(vec x, float least, vec v) {
+    __m256 bound = _mm256_set1_ps(least);
+    return (vec){_mm256_and_ps(_mm256_cmp_ps(x.low, bound, _CMP_NLT_UQ), v.low),
+                 _mm256_and_ps(_mm256_cmp_ps(x.high, bound, _CMP_NLT_UQ), v.high)};
+}

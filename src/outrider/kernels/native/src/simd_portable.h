@@ -1,0 +1,88 @@
+/* Sixteen lanes in an array: the reference, and what a processor without vectors runs.
+ *
+ * The compiler turns the loops into whatever vectors it has; each lane's operations are the same.
+ */
+#include <math.h> /* fmaf, which is exact by definition: one rounding */
+
+typedef struct {
+    float lane[LANES];
+} vec;
+
+#define EACH_LANE for (int i = 0; i < LANES; i++)
+
+static inline vec vec_set(float f) {
+    vec v;
+    EACH_LANE v.lane[i] = f;
+    return v;
+}
+static inline vec vec_load(const float *p) {
+    vec v;
+    memcpy(v.lane, p, sizeof v.lane);
+    return v;
+}
+static inline void vec_store(float *p, vec v) { memcpy(p, v.lane, sizeof v.lane); }
+static inline vec vec_add(vec a, vec b) {
+    EACH_LANE a.lane[i] += b.lane[i];
+    return a;
+}
+static inline vec vec_sub(vec a, vec b) {
+    EACH_LANE a.lane[i] -= b.lane[i];
+    return a;
+}
+static inline vec vec_mul(vec a, vec b) {
+    EACH_LANE a.lane[i] *= b.lane[i];
+    return a;
+}
+static inline vec vec_div(vec a, vec b) {
+    EACH_LANE a.lane[i] /= b.lane[i];
+    return a;
+}
+static inline vec vec_fma(vec a, vec b, vec c) {
+    EACH_LANE a.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
+    return a;
+}
+/* a > b ? a : b, so b where one is NaN, as x86 has it. */
+static inline vec vec_max(vec a, vec b) {
+    EACH_LANE a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+    return a;
+}
+static inline vec vec_abs(vec a) {
+    EACH_LANE a.lane[i] = float_of_bits(bits_of_float(a.lane[i]) & 0x7fffffff);
+    return a;
+}
+static inline vec vec_load_some(const float *p, int n) {
+    vec v = vec_set(0);
+    memcpy(v.lane, p, (size_t)n * sizeof(float));
+    return v;
+}
+static inline void vec_store_some(float *p, vec v, int n) { memcpy(p, v.lane, (size_t)n * sizeof(float)); }
+static inline vec vec_load_bf16(const uint16_t *p) {
+    vec v;
+    EACH_LANE v.lane[i] = bf16_to_float(p[i]);
+    return v;
+}
+static inline vec vec_load_half(const uint16_t *p) {
+    vec v;
+    EACH_LANE v.lane[i] = half_to_float(p[i]);
+    return v;
+}
+static inline vec vec_load_i8(const int8_t *p) {
+    vec v;
+    EACH_LANE v.lane[i] = (float)p[i];
+    return v;
+}
+static inline void vec_store_bf16(uint16_t *p, vec v) { EACH_LANE p[i] = float_to_bf16(v.lane[i]); }
+/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. */
+static inline void vec_store_i8(int8_t *p, vec v) {
+    EACH_LANE p[i] = (int8_t)bits_of_float(v.lane[i] + 12582912.0f);
+}
+/* p times two to the integer that ``shifted`` holds in its low bits (see vec_exp). */
+static inline vec vec_scale_by_power(vec p, vec shifted) {
+    EACH_LANE p.lane[i] = float_of_bits(bits_of_float(p.lane[i]) + (bits_of_float(shifted.lane[i]) << 23));
+    return p;
+}
+/* v where x >= least, else 0; v where x is NaN. */
+static inline vec vec_zero_below(vec x, float least, vec v) {
+    EACH_LANE v.lane[i] = x.lane[i] < least ? 0.0f : v.lane[i];
+    return v;
+}
