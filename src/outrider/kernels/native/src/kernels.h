@@ -4,6 +4,8 @@
 
 #include "native.h"
 
+struct attention_task;
+
 /* Rows of activations. Quantised weights read codes; the others read the numbers themselves.
  *
  * Each group of 32 inputs has its own scale, amax / 127. ``sums`` are those of the codes, by sixteen.
@@ -38,6 +40,7 @@ typedef struct {
     /* See attention.h. */
     void (*attend)(const struct attention_task *task, float *scratch);
     int64_t (*attend_scratch)(const struct attention_task *task); /* floats */
+    void (*merge)(int32_t head_dim, float *result, const float *part);
 } kernels;
 
 extern const kernels portable_kernels, avx2_kernels, avx512_kernels, neon_kernels;

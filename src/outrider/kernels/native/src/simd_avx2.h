@@ -81,3 +81,8 @@ static inline vec vec_zero_below(vec x, float least, vec v) {
     return (vec){_mm256_and_ps(_mm256_cmp_ps(x.low, bound, _CMP_NLT_UQ), v.low),
                  _mm256_and_ps(_mm256_cmp_ps(x.high, bound, _CMP_NLT_UQ), v.high)};
 }
+/* Turns over a square of sixteen by sixteen: out[j][i] = in[i][j]; strides in floats. */
+static inline void vec_turn(const float *in, int64_t in_stride, float *out, int64_t out_stride) {
+    for (int j = 0; j < LANES; j++)
+        for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
+}

@@ -47,3 +47,27 @@ static inline vec vec_scale_by_power(vec p, vec shifted) {
 static inline vec vec_zero_below(vec x, float least, vec v) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ), v);
 }
+/* Turns over a square of sixteen by sixteen: out[j][i] = in[i][j]; strides in floats. */
+static inline void vec_turn(const float *in, int64_t in_stride, float *out, int64_t out_stride) {
+    __m512 a[16], b[16];
+    for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_ps(in + i * in_stride);
+    for (int i = 0; i < 16; i += 2) { /* pairs of rows */
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) /* fours of rows */
+        for (int k = 0; k < 2; k++) {
+            __m512d x = _mm512_castps_pd(b[i + k]), y = _mm512_castps_pd(b[i + k + 2]);
+            a[i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            a[i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+    for (int k = 0; k < 4; k++) { /* quarters of registers: rows 0-3, 4-7, 8-11, 12-15 */
+        __m512 low01 = _mm512_shuffle_f32x4(a[k], a[4 + k], 0x88), high01 = _mm512_shuffle_f32x4(a[k], a[4 + k], 0xdd);
+        __m512 low23 = _mm512_shuffle_f32x4(a[8 + k], a[12 + k], 0x88);
+        __m512 high23 = _mm512_shuffle_f32x4(a[8 + k], a[12 + k], 0xdd);
+        _mm512_storeu_ps(out + k * out_stride, _mm512_shuffle_f32x4(low01, low23, 0x88));
+        _mm512_storeu_ps(out + (4 + k) * out_stride, _mm512_shuffle_f32x4(high01, high23, 0x88));
+        _mm512_storeu_ps(out + (8 + k) * out_stride, _mm512_shuffle_f32x4(low01, low23, 0xdd));
+        _mm512_storeu_ps(out + (12 + k) * out_stride, _mm512_shuffle_f32x4(high01, high23, 0xdd));
+    }
+}

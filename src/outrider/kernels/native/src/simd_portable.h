@@ -86,3 +86,8 @@ static inline vec vec_zero_below(vec x, float least, vec v) {
     EACH_LANE v.lane[i] = x.lane[i] < least ? 0.0f : v.lane[i];
     return v;
 }
+/* Turns over a square of sixteen by sixteen: out[j][i] = in[i][j]; strides in floats. */
+static inline void vec_turn(const float *in, int64_t in_stride, float *out, int64_t out_stride) {
+    for (int j = 0; j < LANES; j++)
+        for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
+}

@@ -1,0 +1,133 @@
+/* Attention of a forward pass: tasks of up to sixteen rows and one key head, or of one chunk of keys of these. */
+#include "attention.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "forward.h"
+#include "threads.h"
+
+/* Rows of one span that share tasks. */
+typedef struct tile {
+    const outrider_span *span;
+    int64_t row; /* of the batch, the first */
+    int32_t rows, chunks;
+} tile;
+
+typedef struct {
+    pass *p;
+    int32_t layer;
+    const tile *tiles;
+    int32_t parts; /* 1: a task goes over all chunks; otherwise there is one for each chunk, the most a tile has */
+    float *results;      /* [parts][rows of the batch][heads][2 + head_dim] */
+    int64_t result_size; /* floats of one part */
+} attention_work;
+
+/* Floats that this thread keeps. */
+static float *thread_memory(int64_t floats) {
+    static _Thread_local float *held;
+    static _Thread_local int64_t size;
+    if (size < floats) {
+        free(held);
+        size = (floats + 1023) / 1024 * 1024;
+        held = aligned_alloc(64, (size_t)size * sizeof(float));
+        if (!held) abort(); /* some hundred kilobytes */
+    }
+    return held;
+}
+
+static struct attention_task task_of(const attention_work *w, const tile *t, int32_t head, int32_t part) {
+    const outrider_model *m = w->p->model;
+    int32_t group = m->heads / m->kv_heads, size = 2 + m->head_dim;
+    int64_t width = (int64_t)m->heads * m->head_dim, before = t->row * m->heads + (int64_t)head * t->rows * group;
+    return (struct attention_task){.cache = w->p->cache,
+                                   .table = t->span->table,
+                                   .layer = w->layer,
+                                   .kv_heads = m->kv_heads,
+                                   .kv_head = head,
+                                   .group = group,
+                                   .head_dim = m->head_dim,
+                                   .rows = t->rows,
+                                   .range = w->p->range + t->row,
+                                   .q_stride = width,
+                                   .q = w->p->q + t->row * width + (int64_t)head * group * m->head_dim,
+                                   .first_chunk = w->parts == 1 ? 0 : part,
+                                   .last_chunk = w->parts == 1 ? t->chunks : part + 1,
+                                   .result = w->results + part * w->result_size + before * size};
+}
+
+/* Results over their sums, to the rows of ``attended``. */
+static void write_rows(const attention_work *w, const struct attention_task *t) {
+    int32_t d = t->head_dim;
+    float *out = w->p->attended + (t->q - w->p->q);
+    for (int32_t r = 0; r < t->rows; r++)
+        for (int32_t g = 0; g < t->group; g++) {
+            const float *from = t->result + (int64_t)(r * t->group + g) * (2 + d);
+            float share = 1.0f / from[1], *to = out + r * t->q_stride + (int64_t)g * d;
+            for (int32_t i = 0; i < d; i++) to[i] = from[2 + i] * share;
+        }
+}
+
+static void attend_item(void *context, int64_t item) {
+    const attention_work *w = context;
+    int32_t heads = w->p->model->kv_heads, part = (int32_t)(item % w->parts);
+    const tile *t = w->tiles + item / w->parts / heads;
+    if (w->parts > 1 && part >= t->chunks) return;
+    struct attention_task task = task_of(w, t, (int32_t)(item / w->parts % heads), part);
+    w->p->k->attend(&task, thread_memory(w->p->k->attend_scratch(&task)));
+    if (w->parts == 1) write_rows(w, &task);
+}
+
+/* Chunks are merged in order, as one task that goes over all of them does. */
+static void merge_item(void *context, int64_t item) {
+    const attention_work *w = context;
+    int32_t heads = w->p->model->kv_heads, d = w->p->model->head_dim;
+    const tile *t = w->tiles + item / heads;
+    struct attention_task task = task_of(w, t, (int32_t)(item % heads), 0);
+    for (int32_t part = 1; part < t->chunks; part++)
+        for (int64_t pair = 0; pair < (int64_t)t->rows * task.group; pair++)
+            w->p->k->merge(d, task.result + pair * (2 + d), task.result + part * w->result_size + pair * (2 + d));
+    write_rows(w, &task);
+}
+
+static int64_t tiles_of(const pass *p, tile *tiles, int32_t *most_chunks) {
+    int64_t count = 0, row = 0;
+    *most_chunks = 1;
+    for (int32_t i = 0; i < p->batch->spans; i++) {
+        const outrider_span *s = p->batch->span + i;
+        for (int32_t r = 0; r < s->count; r += TILE_ROWS, count++) {
+            tile t = {s, row + r, s->count - r < TILE_ROWS ? s->count - r : TILE_ROWS, 1};
+            for (int32_t j = 0; j < t.rows; j++) {
+                int32_t chunks = (p->range[t.row + j].keys + CHUNK - 1) / CHUNK;
+                if (chunks > t.chunks) t.chunks = chunks;
+            }
+            if (t.chunks > *most_chunks) *most_chunks = t.chunks;
+            if (tiles) tiles[count] = t;
+        }
+        row += s->count;
+    }
+    return count;
+}
+
+int prepare_attention(pass *p) {
+    int32_t chunks;
+    int64_t count = tiles_of(p, NULL, &chunks), rows = p->batch->rows;
+    int64_t items = count * p->model->kv_heads;
+    p->parts = chunks > 1 && items < 4 * outrider_threads() ? chunks : 1;
+    int64_t size = rows * p->model->heads * (2 + p->model->head_dim);
+    size_t table = ((size_t)count * sizeof(tile) + 63) / 64 * 64;
+    char *memory = scratch_memory(MEMORY_ATTENTION, table + (size_t)(p->parts * size) * sizeof(float));
+    if (!memory) return OUTRIDER_NO_MEMORY;
+    p->tiles = (tile *)memory;
+    p->results = (float *)(memory + table);
+    p->num_tiles = tiles_of(p, p->tiles, &chunks);
+    return OUTRIDER_OK;
+}
+
+void run_attention(pass *p, int32_t layer) {
+    attention_work w = {.p = p, .layer = layer, .tiles = p->tiles, .parts = p->parts, .results = p->results,
+                        .result_size = p->batch->rows * p->model->heads * (2 + p->model->head_dim)};
+    int64_t tasks = p->num_tiles * p->model->kv_heads;
+    run_items(tasks * w.parts, attend_item, &w);
+    if (w.parts > 1) run_items(tasks, merge_item, &w);
+}

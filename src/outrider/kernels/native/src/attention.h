@@ -1,0 +1,32 @@
+/* Attention of some rows of one sequence, for one key head. */
+#ifndef OUTRIDER_ATTENTION_H
+#define OUTRIDER_ATTENTION_H
+
+#include "native.h"
+
+#define CHUNK 128   /* keys of a partial result */
+#define TILE_ROWS 16 /* rows that share a chunk's keys */
+
+/* Which keys a row sees, in the order of their positions: rows of the sequence first .. first + shared - 1, then those
+ * of a list (a path in a tree of drafts). ``from``: keys before it lie behind the window. */
+typedef struct {
+    int32_t keys, from;
+    int32_t shared;      /* keys before the list */
+    const int32_t *list; /* [keys - shared], rows of the sequence */
+} key_range;
+
+struct attention_task {
+    const outrider_cache *cache;
+    const int32_t *table; /* of the sequence */
+    int32_t layer, kv_heads, kv_head, group, head_dim;
+    int32_t rows;           /* at most TILE_ROWS */
+    const key_range *range; /* [rows] */
+    int64_t q_stride;       /* floats from a row's queries to the next row's */
+    const float *q;         /* of the first row and the key head's first query head: [group, head_dim] */
+    int32_t first_chunk, last_chunk;
+    /* Of each row and query head: the largest score, the sum of exponentials, and the values weighted by them,
+     * [rows * group][2 + head_dim], over the chunks in order. */
+    float *result;
+};
+
+#endif

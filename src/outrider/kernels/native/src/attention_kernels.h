@@ -1,0 +1,263 @@
+/* Attention over the cache. Included once by each instruction set.
+ *
+ * For one query and one key the score is a sum by fmaf over the head's dimensions in order. Keys come in chunks of 128,
+ * counted from position 0. In a chunk: the largest score m; weights exp(score - m), added up in sixteen lanes by
+ * position and then as ``sum_lanes`` does; values added up by fmaf in the order of positions. Chunks are merged in
+ * order. Nothing depends on how rows, heads and chunks are shared out among calls.
+ *
+ *     keys of a chunk, turned over     [head_dim][128]         a vector holds one dimension of 16 keys
+ *     values of a chunk                [128][head_dim + pad]   a vector holds 16 dimensions of one key
+ */
+#include "attention.h"
+#include "kernels.h"
+#include "simd.h"
+
+#define MINUS_INFINITY (-__builtin_inff())
+#define PAIRS 4 /* a pair is a row and a query head; so many are computed together */
+
+typedef struct {
+    const struct attention_task *task;
+    int32_t padded;         /* head_dim, rounded up to 16 */
+    float *keys, *values;   /* of the chunk, for the rows that share them */
+    float *scores;          /* [rows * group][CHUNK], later the weights */
+    float *part;            /* [2 + head_dim] of one pair */
+    float *total;           /* one vector's worth for each 16 dimensions */
+} workspace;
+
+static int64_t attend_scratch(const struct attention_task *t) {
+    int64_t padded = (t->head_dim + LANES - 1) / LANES * LANES;
+    return CHUNK * padded * 2 + (int64_t)t->rows * t->group * (CHUNK + 2 + padded) + 64;
+}
+
+static inline int64_t cache_row(const struct attention_task *t, int32_t row) {
+    return (int64_t)t->table[row / t->cache->block] * t->cache->block + row % t->cache->block;
+}
+
+/* Sequence row of the n-th key that a row sees. */
+static inline int32_t key_row(const key_range *r, int32_t n) { return n < r->shared ? n : r->list[n - r->shared]; }
+
+/* Sixteen numbers from ``at`` on, of which there are ``count``. */
+static inline vec load_cached(int32_t type, const void *numbers, int64_t at, int count, vec scale) {
+    if (type == OUTRIDER_CACHE_F32) return vec_load_some((const float *)numbers + at, count);
+    if (type == OUTRIDER_CACHE_BF16) {
+        uint16_t some[LANES] = {0};
+        const uint16_t *from = (const uint16_t *)numbers + at;
+        if (count < LANES) from = memcpy(some, from, (size_t)count * sizeof some[0]);
+        return vec_load_bf16(from);
+    }
+    int8_t some[LANES] = {0};
+    const int8_t *from = (const int8_t *)numbers + at;
+    if (count < LANES) from = memcpy(some, from, (size_t)count);
+    return vec_mul(vec_load_i8(from), scale);
+}
+
+/* One row of one head of the cache as floats, [padded]. */
+static inline void load_head(const workspace *s, void *const *numbers, float *const *scales, int32_t row, float *out) {
+    const struct attention_task *t = s->task;
+    int64_t head = cache_row(t, row) * t->kv_heads + t->kv_head;
+    vec scale = vec_set(t->cache->type == OUTRIDER_CACHE_I8 ? scales[t->layer][head] : 1.0f);
+    for (int32_t i = 0; i < t->head_dim; i += LANES) {
+        int left = t->head_dim - i < LANES ? t->head_dim - i : LANES;
+        vec_store(out + i, load_cached(t->cache->type, numbers[t->layer], head * t->head_dim + i, left, scale));
+    }
+}
+
+/* Keys and values first .. last - 1 of a row into their places in the chunk that begins at ``begin``. */
+static void load_keys(const workspace *s, const key_range *range, int32_t begin, int32_t first, int32_t last) {
+    const struct attention_task *t = s->task;
+    for (int32_t n = first; n < last; n += LANES) {
+        float rows[LANES * LANES * 16]; /* sixteen heads of at most 256 dimensions */
+        int32_t count = last - n < LANES ? last - n : LANES;
+        for (int32_t j = 0; j < LANES; j++) {
+            if (j >= count) {
+                memset(rows + j * s->padded, 0, (size_t)s->padded * sizeof(float));
+                continue;
+            }
+            int32_t row = key_row(range, n + j);
+            load_head(s, t->cache->keys, t->cache->key_scales, row, rows + j * s->padded);
+            load_head(s, t->cache->values, t->cache->value_scales, row, s->values + (n - begin + j) * s->padded);
+        }
+        for (int32_t i = 0; i < s->padded; i += LANES)
+            vec_turn(rows + i, s->padded, s->keys + (int64_t)i * CHUNK + (n - begin), CHUNK);
+    }
+}
+
+/* Scores of ``count`` pairs (which the compiler knows) with 32 keys. */
+static inline __attribute__((always_inline)) void score_block(const workspace *s, const float *const *q, const int count,
+                                                              int32_t key, float *const *scores) {
+    vec sums[PAIRS][2];
+    const float *keys = s->keys + key;
+    for (int p = 0; p < count; p++) sums[p][0] = sums[p][1] = vec_set(0);
+    for (int32_t i = 0; i < s->task->head_dim; i++, keys += CHUNK) {
+        vec first = vec_load(keys), second = vec_load(keys + LANES);
+        for (int p = 0; p < count; p++) {
+            vec each = vec_set(q[p][i]);
+            sums[p][0] = vec_fma(each, first, sums[p][0]);
+            sums[p][1] = vec_fma(each, second, sums[p][1]);
+        }
+    }
+    for (int p = 0; p < count; p++) {
+        vec_store(scores[p] + key, sums[p][0]);
+        vec_store(scores[p] + key + LANES, sums[p][1]);
+    }
+}
+
+static void score_pairs(const workspace *s, const float *const *q, int count, int32_t first, int32_t last,
+                        float *const *scores) {
+    for (int32_t key = first; key < last; key += 2 * LANES) switch (count) {
+        case 1: score_block(s, q, 1, key, scores); break;
+        case 2: score_block(s, q, 2, key, scores); break;
+        case 3: score_block(s, q, 3, key, scores); break;
+        default: score_block(s, q, PAIRS, key, scores);
+        }
+}
+
+/* Scores to weights, for keys first .. last - 1 of the chunk that are seen; the others' become 0. */
+static void weigh(float *scores, int32_t first, int32_t last, float scale, float *most, float *sum) {
+    vec largest = vec_set(MINUS_INFINITY), lanes = vec_set(0), by = vec_set(scale);
+    int32_t end = (last + LANES - 1) / LANES * LANES;
+    for (int32_t i = 0; i < first; i++) scores[i] = MINUS_INFINITY;
+    for (int32_t i = last; i < end; i++) scores[i] = MINUS_INFINITY;
+    for (int32_t i = 0; i < end; i += LANES) {
+        vec v = vec_mul(vec_load(scores + i), by);
+        vec_store(scores + i, v);
+        largest = vec_max(v, largest);
+    }
+    *most = max_lanes(largest);
+    for (int32_t i = 0; i < end; i += LANES) {
+        vec weight = vec_exp(vec_sub(vec_load(scores + i), vec_set(*most)));
+        vec_store(scores + i, weight);
+        lanes = vec_add(lanes, weight);
+    }
+    *sum = sum_lanes(lanes);
+}
+
+/* sums[p] += weights of pair p times values, over keys first .. last - 1; up to 64 dimensions from ``at`` on. */
+static inline __attribute__((always_inline)) void add_values(const workspace *s, float *const *weights,
+                                                             const int count, int32_t first, int32_t last, int32_t at,
+                                                             const int vectors, vec sums[PAIRS][4]) {
+    const float *values = s->values + (int64_t)first * s->padded + at;
+    for (int32_t key = first; key < last; key++, values += s->padded)
+        for (int v = 0; v < vectors; v++) {
+            vec value = vec_load(values + v * LANES);
+            for (int p = 0; p < count; p++)
+                sums[p][v] = vec_fma(vec_set(weights[p][key]), value, sums[p][v]);
+        }
+}
+
+static void add_values_of(const workspace *s, float *const *weights, int count, int32_t first, int32_t last,
+                          int32_t at, int vectors, vec sums[PAIRS][4]) {
+    if (vectors == 4 && count == PAIRS)
+        add_values(s, weights, PAIRS, first, last, at, 4, sums);
+    else if (vectors == 4 && count == 3)
+        add_values(s, weights, 3, first, last, at, 4, sums);
+    else
+        for (int p = 0; p < count; p++)
+            for (int v = 0; v < vectors; v++)
+                add_values(s, weights + p, 1, first, last, at + v * LANES, 1, (vec(*)[4]) & sums[p][v]);
+}
+
+/* result, over the keys before, and part, over those of a chunk: merged into result. */
+static void merge(int32_t head_dim, float *result, const float *part) {
+    if (part[0] == MINUS_INFINITY) return;
+    if (result[0] == MINUS_INFINITY) {
+        memcpy(result, part, (size_t)(2 + head_dim) * sizeof(float));
+        return;
+    }
+    float most = result[0] > part[0] ? result[0] : part[0], factors[2 * LANES];
+    vec_store(factors, vec_exp(vec_set(result[0] - most)));
+    vec_store(factors + LANES, vec_exp(vec_set(part[0] - most)));
+    float old = factors[0], fresh = factors[LANES];
+    result[0] = most;
+    result[1] = __builtin_fmaf(part[1], fresh, result[1] * old);
+    for (int32_t i = 0; i < head_dim; i += LANES) {
+        int n = head_dim - i < LANES ? head_dim - i : LANES;
+        vec sum = vec_mul(vec_load_some(result + 2 + i, n), vec_set(old));
+        vec_store_some(result + 2 + i, vec_fma(vec_load_some(part + 2 + i, n), vec_set(fresh), sum), n);
+    }
+}
+
+/* Some pairs of one row over keys first .. last - 1 of the chunk that are seen: scores, weights, values, merged. */
+static void attend_pairs(const workspace *s, int pair, int count, const float *const *q, int32_t first, int32_t last) {
+    const struct attention_task *t = s->task;
+    float *scores[PAIRS], scale = 1.0f / __builtin_sqrtf((float)t->head_dim);
+    for (int p = 0; p < count; p++) scores[p] = s->scores + (int64_t)(pair + p) * CHUNK;
+    score_pairs(s, q, count, first / 32 * 32, last, scores);
+    float most[PAIRS], sum[PAIRS];
+    for (int p = 0; p < count; p++) weigh(scores[p], first, last, scale, &most[p], &sum[p]);
+    for (int32_t at = 0; at < s->padded; at += 4 * LANES) {
+        vec sums[PAIRS][4];
+        int vectors = (s->padded - at) / LANES < 4 ? (s->padded - at) / LANES : 4;
+        for (int p = 0; p < count; p++)
+            for (int v = 0; v < 4; v++) sums[p][v] = vec_set(0);
+        add_values_of(s, scores, count, first, last, at, vectors, sums);
+        for (int p = 0; p < count; p++)
+            for (int v = 0; v < vectors; v++)
+                vec_store(s->total + (int64_t)p * s->padded + at + v * LANES, sums[p][v]);
+    }
+    for (int p = 0; p < count; p++) {
+        s->part[0] = most[p];
+        s->part[1] = sum[p];
+        memcpy(s->part + 2, s->total + (int64_t)p * s->padded, (size_t)t->head_dim * sizeof(float));
+        merge(t->head_dim, t->result + (int64_t)(pair + p) * (2 + t->head_dim), s->part);
+    }
+}
+
+/* One row, whose keys are loaded. */
+static void attend_row(const workspace *s, int32_t row, int32_t begin) {
+    const struct attention_task *t = s->task;
+    const key_range *range = t->range + row;
+    int32_t first = range->from > begin ? range->from - begin : 0;
+    int32_t last = range->keys - begin < CHUNK ? range->keys - begin : CHUNK;
+    for (int32_t head = 0; head < t->group; head += PAIRS) {
+        const float *q[PAIRS];
+        int count = t->group - head < PAIRS ? t->group - head : PAIRS;
+        for (int p = 0; p < count; p++) q[p] = t->q + row * t->q_stride + (int64_t)(head + p) * t->head_dim;
+        attend_pairs(s, row * t->group + head, count, q, first, last);
+    }
+}
+
+static int32_t last_key(const key_range *range, int32_t end) { return range->keys < end ? range->keys : end; }
+
+static int sees(const key_range *range, int32_t begin) { return range->keys > begin && range->from < begin + CHUNK; }
+
+/* Whether all keys that a row sees of a chunk lie in the sequence's own order. */
+static int in_order(const key_range *range, int32_t begin) { return range->shared >= last_key(range, begin + CHUNK); }
+
+/* Keys in the sequence's own order are loaded once for all rows; a row of a tree then puts its path behind them. */
+static void attend_chunk(const workspace *s, int32_t begin) {
+    const struct attention_task *t = s->task;
+    int32_t end = begin + CHUNK, loaded = begin; /* keys before it are in order */
+    const key_range *longest = NULL;
+    for (int32_t r = 0; r < t->rows; r++) {
+        const key_range *range = t->range + r;
+        if (sees(range, begin) && in_order(range, begin) && last_key(range, end) > loaded) {
+            loaded = last_key(range, end);
+            longest = range;
+        }
+    }
+    if (longest) load_keys(s, longest, begin, begin, loaded);
+    for (int32_t r = 0; r < t->rows; r++)
+        if (sees(t->range + r, begin) && in_order(t->range + r, begin)) attend_row(s, r, begin);
+    for (int32_t r = 0; r < t->rows; r++) {
+        const key_range *range = t->range + r;
+        if (!sees(range, begin) || in_order(range, begin)) continue;
+        int32_t from = range->shared < loaded ? range->shared : loaded;
+        from = from > begin ? from / LANES * LANES : begin;
+        load_keys(s, range, begin, from, last_key(range, end));
+        loaded = range->shared > begin ? range->shared : begin;
+        attend_row(s, r, begin);
+    }
+}
+
+static void attend(const struct attention_task *t, float *scratch) {
+    workspace s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
+    s.keys = scratch;
+    s.values = s.keys + (int64_t)CHUNK * s.padded;
+    s.scores = s.values + (int64_t)CHUNK * s.padded;
+    s.part = s.scores + (int64_t)t->rows * t->group * CHUNK;
+    s.total = s.part + 2 + s.padded;
+    for (int64_t pair = 0; pair < (int64_t)t->rows * t->group; pair++)
+        t->result[pair * (2 + t->head_dim)] = MINUS_INFINITY;
+    for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) attend_chunk(&s, chunk * CHUNK);
+}

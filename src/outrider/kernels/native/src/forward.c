@@ -1,0 +1,245 @@
+/* A forward pass: phases over rows, panels of weights and tasks of attention, shared out among threads. */
+#include "forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention.h"
+#include "kernels.h"
+#include "threads.h"
+
+/* ---- Linear layers with one input ------------------------------------------------------------------------------ */
+
+typedef struct {
+    const outrider_weight *weight;
+    float *y;
+    int64_t stride;
+} product;
+
+typedef struct {
+    const kernels *k;
+    const activations *input;
+    const product *products;
+    int count;
+    int64_t share; /* panels of an item */
+} linear_work;
+
+static int64_t panels_of(const outrider_weight *w) { return (w->outputs + 15) / 16; }
+static int64_t shares_of(const linear_work *work, int i) {
+    return (panels_of(work->products[i].weight) + work->share - 1) / work->share;
+}
+
+static void linear_item(void *context, int64_t item) {
+    const linear_work *work = context;
+    int i = 0;
+    for (; item >= shares_of(work, i); i++) item -= shares_of(work, i);
+    const product *p = work->products + i;
+    int64_t first = item * work->share, last = first + work->share, panels = panels_of(p->weight);
+    work->k->linear(p->weight, work->input, first, last < panels ? last : panels, p->y, p->stride);
+}
+
+/* An item takes some ten microseconds, and there are a few for each thread. */
+static void run_linear(const kernels *k, const activations *input, int count, const product *products) {
+    linear_work work = {k, input, products, count, 1};
+    int64_t panels = 0, items = 0;
+    for (int i = 0; i < count; i++) panels += panels_of(products[i].weight);
+    work.share = panels / (8 * outrider_threads());
+    int64_t most = 1 + 4096 / input->rows; /* many rows: a panel is work enough */
+    if (work.share > most) work.share = most;
+    if (work.share < 1) work.share = 1;
+    for (int i = 0; i < count; i++) items += shares_of(&work, i);
+    run_items(items, linear_item, &work);
+}
+
+static int is_quantised(const outrider_weight *w) { return w->layout == OUTRIDER_Q8 || w->layout == OUTRIDER_Q4; }
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    pass *p;
+    const outrider_layer *layer;
+    void (*rows)(pass *p, const outrider_layer *layer, int64_t first, int64_t last);
+    int64_t count, share;
+} row_work;
+
+static void row_item(void *context, int64_t item) {
+    const row_work *work = context;
+    int64_t first = item * work->share, last = first + work->share;
+    work->rows(work->p, work->layer, first, last < work->count ? last : work->count);
+}
+
+/* Few rows are done before another thread would have noticed. */
+static void run_rows(pass *p, const outrider_layer *layer, int64_t count,
+                     void (*rows)(pass *, const outrider_layer *, int64_t, int64_t)) {
+    row_work work = {p, layer, rows, count, 4};
+    run_items((count + work.share - 1) / work.share, row_item, &work);
+}
+
+static activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs) {
+    return (activations){.rows = rows, .inputs = inputs, .groups = (inputs + 31) / 32, .x = x,
+                         .codes = p->codes, .scales = p->scales, .sums = p->sums};
+}
+
+static void quantise_some(const pass *p, const float *x, int64_t inputs, const outrider_weight *for_one,
+                          const outrider_weight *for_other, int64_t first, int64_t last) {
+    if (!is_quantised(for_one) && !(for_other && is_quantised(for_other))) return;
+    activations a = rows_of(p, x, p->batch->rows, inputs);
+    p->k->quantise(&a, first, last);
+}
+
+/* q, k and v may be stored in different ways. */
+static const outrider_weight *quantised_of(const outrider_layer *l) {
+    return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
+}
+
+static void norm_for_attention(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    int64_t d = p->model->hidden;
+    for (int64_t r = first; r < last; r++)
+        p->k->norm(d, p->x + r * d, l->attention_norm, p->model->eps, p->normed + r * d);
+    quantise_some(p, p->normed, d, quantised_of(l), NULL, first, last);
+}
+
+static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    const outrider_model *m = p->model;
+    const outrider_cache *c = p->cache;
+    int64_t own = (int64_t)m->kv_heads * m->head_dim, at = l - m->layer;
+    int64_t size = c->type == OUTRIDER_CACHE_F32 ? 4 : c->type == OUTRIDER_CACHE_BF16 ? 2 : 1;
+    for (int64_t r = first; r < last; r++) {
+        const float *rotation = m->rotations + p->batch->positions[r] * m->head_dim;
+        float *q = p->q + r * m->heads * m->head_dim, *k = p->keys + r * own;
+        for (int h = 0; h < m->heads; h++) p->k->rotate(m->head_dim, q + h * m->head_dim, rotation, l->q_norm, m->eps);
+        for (int h = 0; h < m->kv_heads; h++) p->k->rotate(m->head_dim, k + h * m->head_dim, rotation, l->k_norm, m->eps);
+        int64_t row = p->place[r];
+        float *key_scales = c->key_scales ? c->key_scales[at] + row * m->kv_heads : NULL;
+        float *value_scales = c->value_scales ? c->value_scales[at] + row * m->kv_heads : NULL;
+        p->k->store(c->type, m->kv_heads, m->head_dim, k, (char *)c->keys[at] + row * own * size, key_scales);
+        p->k->store(c->type, m->kv_heads, m->head_dim, p->values + r * own, (char *)c->values[at] + row * own * size,
+                    value_scales);
+    }
+}
+
+static void quantise_attended(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    quantise_some(p, p->attended, (int64_t)p->model->heads * p->model->head_dim, &l->out, NULL, first, last);
+}
+
+static void add_and_norm(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    int64_t d = p->model->hidden;
+    for (int64_t r = first; r < last; r++) {
+        p->k->add(d, p->x + r * d, p->y + r * d);
+        p->k->norm(d, p->x + r * d, l->mlp_norm, p->model->eps, p->normed + r * d);
+    }
+    quantise_some(p, p->normed, d, &l->gate, &l->up, first, last);
+}
+
+static void gate_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    int64_t inner = p->model->inner;
+    for (int64_t r = first; r < last; r++) p->k->silu_mul(inner, p->gate + r * inner, p->up + r * inner);
+    quantise_some(p, p->gate, inner, &l->down, NULL, first, last);
+}
+
+static void add_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    (void)l;
+    int64_t d = p->model->hidden;
+    for (int64_t r = first; r < last; r++) p->k->add(d, p->x + r * d, p->y + r * d);
+}
+
+/* ---- A layer ------------------------------------------------------------------------------------------------------ */
+
+static void run_layer(pass *p, const outrider_layer *l) {
+    const outrider_model *m = p->model;
+    int64_t rows = p->batch->rows, d = m->hidden, width = (int64_t)m->heads * m->head_dim;
+    int64_t own = (int64_t)m->kv_heads * m->head_dim;
+    run_rows(p, l, rows, norm_for_attention);
+    activations normed = rows_of(p, p->normed, rows, d);
+    run_linear(p->k, &normed, 3,
+               (product[]){{&l->q, p->q, width}, {&l->k, p->keys, own}, {&l->v, p->values, own}});
+    run_rows(p, l, rows, place_heads);
+    run_attention(p, (int32_t)(l - m->layer));
+    run_rows(p, l, rows, quantise_attended);
+    activations attended = rows_of(p, p->attended, rows, width);
+    run_linear(p->k, &attended, 1, (product[]){{&l->out, p->y, d}});
+    run_rows(p, l, rows, add_and_norm);
+    run_linear(p->k, &normed, 2, (product[]){{&l->gate, p->gate, m->inner}, {&l->up, p->up, m->inner}});
+    run_rows(p, l, rows, gate_rows);
+    activations gated = rows_of(p, p->gate, rows, m->inner);
+    run_linear(p->k, &gated, 1, (product[]){{&l->down, p->y, d}});
+    run_rows(p, l, rows, add_rows);
+}
+
+/* ---- Before and after the layers ---------------------------------------------------------------------------------- */
+
+static void embed_item(void *context, int64_t r) {
+    const pass *p = context;
+    int64_t d = p->model->hidden;
+    if (p->batch->inputs)
+        memcpy(p->x + r * d, p->batch->inputs + r * d, (size_t)d * sizeof(float));
+    else
+        outrider_rows(p->model->embedding, 1, p->batch->tokens + r, p->x + r * d);
+}
+
+static void copy_features(const pass *p, int32_t layers_done) {
+    const outrider_batch *b = p->batch;
+    int64_t d = p->model->hidden;
+    for (int32_t f = 0; f < b->features; f++)
+        if (b->feature_layers[f] == layers_done)
+            for (int64_t r = 0; r < b->rows; r++)
+                memcpy(b->feature + (r * b->features + f) * d, p->x + r * d, (size_t)d * sizeof(float));
+}
+
+static void score_rows(pass *p) {
+    const outrider_batch *b = p->batch;
+    const outrider_model *m = p->model;
+    int64_t d = m->hidden;
+    for (int64_t i = 0; i < b->logit_rows; i++)
+        p->k->norm(d, p->x + b->logit_row[i] * d, m->final_norm, m->eps, p->normed + i * d);
+    if (b->hidden_out) memcpy(b->hidden_out, p->normed, (size_t)(b->logit_rows * d) * sizeof(float));
+    if (!b->logits || !b->logit_rows) return;
+    activations a = rows_of(p, p->normed, b->logit_rows, d);
+    if (is_quantised(m->head)) p->k->quantise(&a, 0, b->logit_rows);
+    run_linear(p->k, &a, 1, (product[]){{m->head, b->logits, m->head->outputs}});
+}
+
+OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
+                                  const outrider_batch *batch) {
+    int status = check_batch(model, cache, batch);
+    if (status != OUTRIDER_OK || batch->rows == 0) return status;
+    lock_threads();
+    pass p = {.model = model, .cache = cache, .batch = batch, .k = current_kernels()};
+    status = prepare_pass(&p);
+    if (status == OUTRIDER_OK) {
+        run_items(batch->rows, embed_item, &p);
+        copy_features(&p, 0);
+        for (int32_t i = 0; i < batch->layers; i++) {
+            run_layer(&p, model->layer + i);
+            copy_features(&p, i + 1);
+        }
+        if (batch->residual)
+            memcpy(batch->residual, p.x, (size_t)batch->rows * (size_t)model->hidden * sizeof(float));
+        score_rows(&p);
+    }
+    unlock_threads();
+    return status;
+}
+
+/* ---- Parts by themselves -------------------------------------------------------------------------------------------- */
+
+OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, float eps,
+                               float *out) {
+    for (int64_t r = 0; r < rows; r++) current_kernels()->norm(width, x + r * width, weight, eps, out + r * width);
+    return OUTRIDER_OK;
+}
+
+OUTRIDER_API int outrider_linear(const outrider_weight *weight, int64_t rows, const float *x, float *y) {
+    if (rows < 0) return OUTRIDER_BAD_ARGUMENT;
+    if (rows == 0) return OUTRIDER_OK;
+    lock_threads();
+    pass p = {.k = current_kernels()};
+    int status = prepare_codes(&p, rows, weight->inputs);
+    if (status == OUTRIDER_OK) {
+        activations a = rows_of(&p, x, rows, weight->inputs);
+        if (is_quantised(weight)) p.k->quantise(&a, 0, rows);
+        run_linear(p.k, &a, 1, (product[]){{weight, y, weight->outputs}});
+    }
+    unlock_threads();
+    return status;
+}

@@ -1,0 +1,13 @@
+/* The kernels for one instruction set. */
+
+#include "attention_kernels.h"
+#include "linear_kernels.h"
+#include "row_kernels.h"
+
+static int supported(void) {
+    return 1;
+}
+
+const kernels portable_kernels = {
+    "portable", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
+    merge};

@@ -1,0 +1,186 @@
+/* Linear layers over quantised and floating-point weights. Included once by each instruction set.
+ *
+ * Quantised: inside a group the sum is an exact integer; across groups, for output o and row r,
+ *
+ *     y = fmaf(sum[g], scale_w[g] * scale_x[g], y);  y = fmaf(minimum_w[g], scale_x[g] * sum_x[g], y)      g in order
+ *
+ * Floating-point: two sums, over even and over odd inputs, each by fmaf in order, and then their sum.
+ */
+#include "kernels.h"
+#include "simd.h"
+
+#if defined(ISA_AVX512)
+#include "dot_avx512.h"
+#elif defined(ISA_AVX2)
+#include "dot_avx2.h"
+#elif defined(ISA_NEON)
+#include "dot_neon.h"
+#else
+#include "dot_portable.h"
+#endif
+
+#define ROW_TILE 256 /* rows whose activations stay in a core's cache while it goes over its panels */
+#define FORCE_INLINE static inline __attribute__((always_inline))
+
+/* The largest magnitude of 32 numbers, as bits, which order NaN and infinity above all numbers. */
+static inline float largest_magnitude(const float *x, int count) {
+    uint32_t most = 0;
+    for (int i = 0; i < count; i++) {
+        uint32_t bits = bits_of_float(x[i]) & 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    return float_of_bits(most);
+}
+
+static void quantise_group(const float *x, int count, int8_t *codes, float *scale, int32_t sums[2]) {
+    float padded[32] = {0};
+    if (count < 32) x = memcpy(padded, x, (size_t)count * sizeof(float));
+    float most = largest_magnitude(x, 32);
+    float inverse = most > 0 ? 127.0f / most : 0.0f;
+    *scale = most / 127.0f;
+    if (!(most <= 3e38f) || inverse > 3e38f) { /* infinity and NaN spoil the row; numbers below 1e-36 count as 0 */
+        *scale = most <= 1.0f ? 0.0f : float_of_bits(0x7fc00000);
+        inverse = 0;
+        x = memset(padded, 0, sizeof padded);
+    }
+    for (int half = 0; half < 2; half++) {
+        vec_store_i8(codes + 16 * half, vec_mul(vec_load(x + 16 * half), vec_set(inverse)));
+        sums[half] = 0;
+        for (int i = 0; i < 16; i++) sums[half] += codes[16 * half + i];
+    }
+}
+
+static void quantise(const activations *a, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; r++)
+        for (int64_t g = 0; g < a->groups; g++) {
+            int64_t left = a->inputs - 32 * g, at = r * a->groups + g;
+            quantise_group(a->x + r * a->inputs + 32 * g, left < 32 ? (int)left : 32, a->codes + 32 * at,
+                           a->scales + at, a->sums + 2 * at);
+        }
+}
+
+/* One panel for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4) and ``wide``. */
+FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block, const activations *a, int64_t row,
+                                  const int count, const int steps, const int wide, vec *y) {
+    int per_scale = 8 / steps; /* groups of weights to a group of activations */
+    int scale_bytes = w->half_scales ? 32 : 64;
+    int64_t stride = a->groups * 32, bytes = w->panel_bytes / w->groups;
+    const int8_t *x = a->codes + row * stride;
+    lookup table = lookup_of(w->values);
+    for (int r = 0; r < count; r++) y[r] = vec_set(0);
+    for (int64_t g = 0; g < w->groups; g++, block += bytes, x += 4 * steps) {
+        const uint8_t *codes = block + scale_bytes * (1 + w->has_minimum);
+        vec scale = w->half_scales ? vec_load_half((const uint16_t *)block) : vec_load((const float *)block);
+        vec minimum = vec_set(0);
+        if (w->has_minimum)
+            minimum = w->half_scales ? vec_load_half((const uint16_t *)(block + 32)) : vec_load((const float *)(block + 64));
+        quad weights[8];
+        for (int s = 0; s < steps; s++)
+            if (wide)
+                weights[s] = quad_of_bytes(codes + 64 * s);
+            else
+                weights[s] = s < steps / 2 ? quad_of_low_halves(codes + 64 * s, table)
+                                           : quad_of_high_halves(codes + 64 * (s - steps / 2), table);
+        int64_t at = row * a->groups + g / per_scale;
+        for (int r = 0; r < count; r++, at += a->groups) {
+            const int32_t *sums = a->sums + 2 * at;
+            int32_t sum_x = per_scale == 1 ? sums[0] + sums[1] : sums[g % 2];
+            isum sum = isum_start(sum_x);
+            for (int s = 0; s < steps; s++) sum = isum_add(sum, weights[s], x + r * stride + 4 * s);
+            y[r] = vec_fma(vec_of_isum(sum), vec_mul(scale, vec_set(a->scales[at])), y[r]);
+            if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(a->scales[at] * (float)sum_x), y[r]);
+        }
+    }
+}
+
+FORCE_INLINE vec load_weights(const uint8_t *panel, int64_t input, const int half) {
+    return half ? vec_load_bf16((const uint16_t *)panel + LANES * input) : vec_load((const float *)panel + LANES * input);
+}
+
+FORCE_INLINE void float_panel(const outrider_weight *w, const uint8_t *panel, const activations *a, int64_t row,
+                              const int count, const int half, vec *y) {
+    const float *x = a->x + row * a->inputs;
+    vec odd[MOST_ROWS];
+    for (int r = 0; r < count; r++) y[r] = odd[r] = vec_set(0);
+    int64_t i = 0;
+    for (; i + 1 < w->inputs; i += 2) {
+        vec even_weights = load_weights(panel, i, half), odd_weights = load_weights(panel, i + 1, half);
+        for (int r = 0; r < count; r++) {
+            y[r] = vec_fma(even_weights, vec_set(x[r * a->inputs + i]), y[r]);
+            odd[r] = vec_fma(odd_weights, vec_set(x[r * a->inputs + i + 1]), odd[r]);
+        }
+    }
+    for (int r = 0; r < count; r++) {
+        if (i < w->inputs) y[r] = vec_fma(load_weights(panel, i, half), vec_set(x[r * a->inputs + i]), y[r]);
+        y[r] = vec_add(y[r], odd[r]);
+    }
+}
+
+/* One panel for ``count`` rows, which the compiler knows. */
+FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const activations *a, int64_t row,
+                             const int count, float *out, int64_t stride) {
+    vec y[MOST_ROWS];
+    const uint8_t *at = w->panels + panel * w->panel_bytes;
+    switch (w->layout) {
+    case OUTRIDER_F32: float_panel(w, at, a, row, count, 0, y); break;
+    case OUTRIDER_BF16: float_panel(w, at, a, row, count, 1, y); break;
+    case OUTRIDER_Q8:
+        if (w->group == 32)
+            quantised_panel(w, at, a, row, count, 8, 1, y);
+        else
+            quantised_panel(w, at, a, row, count, 4, 1, y);
+        break;
+    default:
+        if (w->group == 32)
+            quantised_panel(w, at, a, row, count, 8, 0, y);
+        else
+            quantised_panel(w, at, a, row, count, 4, 0, y);
+    }
+    int64_t left = w->outputs - panel * LANES;
+    int lanes = left < LANES ? (int)left : LANES;
+    for (int r = 0; r < count; r++) {
+        if (w->bias) y[r] = vec_add(y[r], vec_load_some(w->bias + panel * LANES, lanes));
+        float *to = out + (row + r) * stride + panel * LANES;
+        if (lanes == LANES)
+            vec_store(to, y[r]);
+        else
+            vec_store_some(to, y[r], lanes);
+    }
+}
+
+static void one_row(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y, int64_t stride) {
+    panel_rows(w, p, a, row, 1, y, stride);
+}
+static void two_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y, int64_t stride) {
+    panel_rows(w, p, a, row, 2, y, stride);
+}
+#if MOST_ROWS >= 4
+static void four_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y,
+                      int64_t stride) {
+    panel_rows(w, p, a, row, 4, y, stride);
+}
+#endif
+#if MOST_ROWS >= 8
+static void eight_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y,
+                       int64_t stride) {
+    panel_rows(w, p, a, row, 8, y, stride);
+}
+#endif
+
+static void linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
+                   int64_t stride) {
+    for (int64_t tile = 0; tile < a->rows; tile += ROW_TILE) {
+        int64_t end = tile + ROW_TILE < a->rows ? tile + ROW_TILE : a->rows;
+        for (int64_t p = first; p < last; p++) {
+            int64_t r = tile;
+#if MOST_ROWS >= 8
+            for (; r + 8 <= end; r += 8) eight_rows(w, p, a, r, y, stride);
+#endif
+#if MOST_ROWS >= 4
+            for (; r + 4 <= end; r += 4) four_rows(w, p, a, r, y, stride);
+#endif
+            for (; r + 2 <= end; r += 2) two_rows(w, p, a, r, y, stride);
+            for (; r < end; r++) one_row(w, p, a, r, y, stride);
+        }
+    }
+}

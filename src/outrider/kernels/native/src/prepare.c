@@ -1,0 +1,159 @@
+/* Before a forward pass: arguments checked, memory laid out, each row's keys found. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "forward.h"
+
+#define MOST_HEAD_DIM 256
+
+static void *memory[MEMORY_KINDS];
+static size_t memory_size[MEMORY_KINDS];
+
+void *scratch_memory(int which, size_t size) {
+    if (memory_size[which] < size) {
+        free(memory[which]);
+        size = (size + 4095) / 4096 * 4096;
+        memory[which] = aligned_alloc(64, size);
+        memory_size[which] = memory[which] ? size : 0;
+    }
+    return memory[which];
+}
+
+/* ---- Arguments -------------------------------------------------------------------------------------------------- */
+
+static int check_span(const outrider_cache *cache, const outrider_span *s) {
+    if (s->start < 0 || s->count < 1 || !s->table || s->start > INT32_MAX - s->count) return OUTRIDER_BAD_ARGUMENT;
+    int32_t end = s->start + s->count;
+    for (int32_t entry = 0; entry <= (end - 1) / cache->block; entry++) {
+        int64_t rows = end - (int64_t)entry * cache->block;
+        if (rows > cache->block) rows = cache->block;
+        if (s->table[entry] < 0 || (int64_t)s->table[entry] * cache->block + rows > cache->rows)
+            return OUTRIDER_BAD_ARGUMENT;
+    }
+    if (!s->mask) return OUTRIDER_OK;
+    int fits = s->mask_rows >= 1 && s->mask_rows <= s->count && s->mask_keys >= 1 && s->mask_keys <= end;
+    return fits ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
+}
+
+int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
+    int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
+               cache->block > 0 && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head);
+    if (!fine) return OUTRIDER_BAD_ARGUMENT;
+    int64_t rows = 0;
+    for (int32_t i = 0; i < b->spans; i++) {
+        if (check_span(cache, b->span + i) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
+        rows += b->span[i].count;
+    }
+    if (rows != b->rows) return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t r = 0; r < b->rows; r++) {
+        if (b->positions[r] < 0 || b->positions[r] >= m->positions) return OUTRIDER_BAD_ARGUMENT;
+        if (!b->inputs && (b->tokens[r] < 0 || b->tokens[r] >= m->embedding->outputs)) return OUTRIDER_BAD_ARGUMENT;
+    }
+    for (int32_t i = 0; i < b->logit_rows; i++)
+        if (b->logit_row[i] < 0 || b->logit_row[i] >= b->rows) return OUTRIDER_BAD_ARGUMENT;
+    return OUTRIDER_OK;
+}
+
+/* ---- Memory ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char *base; /* NULL while sizes are added up */
+    size_t used;
+} arena;
+
+static void *take(arena *a, int64_t count, size_t size) {
+    void *at = a->base ? a->base + a->used : NULL;
+    a->used += ((size_t)count * size + 63) / 64 * 64;
+    return at;
+}
+
+static void take_codes(arena *a, pass *p, int64_t rows, int64_t inputs) {
+    int64_t groups = (inputs + 31) / 32;
+    p->codes = take(a, rows * groups * 32, 1);
+    p->scales = take(a, rows * groups, sizeof(float));
+    p->sums = take(a, rows * groups * 2, sizeof(int32_t));
+}
+
+static int64_t listed_keys(const outrider_batch *b) {
+    int64_t keys = 0;
+    for (int32_t i = 0; i < b->spans; i++)
+        if (b->span[i].mask) keys += (int64_t)b->span[i].mask_rows * b->span[i].mask_keys;
+    return keys;
+}
+
+static void take_pass(arena *a, pass *p) {
+    const outrider_model *m = p->model;
+    int64_t rows = p->batch->rows, most = rows > p->batch->logit_rows ? rows : p->batch->logit_rows, d = m->hidden;
+    int64_t width = (int64_t)m->heads * m->head_dim, own = (int64_t)m->kv_heads * m->head_dim;
+    int64_t widest = d > width ? d : width;
+    if (m->inner > widest) widest = m->inner;
+    p->x = take(a, rows * d, sizeof(float));
+    p->normed = take(a, most * d, sizeof(float));
+    p->y = take(a, rows * d, sizeof(float));
+    p->q = take(a, rows * width, sizeof(float));
+    p->attended = take(a, rows * width, sizeof(float));
+    p->keys = take(a, rows * own, sizeof(float));
+    p->values = take(a, rows * own, sizeof(float));
+    p->gate = take(a, rows * m->inner, sizeof(float));
+    p->up = take(a, rows * m->inner, sizeof(float));
+    take_codes(a, p, most, widest);
+    p->place = take(a, rows, sizeof *p->place);
+    p->range = take(a, rows, sizeof *p->range);
+    p->lists = take(a, listed_keys(p->batch), sizeof *p->lists);
+}
+
+int prepare_codes(pass *p, int64_t rows, int64_t inputs) {
+    arena a = {NULL, 0};
+    take_codes(&a, p, rows, inputs);
+    a = (arena){scratch_memory(MEMORY_ROWS, a.used), 0};
+    if (!a.base) return OUTRIDER_NO_MEMORY;
+    take_codes(&a, p, rows, inputs);
+    return OUTRIDER_OK;
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------------------------- */
+
+/* The keys of row r of a span, row ``own`` of its sequence. A row's path in a tree is in order as far as it goes on
+ * from the rows before the tree. */
+static key_range range_of(const outrider_span *s, int32_t r, int32_t window, int32_t **list) {
+    int32_t own = s->start + r, keys = own + 1, shared = keys;
+    const int32_t *path = *list;
+    if (s->mask && r >= s->count - s->mask_rows) {
+        int32_t before = s->start + s->count - s->mask_keys;
+        const uint8_t *seen = s->mask + (int64_t)(r - (s->count - s->mask_rows)) * s->mask_keys;
+        keys = shared = before;
+        int32_t listed = 0;
+        for (int32_t i = 0; i < s->mask_keys; i++) {
+            if (!seen[i]) continue;
+            if (shared == keys && before + i == shared) shared++;
+            else (*list)[listed++] = before + i;
+            keys++;
+        }
+        *list += listed;
+    }
+    return (key_range){keys, window && keys > window ? keys - window : 0, shared, path};
+}
+
+static void find_keys(pass *p) {
+    const outrider_batch *b = p->batch;
+    int32_t *list = p->lists;
+    int64_t row = 0;
+    for (int32_t i = 0; i < b->spans; i++) {
+        const outrider_span *s = b->span + i;
+        for (int32_t r = 0; r < s->count; r++, row++) {
+            int32_t own = s->start + r;
+            p->place[row] = (int64_t)s->table[own / p->cache->block] * p->cache->block + own % p->cache->block;
+            p->range[row] = range_of(s, r, p->model->window, &list);
+        }
+    }
+}
+
+int prepare_pass(pass *p) {
+    arena a = {NULL, 0};
+    take_pass(&a, p);
+    a = (arena){scratch_memory(MEMORY_ROWS, a.used), 0};
+    if (!a.base) return OUTRIDER_NO_MEMORY;
+    take_pass(&a, p);
+    find_keys(p);
+    return prepare_attention(p);
+}

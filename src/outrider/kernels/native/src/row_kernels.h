@@ -1,0 +1,83 @@
+/* What happens to one row between linear layers. Included once by each instruction set. */
+#include "kernels.h"
+#include "simd.h"
+
+static inline int lanes_left(int64_t width, int64_t at) { return width - at < LANES ? (int)(width - at) : LANES; }
+
+static void norm(int64_t width, const float *x, const float *weight, float eps, float *out) {
+    vec squares = vec_set(0);
+    for (int64_t i = 0; i < width; i += LANES) {
+        vec v = vec_load_some(x + i, lanes_left(width, i));
+        squares = vec_fma(v, v, squares);
+    }
+    float mean = sum_lanes(squares) / (float)width;
+    vec inverse = vec_set(1.0f / __builtin_sqrtf(mean + eps));
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec v = vec_mul(vec_load_some(x + i, n), inverse);
+        vec_store_some(out + i, vec_mul(v, vec_load_some(weight + i, n)), n);
+    }
+}
+
+static void add(int64_t width, float *x, const float *y) {
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec_store_some(x + i, vec_add(vec_load_some(x + i, n), vec_load_some(y + i, n)), n);
+    }
+}
+
+/* silu(g) = g / (1 + exp(-g)). From -g = 88 on exp grows no more: silu is then below 1e-36 of g. */
+static void silu_mul(int64_t width, float *gate, const float *up) {
+    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec g = vec_load_some(gate + i, n);
+        vec silu = vec_div(g, vec_add(one, vec_exp(vec_sub(zero, vec_max(least, g))))); /* NaN stays: see vec_max */
+        vec_store_some(gate + i, vec_mul(silu, vec_load_some(up + i, n)), n);
+    }
+}
+
+static void rotate(int64_t head_dim, float *x, const float *rotation, const float *weight, float eps) {
+    int64_t half = head_dim / 2;
+    if (weight) norm(head_dim, x, weight, eps, x);
+    for (int64_t i = 0; i < half; i += LANES) {
+        int n = lanes_left(half, i);
+        vec a = vec_load_some(x + i, n), b = vec_load_some(x + half + i, n);
+        vec cosine = vec_load_some(rotation + i, n), sine = vec_load_some(rotation + half + i, n);
+        vec_store_some(x + i, vec_sub(vec_mul(a, cosine), vec_mul(b, sine)), n);
+        vec_store_some(x + half + i, vec_fma(a, sine, vec_mul(b, cosine)), n);
+    }
+}
+
+static void store_bf16(int64_t count, const float *x, uint16_t *row) {
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) vec_store_bf16(row + i, vec_load(x + i));
+    for (; i < count; i++) row[i] = float_to_bf16(x[i]);
+}
+
+/* Numbers of one head by their largest magnitude / 127. */
+static void store_i8(int64_t head_dim, const float *x, int8_t *row, float *scale) {
+    vec most = vec_set(0);
+    for (int64_t i = 0; i < head_dim; i += LANES)
+        most = vec_max(vec_abs(vec_load_some(x + i, lanes_left(head_dim, i))), most);
+    float largest = max_lanes(most);
+    *scale = largest / 127.0f;
+    vec inverse = vec_set(largest > 1e-36f ? 127.0f / largest : 0.0f);
+    for (int64_t i = 0; i < head_dim; i += LANES) {
+        int n = lanes_left(head_dim, i);
+        int8_t codes[LANES];
+        vec_store_i8(codes, vec_mul(vec_load_some(x + i, n), inverse));
+        memcpy(row + i, codes, (size_t)n);
+    }
+}
+
+static void store(int32_t type, int64_t kv_heads, int64_t head_dim, const float *x, void *row, float *scales) {
+    int64_t count = kv_heads * head_dim;
+    if (type == OUTRIDER_CACHE_F32)
+        memcpy(row, x, (size_t)count * sizeof(float));
+    else if (type == OUTRIDER_CACHE_BF16)
+        store_bf16(count, x, row);
+    else
+        for (int64_t h = 0; h < kv_heads; h++)
+            store_i8(head_dim, x + h * head_dim, (int8_t *)row + h * head_dim, scales + h);
+}
