@@ -1,0 +1,30 @@
+/* The block formats of GGUF files: what a block holds, as integer codes, scales and minima. */
+#ifndef OUTRIDER_UNPACK_H
+#define OUTRIDER_UNPACK_H
+
+#include "pack.h"
+
+/* codes: [inputs of a block], a value (OUTRIDER_Q8) or 0 to 15 (OUTRIDER_Q4); scales, minima: [groups of a block]. */
+typedef void unpack_function(const uint8_t *block, const uint8_t *grid, int8_t *codes, float *scales, float *minima);
+
+typedef struct {
+    int32_t type;
+    int32_t inputs, bytes; /* of a block */
+    int32_t layout, group, half_scales, has_minimum;
+    int32_t grid_bytes; /* of the grid the format needs, or 0 */
+    int32_t first;      /* OUTRIDER_Q4: the value of code 0, counting up; VALUES_GIVEN: the source brings the values */
+    unpack_function *unpack;
+} block_format;
+
+#define VALUES_GIVEN 127
+
+/* The format of a type, or NULL. */
+const block_format *find_format(int32_t type);
+
+unpack_function unpack_q4_0, unpack_q4_1, unpack_q5_0, unpack_q5_1, unpack_q8_0, unpack_iq4_nl, unpack_mxfp4,
+    unpack_nvfp4;
+unpack_function unpack_q2_k, unpack_q3_k, unpack_q4_k, unpack_q5_k, unpack_q6_k, unpack_iq4_xs, unpack_tq1_0,
+    unpack_tq2_0;
+unpack_function unpack_iq2_xxs, unpack_iq2_xs, unpack_iq2_s, unpack_iq3_xxs, unpack_iq3_s, unpack_iq1_s, unpack_iq1_m;
+
+#endif

@@ -1,0 +1,73 @@
+"""A tensor as its file holds it, and the tables by which some of GGUF's formats are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, quants
+from numpy.typing import NDArray
+
+__all__ = ["GGUF_TYPES", "CodeTable", "StoredTensor", "code_table"]
+
+GGUF_TYPES: tuple[str, ...] = (
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
+    *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
+)
+"""Types of tensors that the native library unpacks, by their GGUF names."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """Bytes of a tensor, as its file has them."""
+
+    type: str
+    """A name of ``GGUF_TYPES``; safetensors files have F32, F16 and BF16."""
+    shape: tuple[int, ...]
+    data: NDArray[np.uint8]
+    """A view of the mapped file, one byte each."""
+    order: NDArray[np.int64] | None = None
+    """The file's row for each row of the tensor; None if they are the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class CodeTable:
+    """What the codes of a format stand for.
+
+    ``grid`` (uint8 [entries, 8 or 4]) holds levels 0 to 7, for which a set sign, or in IQ1 a set shift, adds 8.
+    """
+
+    values: NDArray[np.int8]  # [16]
+    grid: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 8), np.uint8))
+
+
+@cache
+def code_table(kind: str) -> CodeTable | None:
+    """The table of a format, from the ``gguf`` package; None for formats that count evenly."""
+    if kind in ("IQ4_NL", "IQ4_XS"):
+        return CodeTable(_values(quants.IQ4_NL.kvalues))
+    if kind in ("MXFP4", "NVFP4"):
+        return CodeTable(_values(quants.MXFP4.kvalues))
+    if not kind.startswith(("IQ1", "IQ2", "IQ3")):
+        return None
+    format_class: Any = getattr(quants, kind)
+    format_class.init_grid()
+    levels = np.array(format_class.grid_map)
+    grid = np.searchsorted(levels, format_class.grid.reshape(format_class.grid_shape)).astype(np.uint8)
+    if kind.startswith("IQ1"):  # weights are (level - 1 +- 1/8) times a scale: 8 times that is an integer
+        return CodeTable(_values([*(8 * levels + 1), *[0] * 5, *(8 * levels - 1)]), grid)
+    return CodeTable(_values([*levels, *[0] * (8 - len(levels)), *-levels]), grid)
+
+
+def gguf_number(kind: str) -> int:
+    """The number by which GGUF files call a type."""
+    return int(GGMLQuantizationType[kind])
+
+
+def _values(values: Any) -> NDArray[np.int8]:
+    table = np.zeros(16, np.int8)
+    table[: len(values)] = values
+    return table

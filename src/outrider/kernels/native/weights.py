@@ -1,0 +1,178 @@
+"""Matrices in the native library's layout: panels of 16 outputs, packed from files or from torch tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.errors import ConfigError, ModelFormatError
+from outrider.kernels.native.library import library
+from outrider.kernels.native.stored import GGUF_TYPES, StoredTensor, code_table, gguf_number
+from outrider.kernels.native.structs import SourceStruct, WeightStruct
+
+__all__ = ["NativeWeight", "Target", "pack", "pack_tensor"]
+
+Target = Literal["float32", "bfloat16", "q8_0", "q4_0", "q4_1"]
+
+_TARGETS: dict[str | None, int] = {None: 0, "float32": 1, "bfloat16": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
+_TORCH_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+_PANEL_OUTPUTS = 16
+_ALIGNMENT = 64
+_NO_MEMORY, _DAMAGED, _UNKNOWN_TYPE, _BAD_SIZE, _TOO_LARGE = 1, 16, 17, 18, 19
+
+
+class NativeWeight:
+    """A packed matrix [outputs, inputs]; owns the memory that ``struct`` points to."""
+
+    def __init__(self, struct: WeightStruct, panels: NDArray[np.uint8], bias: NDArray[np.float32] | None) -> None:
+        self.struct = struct
+        self.panels = panels
+        self.bias = bias
+        struct.panels = panels.ctypes.data
+        struct.bias = None if bias is None else bias.ctypes.data
+
+    @property
+    def outputs(self) -> int:
+        return int(self.struct.outputs)
+
+    @property
+    def inputs(self) -> int:
+        return int(self.struct.inputs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the panels and the bias."""
+        return self.panels.nbytes + (0 if self.bias is None else self.bias.nbytes)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """float32 [n, inputs]: rows ``ids`` (int64 [n]) as numbers. Raises ``IndexError`` for one out of range."""
+        ids = ids.to(torch.int64).contiguous()
+        out = torch.empty(len(ids), self.inputs)
+        function = _library().outrider_rows
+        function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+        if function(ctypes.addressof(self.struct), len(ids), ids.data_ptr(), out.data_ptr()):
+            raise IndexError(f"ids {ids.tolist()[:8]} are not all rows of a matrix of {self.outputs}")
+        return out
+
+    def __repr__(self) -> str:
+        return f"NativeWeight({self.outputs}, {self.inputs}, bytes={self.nbytes})"
+
+
+def pack(
+    stored: StoredTensor, *, order: Tensor | None = None, bias: Tensor | None = None, target: Target | None = None
+) -> NativeWeight:
+    """Pack a matrix of a file.
+
+    Args:
+        order: int64 [outputs]; packed row i is row ``order[i]`` of the tensor. It comes after the tensor's own order.
+        bias: [outputs], in the packed order.
+        target: a type to round to; None keeps what is stored, without loss (F16 as float32).
+
+    Raises:
+        ModelFormatError: the data do not fit the shape, hold NaN or infinity, or numbers too large for ``target``.
+        ConfigError: the native library is not there.
+        MemoryError: there is no memory for a row.
+    """
+    _check(stored, target)
+    rows, inputs = stored.shape
+    row_order = _compose(stored.order, order)
+    outputs = rows if row_order is None else len(row_order)
+    data = np.ascontiguousarray(stored.data).reshape(-1).view(np.uint8)
+    table = code_table(stored.type)
+    source = SourceStruct(
+        type=gguf_number(stored.type), target=_TARGETS[target], rows=rows, inputs=inputs, outputs=outputs,
+        order=None if row_order is None else row_order.ctypes.data, data=data.ctypes.data, data_bytes=data.nbytes,
+    )  # fmt: skip
+    if table is not None:
+        source.grid, source.grid_bytes = table.grid.ctypes.data, table.grid.nbytes
+        source.values[:] = table.values.tolist()
+    weight = WeightStruct()
+    plan, fill = _functions()
+    _raise_for(plan(ctypes.byref(source), ctypes.byref(weight)), stored, target)
+    panels = _aligned(-(-outputs // _PANEL_OUTPUTS) * weight.panel_bytes)
+    _raise_for(fill(ctypes.byref(source), panels.ctypes.data, panels.nbytes), stored, target)
+    return NativeWeight(weight, panels, _packed_bias(bias, outputs))
+
+
+def pack_tensor(tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None) -> NativeWeight:
+    """Pack a float tensor [outputs, inputs] of the CPU. Errors as for ``pack``."""
+    tensor = tensor.detach().to("cpu").contiguous()
+    if tensor.dtype not in _TORCH_TYPES:
+        raise ModelFormatError(f"a tensor of {tensor.dtype} cannot be packed: use float32, float16 or bfloat16")
+    data = tensor.view(torch.uint8).numpy().reshape(-1)
+    return pack(StoredTensor(_TORCH_TYPES[tensor.dtype], tuple(tensor.shape), data), bias=bias, target=target)
+
+
+def _check(stored: StoredTensor, target: str | None) -> None:
+    if target not in _TARGETS:
+        known = ", ".join(name for name in _TARGETS if name)
+        raise ConfigError(f"target={target!r} is unknown: use one of {known}")
+    if stored.type not in GGUF_TYPES:
+        raise ModelFormatError(f"type {stored.type} cannot be packed: use one of {', '.join(GGUF_TYPES)}")
+    if len(stored.shape) != 2:
+        raise ModelFormatError(f"a tensor of shape {list(stored.shape)} cannot be packed: a matrix has two dimensions")
+    if not all(0 < size < 2**63 for size in stored.shape):
+        raise ModelFormatError(f"a tensor of shape {list(stored.shape)} cannot be packed: its sizes are out of range")
+
+
+def _compose(first: NDArray[np.int64] | None, then: Tensor | None) -> NDArray[np.int64] | None:
+    if then is None:
+        return None if first is None else np.ascontiguousarray(first, np.int64)
+    order: NDArray[np.int64] = then.to(torch.int64).contiguous().numpy()
+    if first is None:
+        return order
+    if len(order) and not 0 <= order.min() <= order.max() < len(first):
+        raise IndexError(f"a row order from {order.min()} to {order.max()} is not within {len(first)} rows")
+    return np.ascontiguousarray(first[order], np.int64)
+
+
+def _packed_bias(bias: Tensor | None, outputs: int) -> NDArray[np.float32] | None:
+    if bias is None:
+        return None
+    if tuple(bias.shape) != (outputs,):
+        raise ModelFormatError(f"a bias of shape {list(bias.shape)} does not fit {outputs} outputs")
+    if not torch.isfinite(bias).all():
+        raise ModelFormatError("a bias holds NaN or infinity: download the model again")
+    packed: NDArray[np.float32] = bias.detach().to("cpu", torch.float32).contiguous().numpy().copy()
+    return packed
+
+
+def _aligned(size: int) -> NDArray[np.uint8]:
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
+
+
+def _raise_for(status: int, stored: StoredTensor, target: str | None) -> None:
+    about = f"{stored.type} {list(stored.shape)}"
+    if status == _NO_MEMORY:
+        raise MemoryError(f"no memory to pack a tensor {about}")
+    if status == _DAMAGED:
+        raise ModelFormatError(f"a tensor {about} holds NaN or infinity: download the model again")
+    if status == _TOO_LARGE:
+        raise ModelFormatError(f"a tensor {about} holds numbers too large for {target}: use float32")
+    if status == _UNKNOWN_TYPE:
+        raise ModelFormatError(f"type {stored.type} cannot be packed: use one of {', '.join(GGUF_TYPES)}")
+    if status == _BAD_SIZE:
+        raise ModelFormatError(f"a tensor {about} does not fit {stored.data.nbytes} bytes: download the model again")
+    if status:
+        raise IndexError(f"a row order for a tensor {about} names a row that is not there")
+
+
+def _functions() -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer]:
+    native = _library()
+    native.outrider_plan_weight.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    native.outrider_pack.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    return native.outrider_plan_weight, native.outrider_pack
+
+
+def _library() -> ctypes.CDLL:
+    native = library()
+    if native is None:
+        raise ConfigError("the native library is not there: install a C compiler, or use dtype bfloat16 or float32")
+    return native
