@@ -23,6 +23,16 @@ def rotations(inverse: Tensor, positions: int) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
 
 
+def rotation_table(inverse: Tensor, positions: int) -> Tensor:
+    """float32 [positions, 2, head_dim / 2]: cosines, then sines, of each pair's angle at each position.
+
+    Args:
+        inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
+    """
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse
+    return torch.stack([angles.cos(), angles.sin()], dim=1).float().contiguous()
+
+
 def inverse_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any]) -> Tensor:
     """float64 [head_dim / 2], after the scaling that ``config.json`` asks for (none, linear or llama3)."""
     inverse = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)

@@ -26,6 +26,7 @@ from outrider.kernels.native.compile import (
     library_name,
     machine_target,
 )
+from outrider.kernels.native.signatures import declare
 from outrider.utils.user_cache import cache_root, locked
 
 logger = logging.getLogger(__name__)
@@ -148,8 +149,7 @@ def _open(path: Path) -> ctypes.CDLL | None:
     try:
         if checksum.read_text().strip() != hashlib.sha256(path.read_bytes()).hexdigest():
             return None
-        native = ctypes.CDLL(str(path))
-        native.outrider_isa.restype = ctypes.c_char_p
+        native = declare(ctypes.CDLL(str(path)))
         return native if native.outrider_abi() == ABI else None
     except (OSError, UnicodeDecodeError, AttributeError) as error:
         logger.debug("%s: %s", path, error)

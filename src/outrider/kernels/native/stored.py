@@ -7,8 +7,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.errors import ModelFormatError
 
 __all__ = ["GGUF_TYPES", "CodeTable", "StoredTensor", "code_table"]
 
@@ -18,6 +22,9 @@ GGUF_TYPES: tuple[str, ...] = (
     *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
 )
 """Types of tensors that the native library unpacks, by their GGUF names."""
+
+
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +38,13 @@ class StoredTensor:
     """A view of the mapped file, one byte each."""
     order: NDArray[np.int64] | None = None
     """The file's row for each row of the tensor; None if they are the same."""
+
+    def numbers(self) -> Tensor:
+        """float32, of ``shape``: what a type of plain floats holds. Biases and norms are such."""
+        if self.type not in _FLOATS:
+            raise ModelFormatError(f"a tensor of type {self.type} and shape {list(self.shape)} holds no plain floats")
+        values = torch.from_numpy(self.data.copy()).view(_FLOATS[self.type]).view(self.shape).float()
+        return values if self.order is None else values[torch.from_numpy(self.order)]
 
 
 @dataclass(frozen=True, eq=False)

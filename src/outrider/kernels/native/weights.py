@@ -15,7 +15,7 @@ from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import GGUF_TYPES, StoredTensor, code_table, gguf_number
 from outrider.kernels.native.structs import SourceStruct, WeightStruct
 
-__all__ = ["NativeWeight", "Target", "pack", "pack_tensor"]
+__all__ = ["NativeWeight", "Target", "native_library", "pack", "pack_tensor"]
 
 Target = Literal["float32", "bfloat16", "q8_0", "q4_0", "q4_1"]
 
@@ -53,11 +53,17 @@ class NativeWeight:
         """float32 [n, inputs]: rows ``ids`` (int64 [n]) as numbers. Raises ``IndexError`` for one out of range."""
         ids = ids.to(torch.int64).contiguous()
         out = torch.empty(len(ids), self.inputs)
-        function = _library().outrider_rows
-        function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
-        if function(ctypes.addressof(self.struct), len(ids), ids.data_ptr(), out.data_ptr()):
+        if native_library().outrider_rows(ctypes.addressof(self.struct), len(ids), ids.data_ptr(), out.data_ptr()):
             raise IndexError(f"ids {ids.tolist()[:8]} are not all rows of a matrix of {self.outputs}")
         return out
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``x W' + bias``: float [n, inputs] -> float32 [n, outputs]."""
+        x = x.detach().to(torch.float32).contiguous()
+        y = torch.empty(len(x), self.outputs)
+        if native_library().outrider_linear(ctypes.addressof(self.struct), len(x), x.data_ptr(), y.data_ptr()):
+            raise MemoryError(f"no memory to multiply {len(x)} rows by a matrix of {self.outputs} x {self.inputs}")
+        return y
 
     def __repr__(self) -> str:
         return f"NativeWeight({self.outputs}, {self.inputs}, bytes={self.nbytes})"
@@ -92,10 +98,10 @@ def pack(
         source.grid, source.grid_bytes = table.grid.ctypes.data, table.grid.nbytes
         source.values[:] = table.values.tolist()
     weight = WeightStruct()
-    plan, fill = _functions()
-    _raise_for(plan(ctypes.byref(source), ctypes.byref(weight)), stored, target)
+    native = native_library()
+    _raise_for(native.outrider_plan_weight(ctypes.byref(source), ctypes.byref(weight)), stored, target)
     panels = _aligned(-(-outputs // _PANEL_OUTPUTS) * weight.panel_bytes)
-    _raise_for(fill(ctypes.byref(source), panels.ctypes.data, panels.nbytes), stored, target)
+    _raise_for(native.outrider_pack(ctypes.byref(source), panels.ctypes.data, panels.nbytes), stored, target)
     return NativeWeight(weight, panels, _packed_bias(bias, outputs))
 
 
@@ -164,14 +170,8 @@ def _raise_for(status: int, stored: StoredTensor, target: str | None) -> None:
         raise IndexError(f"a row order for a tensor {about} names a row that is not there")
 
 
-def _functions() -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer]:
-    native = _library()
-    native.outrider_plan_weight.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    native.outrider_pack.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    return native.outrider_plan_weight, native.outrider_pack
-
-
-def _library() -> ctypes.CDLL:
+def native_library() -> ctypes.CDLL:
+    """The library, with the signatures of its functions. Raises ``ConfigError`` where it is not there."""
     native = library()
     if native is None:
         raise ConfigError("the native library is not there: install a C compiler, or use dtype bfloat16 or float32")

@@ -1,0 +1,30 @@
+"""What the functions of the native library take and return."""
+
+from __future__ import annotations
+
+import ctypes
+
+_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": ctypes.c_float, "s": ctypes.c_char_p}
+
+_SIGNATURES = {  # arguments, then what it returns
+    "outrider_abi": ("", "i"),
+    "outrider_isa": ("", "s"),
+    "outrider_has_isa": ("s", "i"),
+    "outrider_set_isa": ("s", "i"),
+    "outrider_threads": ("", "i"),
+    "outrider_set_threads": ("i", "i"),
+    "outrider_plan_weight": ("pp", "i"),
+    "outrider_pack": ("ppn", "i"),
+    "outrider_linear": ("pnpp", "i"),
+    "outrider_rows": ("pnpp", "i"),
+    "outrider_norm": ("nnppfp", "i"),
+    "outrider_forward": ("ppp", "i"),
+}
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Tell ctypes, which would otherwise cut addresses down to 32 bits. Raises AttributeError if one is missing."""
+    for name, (arguments, result) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = [_TYPES[kind] for kind in arguments], _TYPES[result]
+    return library

@@ -1,0 +1,252 @@
+"""A Llama-family model on a CPU: the whole forward pass is one call of the native library."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.errors import ConfigError
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
+from outrider.kernels.native.model_structs import BatchStruct, CacheStruct, LayerStruct, ModelStruct, SpanStruct
+from outrider.kernels.native.stored import StoredTensor
+from outrider.kernels.native.weights import NativeWeight, Target, native_library, pack, pack_tensor
+from outrider.kernels.rope import inverse_frequencies, rotation_table
+from outrider.models.config import ModelConfig
+
+_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+
+Stored = Mapping[str, StoredTensor | Tensor]
+"""Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
+
+
+class NativeLlamaModel:
+    """Weights packed at construction; ``forward`` takes the tokens of any number of sequences at once.
+
+    The bits of a row depend on its own tokens and nothing else: not on the rest of the batch, the number of threads
+    or the processor (docs/native.md).
+    """
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+    """Of activations, features and logits."""
+
+    def __init__(self, config: ModelConfig, weights: Stored, *, target: Target | None = None) -> None:
+        """``target``: what to round matrices to; None keeps them as they are stored.
+
+        Raises:
+            ModelFormatError: weights are damaged.
+            ConfigError: the model has dimensions that the library does not support.
+        """
+        if config.head_dim > 256 or config.head_dim % 2:
+            raise ConfigError(
+                f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
+            )
+        self.config, self.target = config, target
+        self._library = native_library()
+        self._parts = _Packer(weights, target)
+        self._embedding = self._parts.matrix("model.embed_tokens")
+        self._head = self._embedding if config.tie_embeddings else self._parts.matrix("lm_head")
+        self._final_norm = self._parts.vector("model.norm.weight")
+        self._layers = (LayerStruct * config.num_layers)(*map(self._layer, range(config.num_layers)))
+        inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+        self._rotations = rotation_table(inverse, config.max_seq_len)
+        self._struct = ModelStruct(
+            layers=config.num_layers,
+            hidden=config.hidden_size,
+            heads=config.num_heads,
+            kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            inner=config.intermediate_size,
+            window=config.sliding_window or 0,
+            positions=config.max_seq_len,
+            eps=config.rms_norm_eps,
+            rotations=self._rotations.data_ptr(),
+            layer=ctypes.addressof(self._layers),
+            final_norm=self._final_norm.data_ptr(),
+            embedding=ctypes.addressof(self._embedding.struct),
+            head=ctypes.addressof(self._head.struct),
+        )
+        self._caches: weakref.WeakKeyDictionary[KVCache, _CacheView] = weakref.WeakKeyDictionary()
+
+    def _layer(self, i: int) -> LayerStruct:
+        c, name, parts = self.config, f"model.layers.{i}.", self._parts
+        attention, mlp = name + "self_attn.", name + "mlp."
+        norms = {}
+        if c.qk_norm:
+            norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").data_ptr() for x in "qk"}
+        return LayerStruct(
+            q=parts.matrix(attention + "q_proj").struct,
+            k=parts.matrix(attention + "k_proj").struct,
+            v=parts.matrix(attention + "v_proj").struct,
+            out=parts.matrix(attention + "o_proj").struct,
+            gate=parts.matrix(mlp + "gate_proj").struct,
+            up=parts.matrix(mlp + "up_proj").struct,
+            down=parts.matrix(mlp + "down_proj").struct,
+            attention_norm=parts.vector(name + "input_layernorm.weight").data_ptr(),
+            mlp_norm=parts.vector(name + "post_attention_layernorm.weight").data_ptr(),
+            **norms,
+        )
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return self._parts.nbytes
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values."""
+        return torch.float32 if self.target == "float32" else torch.bfloat16
+
+    @property
+    def precision(self) -> str:
+        """How most of the weights are held: ``q4_1``, say."""
+        return self._parts.commonest if self.target is None else self.target
+
+    def new_cache(self, spec: CacheSpec) -> KVCache:
+        c = self.config
+        return make_cache(
+            spec, layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=self.cache_dtype
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out."""
+        view = self._caches.get(cache)
+        if view is None:
+            view = self._caches[cache] = _CacheView(cache)
+        rows, d = len(batch.token_ids), self.config.hidden_size
+        scored = torch.arange(rows) if batch.logit_rows is None else batch.logit_rows.contiguous()
+        tokens, positions = batch.token_ids.contiguous(), batch.positions.contiguous()
+        inputs = None if batch.inputs is None else batch.inputs.to(torch.float32).contiguous()
+        spans, held = _spans(batch, cache)
+        wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
+        features = torch.empty(rows, len(batch.features) * d) if batch.features else None
+        hidden = torch.empty(len(scored), d)
+        logits = torch.empty(len(scored), self._head.outputs)
+        struct = BatchStruct(
+            rows=rows,
+            spans=len(spans),
+            layers=self.config.num_layers if batch.layers is None else batch.layers,
+            features=len(batch.features),
+            logit_rows=len(scored),
+            tokens=tokens.data_ptr(),
+            positions=positions.data_ptr(),
+            inputs=None if inputs is None else inputs.data_ptr(),
+            span=ctypes.addressof(spans),
+            feature_layers=ctypes.addressof(wanted),
+            logit_row=scored.data_ptr(),
+            feature=None if features is None else features.data_ptr(),
+            hidden_out=hidden.data_ptr(),
+            logits=logits.data_ptr(),
+        )
+        _check(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
+        del held
+        return ForwardOutput(logits=logits, hidden=hidden, features=features)
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Input embeddings of int64 [...]: float [..., d]."""
+        return self._embedding.rows(token_ids.flatten()).view(*token_ids.shape, -1)
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        x = x.to(torch.float32).contiguous()
+        out = torch.empty_like(x)
+        weight = self._final_norm.data_ptr()
+        self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, self.config.rms_norm_eps, out.data_ptr())
+        return out
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        return self._head(hidden)
+
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+        """Rows of the LM head for int64 [n]: float [n, d]."""
+        return self._head.rows(token_ids)
+
+
+class _Packer:
+    """Matrices and vectors of a model, packed one after the other; it owns them."""
+
+    def __init__(self, weights: Stored, target: Target | None) -> None:
+        self._weights, self._target = weights, target
+        self._matrices: list[NativeWeight] = []
+        self._vectors: list[Tensor] = []
+        self._sizes: dict[str, int] = {}
+
+    def matrix(self, name: str) -> NativeWeight:
+        weight = self._weights[f"{name}.weight"]
+        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
+        make: Callable[..., NativeWeight] = pack if isinstance(weight, StoredTensor) else pack_tensor
+        packed = make(weight, target=self._target, bias=bias)
+        kind = weight.type.lower() if isinstance(weight, StoredTensor) else str(weight.dtype).removeprefix("torch.")
+        self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
+        self._matrices.append(packed)
+        return packed
+
+    def vector(self, name: str) -> Tensor:
+        self._vectors.append(self._numbers(name))
+        return self._vectors[-1]
+
+    def _numbers(self, name: str) -> Tensor:
+        values = self._weights[name]
+        if isinstance(values, StoredTensor):
+            values = values.numbers()
+        return values.to(torch.float32, copy=True).contiguous()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self._matrices) + sum(vector.nbytes for vector in self._vectors)
+
+    @property
+    def commonest(self) -> str:
+        return max(self._sizes, key=self._sizes.__getitem__)
+
+
+class _CacheView:
+    """A cache as the library sees it."""
+
+    def __init__(self, cache: KVCache) -> None:
+        pool = cache.pool
+        self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
+        self._struct = CacheStruct(
+            type=_CACHE_TYPES[pool.k[0].dtype],
+            block=pool.block,
+            rows=len(pool.k[0]),
+            keys=ctypes.addressof(self._keys),
+            values=ctypes.addressof(self._values),
+        )
+        self.address = ctypes.byref(self._struct)
+
+
+def _pointers(tensors: Any) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def _spans(batch: ForwardBatch, cache: KVCache) -> tuple[Any, list[object]]:
+    """The batch's spans, and what they point to."""
+    held: list[object] = []
+    spans = (SpanStruct * len(batch.spans))()
+    for struct, span in zip(spans, batch.spans, strict=True):
+        table = np.array(cache.table(span.slot, span.start + span.count), dtype=np.int32)
+        struct.start, struct.count, struct.table = span.start, span.count, table.ctypes.data
+        held.append(table)
+        if span.mask is not None:
+            mask = span.mask.to(torch.uint8).contiguous()
+            struct.mask_rows, struct.mask_keys = mask.shape
+            struct.mask = mask.data_ptr()
+            held.append(mask)
+    return spans, held
+
+
+def _check(status: int) -> None:
+    if status == 1:
+        raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
+    if status:
+        raise ValueError("a forward pass was given a size, an id or a position out of range")
