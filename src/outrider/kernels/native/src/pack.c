@@ -136,10 +136,13 @@ static void floats_of_codes(packer *p) {
     outrider_weight stored;
     memset(&stored, 0, sizeof stored);
     plan_as_stored(p->source, format, &stored);
-    for (int64_t i = 0; i < p->source->inputs; i++) {
-        int value = format->layout == OUTRIDER_Q4 ? stored.values[p->codes[i]] : p->codes[i];
-        float product = p->scales[i / format->group] * (float)value; /* exact */
-        p->floats[i] = format->has_minimum ? product + p->minima[i / format->group] : product;
+    for (int64_t start = 0, g = 0; start < p->source->inputs; start += format->group, g++) {
+        const int8_t *codes = p->codes + start;
+        for (int i = 0; i < format->group; i++) {
+            int value = format->layout == OUTRIDER_Q4 ? stored.values[codes[i]] : codes[i];
+            float product = p->scales[g] * (float)value; /* exact */
+            p->floats[start + i] = format->has_minimum ? product + p->minima[g] : product;
+        }
     }
 }
 

@@ -31,15 +31,16 @@ static int8_t round_half_away(float f) {
 int quantise_q8_0(int64_t inputs, const float *x, int8_t *codes, float *scales) {
     for (int64_t at = 0; at < inputs; at += QUANTISED_GROUP, x += QUANTISED_GROUP, codes += QUANTISED_GROUP) {
         int64_t count = group_inputs(inputs, at);
-        float largest = 0.0f;
+        int32_t largest = 0; /* as bits: sizes of finite numbers have the order of their bits */
         for (int64_t i = 0; i < count; i++) {
-            float size = x[i] < 0 ? -x[i] : x[i];
+            int32_t size = (int32_t)(bits_of_float(x[i]) & 0x7fffffff);
             largest = size > largest ? size : largest;
         }
-        float scale = largest / 127, inverse = inverse_of(scale);
+        float scale = float_of_bits((uint32_t)largest) / 127, inverse = inverse_of(scale);
         *scales = round_to_half(scale);
         if (!is_finite(*scales++)) return 1;
-        for (int64_t i = 0; i < QUANTISED_GROUP; i++) codes[i] = i < count ? round_half_away(x[i] * inverse) : 0;
+        for (int64_t i = 0; i < count; i++) codes[i] = round_half_away(x[i] * inverse);
+        memset(codes + count, 0, (size_t)(QUANTISED_GROUP - count));
     }
     return 0;
 }
@@ -58,8 +59,8 @@ int quantise_q4_0(int64_t inputs, const float *x, int8_t *codes, float *scales) 
         float scale = largest / -8, inverse = inverse_of(scale);
         *scales = round_to_half(scale);
         if (!is_finite(*scales++)) return 1;
-        for (int64_t i = 0; i < QUANTISED_GROUP; i++)
-            codes[i] = i < count ? code_of_4_bits(x[i] * inverse + 8.5f) : 8;
+        for (int64_t i = 0; i < count; i++) codes[i] = code_of_4_bits(x[i] * inverse + 8.5f);
+        memset(codes + count, 8, (size_t)(QUANTISED_GROUP - count));
     }
     return 0;
 }
@@ -76,8 +77,8 @@ int quantise_q4_1(int64_t inputs, const float *x, int8_t *codes, float *scales, 
         *scales = round_to_half(scale);
         *minima = round_to_half(least);
         if (!is_finite(*scales++) || !is_finite(*minima++)) return 1;
-        for (int64_t i = 0; i < QUANTISED_GROUP; i++)
-            codes[i] = i < count ? code_of_4_bits((x[i] - least) * inverse + 0.5f) : 0;
+        for (int64_t i = 0; i < count; i++) codes[i] = code_of_4_bits((x[i] - least) * inverse + 0.5f);
+        memset(codes + count, 0, (size_t)(QUANTISED_GROUP - count));
     }
     return 0;
 }
