@@ -36,7 +36,7 @@ from outrider.input_processor import (
     for_each,
     for_one,
 )
-from outrider.models.llama import LlamaModel
+from outrider.models.base import HeadTarget
 from outrider.output import Output, one_or_all
 from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
 
@@ -128,8 +128,8 @@ class LLM:
         self._input_processor = InputProcessor(self.tokenizer, eos, self.speculation)
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
-    def _load_draft_models(self, progress: bool) -> tuple[LlamaModel, ...]:
-        models: list[LlamaModel] = []
+    def _load_draft_models(self, progress: bool) -> tuple[HeadTarget, ...]:
+        models: list[HeadTarget] = []
         for name in self.config.draft_models:
             folder = resolve(name, progress=progress)
             check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(folder))  # before weights are read
@@ -140,9 +140,8 @@ class LLM:
         model, config = repr(self.config.model), self.config
         if self.closed:
             return f"LLM({model}, closed)"
-        dtype = "int8" if config.dtype == "int8" else str(self.model.dtype).removeprefix("torch.")
         return (
-            f"LLM({model}, {dtype} on {self.model.device}, draft={self.speculation.draft!r}, "
+            f"LLM({model}, {self.model.precision} on {self.model.device}, draft={self.speculation.draft!r}, "
             f"{config.max_batch_size} sequences of up to {self.engine.max_seq_len} tokens)"
         )
 

@@ -58,7 +58,7 @@ def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "processor": processor_name() if llm.model.device.type == "cpu" else torch.cuda.get_device_name(),
         "threads": torch.get_num_threads(),
-        "dtype": llm.config.dtype if llm.config.dtype == "int8" else str(llm.model.dtype).removeprefix("torch."),
+        "dtype": llm.model.precision,
         "versions": [*dict.fromkeys(c.version for c in backends if c.version), f"torch {torch.__version__}"],
     }
 

@@ -1,4 +1,4 @@
-"""Loads a model folder: configuration and weights in, a ``LlamaModel`` on its device and in its dtype out."""
+"""Loads a model folder: configuration and weights in, a model on its device and in its dtype out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError
-from outrider.kernels.processor import has_bf16_instructions
-from outrider.models.llama import LlamaModel
+from outrider.models.base import HeadTarget
+from outrider.models.factory import make_model
 
 
-def load_model(folder: Path, options: ModelOptions) -> LlamaModel:
+def load_model(folder: Path, options: ModelOptions) -> HeadTarget:
     """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one).
 
     Raises:
@@ -31,17 +31,8 @@ def load_model(folder: Path, options: ModelOptions) -> LlamaModel:
                 "made for: use at most that"
             )
         config = replace(config, max_seq_len=options.max_seq_len)
-    if options.dtype == "int8" and device.type != "cpu":
-        raise ConfigError(f"dtype='int8' runs on the CPU only, not on {device}: use bfloat16")
-    dtype = choose_dtype(options.dtype, device)
-    return LlamaModel(
-        config,
-        checkpoint.tensors,
-        dtype=dtype,
-        int8=options.dtype == "int8",
-        device=device,
-        fixed_shapes=device.type == "cuda" and options.cuda_graphs,
-    )
+    graphs = device.type == "cuda" and options.cuda_graphs
+    return make_model(config, checkpoint.tensors, dtype=options.dtype, device=device, fixed_shapes=graphs)
 
 
 def choose_device(name: str) -> torch.device:
@@ -58,10 +49,3 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"device={name!r} is not supported: use cpu or cuda")
     return device
 
-
-def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype of activations and cache: bfloat16 where the device multiplies it, unless told otherwise."""
-    if name in ("auto", "int8"):
-        fast = device.type == "cuda" or has_bf16_instructions()
-        return torch.bfloat16 if fast else torch.float32
-    return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]

@@ -164,14 +164,23 @@ def available_bytes(device: torch.device) -> int:
 class Sized(Protocol):
     """A model, as far as memory goes."""
 
-    config: ModelConfig
-    dtype: torch.dtype
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def cache_dtype(self) -> torch.dtype: ...
+
+    @property
+    def weight_bytes(self) -> int: ...
 
 
 def row_bytes(model: Sized) -> int:
     """Cache bytes of one token: keys and values of every layer."""
     c = model.config
-    return 2 * c.num_layers * c.num_kv_heads * c.head_dim * model.dtype.itemsize
+    return 2 * c.num_layers * c.num_kv_heads * c.head_dim * model.cache_dtype.itemsize
 
 
 def plan_memory(
@@ -215,19 +224,11 @@ def plan_memory(
             f"set max_seq_len to at most {tokens}, or {'raise kv_tokens' if config.kv_tokens else 'free memory'}"
         )
     return MemoryPlan(
-        target_weights=weight_bytes(target),
-        draft_weights=sum(weight_bytes(draft) for draft in drafts) + head_weights,
+        target_weights=target.weight_bytes,
+        draft_weights=sum(draft.weight_bytes for draft in drafts) + head_weights,
         target_pool=tokens * per_token,
         draft_pool=tokens * per_draft_token,
         activations=activations,
         kv_tokens=tokens,
     )
 
-
-def weight_bytes(model: Sized) -> int:
-    """Bytes of a model's weights, from its dimensions."""
-    c = model.config
-    q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    layer = c.hidden_size * (2 * q + 2 * kv + 3 * c.intermediate_size)
-    embeddings = c.vocab_size * c.hidden_size * (1 if c.tie_embeddings else 2)
-    return (c.num_layers * layer + embeddings) * model.dtype.itemsize

@@ -27,10 +27,27 @@ class HeadTarget(Model, Protocol):
     """A target that trained heads can be put on: they read its features and use its embedding and LM head."""
 
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """Of activations: what heads compute in."""
+        ...
 
     @property
     def device(self) -> torch.device: ...
+
+    @property
+    def precision(self) -> str:
+        """How the weights are held: ``bfloat16``, ``q4_1``."""
+        ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        ...
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values."""
+        ...
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""

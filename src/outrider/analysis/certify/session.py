@@ -92,7 +92,7 @@ def _checks(
 
 
 def _dtype(llm: LLM) -> str:
-    return "int8" if llm.config.dtype == "int8" else str(llm.model.dtype).removeprefix("torch.")
+    return llm.model.precision
 
 
 def stretch(prompts: Sequence[list[int]], room: int, wanted: int = 120) -> list[int]:
