@@ -40,6 +40,8 @@ INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Files that need flags of their own, and the only architecture they are compiled for."""
 
+_ZIG_FLAGS = {"-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod"}  # what zig calls the same
+
 GLIBC = "2.28"
 """The oldest glibc that libraries built with zig run on: that of manylinux_2_28."""
 
@@ -59,6 +61,11 @@ class Compiler:
 
     command: tuple[str, ...]
     target: str
+
+    def flags(self, flags: Sequence[str]) -> list[str]:
+        """The same flags as this compiler spells them."""
+        zig = "zig" in self.command or "ziglang" in self.command
+        return [_ZIG_FLAGS.get(flag, flag) for flag in flags] if zig else list(flags)
 
     @property
     def key(self) -> str:
@@ -147,7 +154,8 @@ def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False)
         flags = (*FLAGS, *(SANITIZE if sanitize else ()))
         objects = _compile_objects(compiler, source_files(compiler.target), flags, folder)
         built, checksum = folder / result.name, folder / "checksum"
-        _run((*compiler.command, *flags, "-shared", *map(str, objects), "-o", str(built)))
+        strip = () if sanitize or platform.system() == "Darwin" else ("-s",)
+        _run((*compiler.command, *flags, "-shared", *strip, *map(str, objects), "-o", str(built)))
         checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest() + "\n")
         checksum.replace(checksum_path(result))
         built.replace(result)
@@ -168,7 +176,7 @@ def _compile_objects(
     def compile_one(item: tuple[Path, tuple[str, ...]]) -> Path:
         source, own = item
         result = folder / f"{source.stem}.o"
-        _run((*compiler.command, *flags, *own, "-c", str(source), "-o", str(result)))
+        _run((*compiler.command, *flags, *compiler.flags(own), "-c", str(source), "-o", str(result)))
         return result
 
     with ThreadPoolExecutor(_JOBS) as pool:
