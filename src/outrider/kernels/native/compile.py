@@ -28,6 +28,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "src"
 
 FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread")
+LIBRARIES = ("-lm",)  # for fmaf, where the processor has no instruction for it
 SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c")
@@ -126,7 +127,7 @@ def source_files(target: str) -> dict[Path, tuple[str, ...]]:
 
 def source_key(target: str) -> str:
     """A digest of all sources and flags: libraries of the same key and target do the same."""
-    digest = hashlib.sha256(repr((FLAGS, sorted(INSTRUCTION_SETS.items()), target)).encode())
+    digest = hashlib.sha256(repr((FLAGS, LIBRARIES, sorted(INSTRUCTION_SETS.items()), target)).encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         text = path.read_bytes()
         digest.update(f"{path.name} {len(text)} ".encode() + text)
@@ -155,7 +156,7 @@ def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False)
         objects = _compile_objects(compiler, source_files(compiler.target), flags, folder)
         built, checksum = folder / result.name, folder / "checksum"
         strip = () if sanitize or platform.system() == "Darwin" else ("-s",)
-        _run((*compiler.command, *flags, "-shared", *strip, *map(str, objects), "-o", str(built)))
+        _run((*compiler.command, *flags, "-shared", *strip, *map(str, objects), "-o", str(built), *LIBRARIES))
         checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest() + "\n")
         checksum.replace(checksum_path(result))
         built.replace(result)
@@ -167,7 +168,7 @@ def compile_program(compiler: Compiler, main: Path, result: Path, extra: Sequenc
     with tempfile.TemporaryDirectory(dir=result.parent, prefix=".compile-") as name:
         files = {**source_files(compiler.target), main: ("-I", str(SOURCES))}
         objects = _compile_objects(compiler, files, (*FLAGS, *extra), Path(name))
-        _run((*compiler.command, *FLAGS, *extra, *map(str, objects), "-o", str(result)))
+        _run((*compiler.command, *FLAGS, *extra, *map(str, objects), "-o", str(result), *LIBRARIES))
 
 
 def _compile_objects(
