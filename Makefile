@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check docs format bench lab clean
+.PHONY: demo test test-slow test-gpu mutants check docs format bench lab wheel wheel-check native-digest clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -41,6 +41,18 @@ bench: $(READY)  ## time plain and speculative decoding on this machine
 
 lab: $(READY)  ## train a small target and drafts for it from nothing, and compare them
 	$(BIN)/python -m benchmarks.lab
+
+WHEEL_PLATFORM ?= manylinux_2_28_$(shell uname -m)
+
+wheel: $(READY)  ## a wheel with the compiled library, in dist/ (WHEEL_PLATFORM=manylinux_2_28_aarch64: for Arm)
+	rm -rf dist
+	OUTRIDER_WHEEL=$(WHEEL_PLATFORM) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+wheel-check: wheel  ## install the wheel where there is no compiler, and load its library
+	rm -rf build/wheel-check
+	$(PYTHON) -m venv build/wheel-check
+	build/wheel-check/bin/python -m pip install --quiet --no-deps dist/*.whl
+	$(BIN)/python tests/native/check_wheel.py build/wheel-check/bin/python
 
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results

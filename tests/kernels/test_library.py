@@ -106,9 +106,13 @@ def test_a_damaged_library_is_built_again(load: Load, damage: bytes) -> None:
 
 
 @needs_compiler
-def test_a_foreign_file_is_replaced_even_if_its_checksum_is_right(load: Load) -> None:
-    path = compiled(load)
-    path.unlink()
+def test_a_foreign_file_is_replaced_even_if_its_checksum_is_right(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = compiled(load).name
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "other"))
+    path = tmp_path / "other" / "native" / name  # a path that this process has not loaded yet
+    path.parent.mkdir(parents=True)
     path.write_bytes(b"MZ: for another system")
     checksum_path(path).write_text(hashlib.sha256(path.read_bytes()).hexdigest())
     assert [origin(load), origin(load)] == ["compiled", "cache"]

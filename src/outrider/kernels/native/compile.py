@@ -28,6 +28,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "src"
 
 FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread")
+LIBRARIES = ("-lm",)  # for fmaf, where the processor has no instruction for it
 SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c")
@@ -39,6 +40,8 @@ INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "isa_neon.c": ("aarch64", ("-march=armv8.2-a+dotprod",)),
 }
 """Files that need flags of their own, and the only architecture they are compiled for."""
+
+_ZIG_FLAGS = {"-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod"}  # what zig calls the same
 
 GLIBC = "2.28"
 """The oldest glibc that libraries built with zig run on: that of manylinux_2_28."""
@@ -59,6 +62,11 @@ class Compiler:
 
     command: tuple[str, ...]
     target: str
+
+    def flags(self, flags: Sequence[str]) -> list[str]:
+        """The same flags as this compiler spells them."""
+        zig = "zig" in self.command or "ziglang" in self.command
+        return [_ZIG_FLAGS.get(flag, flag) for flag in flags] if zig else list(flags)
 
     @property
     def key(self) -> str:
@@ -119,7 +127,7 @@ def source_files(target: str) -> dict[Path, tuple[str, ...]]:
 
 def source_key(target: str) -> str:
     """A digest of all sources and flags: libraries of the same key and target do the same."""
-    digest = hashlib.sha256(repr((FLAGS, sorted(INSTRUCTION_SETS.items()), target)).encode())
+    digest = hashlib.sha256(repr((FLAGS, LIBRARIES, sorted(INSTRUCTION_SETS.items()), target)).encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         text = path.read_bytes()
         digest.update(f"{path.name} {len(text)} ".encode() + text)
@@ -147,7 +155,8 @@ def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False)
         flags = (*FLAGS, *(SANITIZE if sanitize else ()))
         objects = _compile_objects(compiler, source_files(compiler.target), flags, folder)
         built, checksum = folder / result.name, folder / "checksum"
-        _run((*compiler.command, *flags, "-shared", *map(str, objects), "-o", str(built)))
+        strip = () if sanitize or platform.system() == "Darwin" else ("-s",)
+        _run((*compiler.command, *flags, "-shared", *strip, *map(str, objects), "-o", str(built), *LIBRARIES))
         checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest() + "\n")
         checksum.replace(checksum_path(result))
         built.replace(result)
@@ -159,7 +168,7 @@ def compile_program(compiler: Compiler, main: Path, result: Path, extra: Sequenc
     with tempfile.TemporaryDirectory(dir=result.parent, prefix=".compile-") as name:
         files = {**source_files(compiler.target), main: ("-I", str(SOURCES))}
         objects = _compile_objects(compiler, files, (*FLAGS, *extra), Path(name))
-        _run((*compiler.command, *FLAGS, *extra, *map(str, objects), "-o", str(result)))
+        _run((*compiler.command, *FLAGS, *extra, *map(str, objects), "-o", str(result), *LIBRARIES))
 
 
 def _compile_objects(
@@ -168,7 +177,7 @@ def _compile_objects(
     def compile_one(item: tuple[Path, tuple[str, ...]]) -> Path:
         source, own = item
         result = folder / f"{source.stem}.o"
-        _run((*compiler.command, *flags, *own, "-c", str(source), "-o", str(result)))
+        _run((*compiler.command, *flags, *compiler.flags(own), "-c", str(source), "-o", str(result)))
         return result
 
     with ThreadPoolExecutor(_JOBS) as pool:

@@ -2,12 +2,8 @@
 #define ISA_AVX2
 #include "attention_kernels.h"
 #include "linear_kernels.h"
+#include "processor.h"
 #include "row_kernels.h"
 
-static int supported(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-
 const kernels avx2_kernels = {
-    "avx2", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge};
+    "avx2", has_avx2, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch, merge};

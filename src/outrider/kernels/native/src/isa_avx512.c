@@ -2,14 +2,8 @@
 #define ISA_AVX512
 #include "attention_kernels.h"
 #include "linear_kernels.h"
+#include "processor.h"
 #include "row_kernels.h"
 
-static int supported(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-
 const kernels avx512_kernels = {
-    "avx512", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge};
+    "avx512", has_avx512, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch, merge};

@@ -2,12 +2,8 @@
 #define ISA_NEON
 #include "attention_kernels.h"
 #include "linear_kernels.h"
+#include "processor.h"
 #include "row_kernels.h"
 
-static int supported(void) {
-    return 1;
-}
-
 const kernels neon_kernels = {
-    "neon", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge};
+    "neon", has_dot_products, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch, merge};

@@ -1,0 +1,57 @@
+/* What this processor and its operating system can do.
+ *
+ * The compilers' own __builtin_cpu_supports is not used: some C compilers answer no to every question.
+ */
+#ifndef OUTRIDER_PROCESSOR_H
+#define OUTRIDER_PROCESSOR_H
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <stdint.h>
+
+enum processor_register { CPUID_EBX, CPUID_ECX, CPUID_EDX };
+
+/* A bit of cpuid's answer to ``leaf`` with subleaf 0; 0 if the processor does not know the leaf. */
+static inline int cpuid_bit(unsigned leaf, enum processor_register which, int bit) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(leaf, 0, &a, &b, &c, &d)) return 0;
+    return ((which == CPUID_EBX ? b : which == CPUID_ECX ? c : d) >> bit) & 1;
+}
+
+/* Whether the operating system keeps all registers of ``mask`` (XCR0) when it switches threads. */
+static inline int system_keeps(uint64_t mask) {
+    if (!cpuid_bit(1, CPUID_ECX, 27)) return 0; /* OSXSAVE */
+    uint32_t low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (((uint64_t)high << 32 | low) & mask) == mask;
+}
+
+static inline int has_avx2(void) {
+    return system_keeps(0x6) && cpuid_bit(7, CPUID_EBX, 5) && cpuid_bit(1, CPUID_ECX, 12) /* FMA */ &&
+           cpuid_bit(1, CPUID_ECX, 29); /* F16C */
+}
+
+/* With BW, DQ, VL and VNNI. */
+static inline int has_avx512(void) {
+    return has_avx2() && system_keeps(0xe6) && cpuid_bit(7, CPUID_EBX, 16) && cpuid_bit(7, CPUID_EBX, 17) &&
+           cpuid_bit(7, CPUID_EBX, 30) && cpuid_bit(7, CPUID_EBX, 31) && cpuid_bit(7, CPUID_ECX, 11);
+}
+
+/* Tiles of int8; programs must still ask the system for them. */
+static inline int has_amx(void) {
+    return has_avx512() && system_keeps(0x60000) && cpuid_bit(7, CPUID_EDX, 24) && cpuid_bit(7, CPUID_EDX, 25);
+}
+#endif
+
+#if defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+/* HWCAP_ASIMDDP of the kernel. */
+static inline int has_dot_products(void) { return (getauxval(AT_HWCAP) >> 20) & 1; }
+#else
+/* All of Apple's and Windows' processors of this architecture that matter have them. */
+static inline int has_dot_products(void) { return 1; }
+#endif
+#endif
+
+#endif
