@@ -10,13 +10,15 @@ from torch import Tensor
 
 from outrider.cache.protocol import KVCache
 from outrider.checkpoints.weights.layout import expected_shapes
+from outrider.config import DTypeName
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, Span
-from outrider.models.base import Model
+from outrider.models.base import LoadedModel, Model
 from outrider.models.config import ModelConfig
+from outrider.models.factory import make_model
 from outrider.models.llama import LlamaModel
 
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.bfloat16}
+DTYPES: dict[str, DTypeName] = {"bf16": "bfloat16", "fp32": "float32", "int8": "q8_0", "q4": "q4_1"}
 
 
 def config(**changes: Any) -> ModelConfig:
@@ -49,10 +51,16 @@ def tensors(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
     return out
 
 
-def llama(kind: str = "bf16", *, seed: int = 0, **changes: Any) -> LlamaModel:
-    """``kind`` is bf16, fp32 or int8."""
+def llama(kind: str = "bf16", *, seed: int = 0, **changes: Any) -> LoadedModel:
+    """``kind`` is bf16, fp32, int8 or q4."""
     c = config(**changes)
-    return LlamaModel(c, tensors(c, seed), dtype=DTYPES[kind], int8=kind == "int8")
+    return make_model(c, tensors(c, seed), dtype=DTYPES[kind])
+
+
+def torch_llama(*, seed: int = 0, **changes: Any) -> LlamaModel:
+    """On torch, in float32, as on a GPU."""
+    c = config(**changes)
+    return LlamaModel(c, tensors(c, seed), dtype=torch.float32)
 
 
 def ids(n: int, vocab_size: int = 64, seed: int = 1) -> list[int]:

@@ -36,7 +36,7 @@ from outrider.input_processor import (
     for_each,
     for_one,
 )
-from outrider.models.base import HeadTarget
+from outrider.models.base import LoadedModel
 from outrider.output import Output, one_or_all
 from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
 
@@ -128,8 +128,8 @@ class LLM:
         self._input_processor = InputProcessor(self.tokenizer, eos, self.speculation)
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
-    def _load_draft_models(self, progress: bool) -> tuple[HeadTarget, ...]:
-        models: list[HeadTarget] = []
+    def _load_draft_models(self, progress: bool) -> tuple[LoadedModel, ...]:
+        models: list[LoadedModel] = []
         for name in self.config.draft_models:
             folder = resolve(name, progress=progress)
             check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(folder))  # before weights are read

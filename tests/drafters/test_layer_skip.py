@@ -10,7 +10,8 @@ from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.trees.draft_batch import Feed, run
-from outrider.models.llama import LlamaModel
+from outrider.models.base import LoadedModel
+from outrider.models.factory import make_model
 from tests import tiny
 from tests.drafters.views import request
 from tests.rig import engine, generate
@@ -19,18 +20,18 @@ from tests.rig import request as ask
 SPEC = CacheSpec(max_seq_len=64)
 
 
-def shallow(model: LlamaModel, layers: int) -> LlamaModel:
+def shallow(model: LoadedModel, layers: int) -> LoadedModel:
     """A model of its own with the first layers' weights."""
     config = tiny.config(num_layers=layers, max_seq_len=64)
-    return LlamaModel(config, tiny.tensors(tiny.config(num_layers=4)), dtype=model.dtype)
+    return make_model(config, tiny.tensors(tiny.config(num_layers=4)), dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def model() -> LlamaModel:
+def model() -> LoadedModel:
     return tiny.llama("fp32", num_layers=4, max_seq_len=64)
 
 
-def test_a_run_can_stop_early(model: LlamaModel) -> None:
+def test_a_run_can_stop_early(model: LoadedModel) -> None:
     tokens = tiny.ids(9)
     for layers in (1, 2, 4):
         cache, own = model.new_cache(SPEC), shallow(model, layers)
@@ -49,7 +50,7 @@ def test_a_run_can_stop_early(model: LlamaModel) -> None:
 
 @pytest.mark.parametrize("tree", [None, (2, 2), "dynamic"])
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
-def test_drafts_what_a_shallow_copy_would(model: LlamaModel, tree: object, kind: str) -> None:
+def test_drafts_what_a_shallow_copy_would(model: LoadedModel, tree: object, kind: str) -> None:
     """The same draft as a model of its own; what it writes lies behind the target's rows, which stay as they are."""
     spec = CacheSpec(max_seq_len=64, kind=kind)  # type: ignore[arg-type]
     cache = model.new_cache(spec)
@@ -75,7 +76,7 @@ def test_drafts_what_a_shallow_copy_would(model: LlamaModel, tree: object, kind:
     assert draft.source == "layer_skip"
 
 
-def test_a_prompt_is_not_read_twice(model: LlamaModel) -> None:
+def test_a_prompt_is_not_read_twice(model: LoadedModel) -> None:
     view = request(tiny.ids(5))
     cache = model.new_cache(SPEC)
     view.slot = cache.allocate()
@@ -83,7 +84,7 @@ def test_a_prompt_is_not_read_twice(model: LlamaModel) -> None:
     assert LayerSkipDrafter(model, cache, layers=2, vocab_size=64).propose([view], [3]) == [EMPTY]
 
 
-def test_a_tree_stops_at_the_rows_set_aside(model: LlamaModel) -> None:
+def test_a_tree_stops_at_the_rows_set_aside(model: LoadedModel) -> None:
     cache = model.new_cache(SPEC)
     view = request([3, 1], speculation={"tree": "dynamic"})
     view.slot = cache.allocate()
@@ -97,7 +98,7 @@ def test_a_tree_stops_at_the_rows_set_aside(model: LlamaModel) -> None:
 
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
 @pytest.mark.parametrize("tree", [None, (2, 1, 1), "dynamic"])
-def test_the_target_s_output_is_its_own(model: LlamaModel, kind: str, tree: object) -> None:
+def test_the_target_s_output_is_its_own(model: LoadedModel, kind: str, tree: object) -> None:
     """With all layers it is always right; with fewer, output stays the same."""
     served = engine(model, kind=kind)
     for seed in range(3):

@@ -15,7 +15,8 @@ from outrider.config import SamplingParams
 from outrider.core.draft import Draft
 from outrider.drafters.api import Outcome, RequestView
 from outrider.errors import NumericalError
-from outrider.models.llama import LlamaModel
+from outrider.models.base import LoadedModel
+from outrider.models.factory import make_model
 from outrider.models.toy import TableModel
 from tests import tiny
 from tests.rig import Scripted, engine, generate, request, run
@@ -179,12 +180,21 @@ def test_nan_ends_only_its_request(draft: str) -> None:
     assert served.cache.free_tokens() == 2 * served.max_seq_len
 
 
-def sick_llama() -> LlamaModel:
-    """Reading token 63 fills rows of the cache with NaN; saying it is as likely as saying another."""
+def sick_llama() -> LoadedModel:
+    """Reading token 63 fills rows of the cache with NaN; saying it is as likely as saying another.
+
+    The residual stream has a place that this token alone uses, and numbers overflow there.
+    """
     c = tiny.config(tie_embeddings=False, max_seq_len=1100)
     tensors = tiny.tensors(c)
-    tensors["model.embed_tokens.weight"][63] = torch.nan
-    return LlamaModel(c, tensors, dtype=torch.bfloat16)
+    tensors["model.embed_tokens.weight"][:63, 0] = 0
+    tensors["model.embed_tokens.weight"][63, 0] = 10
+    for name, weight in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            weight[0] = 0
+        if name.endswith("input_layernorm.weight"):
+            weight[0] = 3e38
+    return make_model(c, tensors, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("prompt", [8, 511])

@@ -10,7 +10,8 @@ import pytest
 
 from outrider.config import SamplingParams
 from outrider.engine.request import Request
-from outrider.models.llama import LlamaModel
+from outrider.models.base import LoadedModel
+from outrider.models.factory import make_model
 from tests import tiny
 from tests.pairwise import pairwise, slow_unless
 from tests.rig import engine, request, run
@@ -41,15 +42,15 @@ WEIGHTS["lm_head.weight"] *= 3  # as sure of itself as a trained model is
 
 
 @cache
-def target(kind: str = "bf16") -> LlamaModel:
-    return LlamaModel(CONFIG, WEIGHTS, dtype=tiny.DTYPES[kind], int8=kind == "int8")
+def target(kind: str = "bf16") -> LoadedModel:
+    return make_model(CONFIG, WEIGHTS, dtype=tiny.DTYPES[kind])
 
 
 @cache
-def draft() -> LlamaModel:
+def draft() -> LoadedModel:
     """The target's weights with some noise: it agrees often enough, and not always."""
     other = tiny.tensors(CONFIG, seed=9)
-    return LlamaModel(CONFIG, {name: 0.92 * w + 0.08 * other[name] for name, w in WEIGHTS.items()})
+    return make_model(CONFIG, {name: 0.92 * w + 0.08 * other[name] for name, w in WEIGHTS.items()})
 
 
 def params(options: str, **changes: Any) -> SamplingParams:

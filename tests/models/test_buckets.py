@@ -29,7 +29,7 @@ DIMS: dict[str, dict[str, Any]] = {
 
 def pair(**dims: Any) -> tuple[LlamaModel, LlamaModel, TapeCapture]:
     """The same model twice: as ever, and in fixed shapes, replayed from tapes."""
-    plain, fixed = (tiny.llama("fp32", max_seq_len=LENGTH, **dims) for _ in range(2))
+    plain, fixed = (tiny.torch_llama(max_seq_len=LENGTH, **dims) for _ in range(2))
     capture = TapeCapture()
     fixed._fixed = CudaGraphRunner(fixed._on_grid, fixed.device, capture)
     return plain, fixed, capture
@@ -219,12 +219,12 @@ BASE = Bucket(sequences=1, rows=1, keys=512, width=1, scored=1, block=512)
     ],
 )
 def test_which_bucket(work: ForwardBatch, bucket: Bucket | None) -> None:
-    cache = tiny.llama("fp32", max_seq_len=LENGTH).new_cache(spec("contiguous"))
+    cache = tiny.torch_llama(max_seq_len=LENGTH).new_cache(spec("contiguous"))
     assert bucket_for(work, cache) == bucket
 
 
 def test_long_contexts_of_many_are_not_padded() -> None:
-    cache = tiny.llama("fp32", max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
+    cache = tiny.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
     few, many = (batch(*(chain(i, 5000, 1) for i in range(n))) for n in (8, 9))
     assert bucket_for(few, cache) == Bucket(8, 1, 8192, 1, 8, 512)
     assert bucket_for(many, cache) is None

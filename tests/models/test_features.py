@@ -11,14 +11,14 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
-from outrider.models.llama import LlamaModel
+from outrider.models.base import LoadedModel
 from tests import tiny
 
 SPEC = CacheSpec(slots=2, max_seq_len=64)
 PARENTS = (-1, -1, 0, 0, 1)
 
 
-def forward(model: LlamaModel, tokens: list[int], **more: object) -> ForwardOutput:
+def forward(model: LoadedModel, tokens: list[int], **more: object) -> ForwardOutput:
     cache = model.new_cache(SPEC)
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
@@ -27,7 +27,7 @@ def forward(model: LlamaModel, tokens: list[int], **more: object) -> ForwardOutp
     return model.forward(replace(batch, **more), cache)  # type: ignore[arg-type]
 
 
-def tree_run(model: LlamaModel, features: tuple[int, ...]) -> ForwardOutput:
+def tree_run(model: LoadedModel, features: tuple[int, ...]) -> ForwardOutput:
     """A chain of 3 in one slot, and a tree in the other."""
     cache = model.new_cache(SPEC)
     spans, ids, positions = [], tiny.ids(8), [*range(3), *depths(PARENTS)]
@@ -85,4 +85,4 @@ def test_head_rows_are_those_of_the_head(kind: str, tied: bool) -> None:
     assert close
     if kind != "int8":
         weight = tiny.tensors(model.config)["model.embed_tokens.weight" if tied else "lm_head.weight"]
-        assert torch.equal(rows.float(), weight[ids].to(model.dtype).float())
+        assert torch.equal(rows.float(), weight[ids].to(torch.bfloat16 if kind == "bf16" else torch.float32).float())

@@ -144,5 +144,7 @@ def test_an_engine_on_graphs_generates_the_same(kind: CacheKind) -> None:
 def test_they_can_be_done_without(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "model")
     kept, without = (load_model(folder, ModelOptions(device="cuda", cuda_graphs=on)) for on in (True, False))
+    assert isinstance(kept, LlamaModel)
+    assert isinstance(without, LlamaModel)
     assert kept._fixed is not None
     assert without._fixed is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,23 +12,20 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.cache.protocol import KVCache
-from outrider.checkpoints.loader import load_model
-from outrider.config import EngineConfig, SamplingParams
+from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardOutput
 from outrider.models.cuda_graphs.graphs import CudaGraphRunner
-from outrider.models.hooks import with_hooks
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture
 from tests.rig import engine, request, run
-from tests.whole import model_folder
 
 SPEC = CacheSpec(slots=4, max_seq_len=128)
 
 
 def fixed(capture: Any, **limits: int) -> tuple[LlamaModel, CudaGraphRunner]:
-    model = tiny.llama("fp32")
+    model = tiny.torch_llama()
     model._fixed = CudaGraphRunner(model._on_grid, model.device, capture, **limits)
     return model, model._fixed
 
@@ -77,7 +73,7 @@ def test_every_cache_has_its_own_and_takes_them_along() -> None:
     caches = [opened(model) for _ in range(2)]
     for cache in caches:
         for token in (3, 3, 4):
-            expected = decode(tiny.llama("fp32"), opened(tiny.llama("fp32")), [token])
+            expected = decode(tiny.torch_llama(), opened(tiny.torch_llama()), [token])
             assert torch.allclose(decode(model, cache, [token]), expected, atol=1e-4)
     assert [len(runs.captured(cache)) for cache in caches] == [1, 1]
     gone = weakref.ref(caches.pop())
@@ -101,7 +97,7 @@ class Failing:
 
 
 def test_a_capture_that_fails_is_said_once_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    capture, plain = Failing(), tiny.llama("fp32")
+    capture, plain = Failing(), tiny.torch_llama()
     model, runs = fixed(capture)
     ours, theirs = opened(model), opened(plain)
     decode(model, ours, [3])
@@ -115,34 +111,16 @@ def test_a_capture_that_fails_is_said_once_and_changes_nothing(caplog: pytest.Lo
     assert "operation not permitted when stream is capturing" in caplog.text
 
 
-def test_taps_are_not_passed_by() -> None:
-    model, _ = fixed(TapeCapture())
-    cache = opened(model)
-    for _ in range(3):
-        decode(model, cache, [3])
-    seen: list[int] = []
-    decode(with_hooks(model, lambda layer, *_: seen.append(layer)), cache, [3])
-    assert sorted(set(seen)) == [0, 1, 2]
-
-
 def test_a_cpu_has_no_use_for_them_unless_asked() -> None:
-    assert tiny.llama("fp32")._fixed is None
+    assert tiny.torch_llama()._fixed is None
     c = tiny.config()
     asked = LlamaModel(c, tiny.tensors(c), dtype=torch.float32, fixed_shapes=True)
     cache = opened(asked)
-    wanted = decode(tiny.llama("fp32"), opened(tiny.llama("fp32")), [3])
+    wanted = decode(tiny.torch_llama(), opened(tiny.torch_llama()), [3])
     for _ in range(3):
         assert torch.allclose(decode(asked, cache, [3]), wanted, atol=1e-4)
     assert asked._fixed is not None
     assert asked._fixed.captured(cache) == []
-
-
-@pytest.mark.parametrize("cuda_graphs", [True, False])
-def test_a_loaded_model_has_none_on_a_cpu(tmp_path: Path, cuda_graphs: bool) -> None:
-    config = EngineConfig(model=str(model_folder(tmp_path / "model")), device="cpu", cuda_graphs=cuda_graphs)
-    for options in (config.target_options(), config.draft_options()):
-        assert options.cuda_graphs == cuda_graphs
-        assert load_model(Path(config.model), options)._fixed is None
 
 
 CONFIG = tiny.config(tie_embeddings=False, max_seq_len=256)

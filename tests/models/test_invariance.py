@@ -1,8 +1,8 @@
 """A row's logits are the same bit for bit however the row is scored.
 
 This is what makes "the same output" more than a statement about probabilities: speculation scores rows in other
-company than plain decoding does. It holds for bfloat16, float32 and int8 alike. Where it fails on some machine,
-``certify`` and ``doctor`` will say so; here it is a defect.
+company than plain decoding does. It holds for every precision, any number of threads and every instruction set.
+Where it fails on some machine, ``certify`` and ``doctor`` will say so; here it is a defect.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,8 +20,10 @@ from torch import Tensor
 
 from outrider.cache import CacheSpec
 from outrider.core.tree import path_to
-from outrider.kernels.linear.linear import PlainLinear, make_linear
-from outrider.models.llama import LlamaModel
+from outrider.kernels.linear.linear import TorchLinear
+from outrider.kernels.native.library import library
+from outrider.kernels.native.weights import Target, pack_tensor
+from outrider.models.base import LoadedModel
 from tests import tiny
 
 VOCAB = 256
@@ -42,29 +45,48 @@ DIMS: dict[str, dict[str, Any]] = {
 TOKENS = tiny.ids(LENGTH, VOCAB)
 
 
-def model(dims: str, kind: str) -> LlamaModel:
-    return _model(dims, kind, torch.get_num_threads())
+def has_isa(name: str) -> bool:
+    native = library()
+    return native is not None and bool(native.outrider_has_isa(name.encode()))
 
 
 @cache
-def _model(dims: str, kind: str, threads: int) -> LlamaModel:
-    """Models ask the machine how to keep the promise when they are built, for the threads they are built with."""
+def model(dims: str, kind: str) -> LoadedModel:
     return tiny.llama(kind, vocab_size=VOCAB, max_seq_len=LENGTH + 20, **DIMS[dims])
 
 
 @cache
-def reference(dims: str, kind: str, threads: int) -> Tensor:
-    """Logits [LENGTH, vocab]: the first rows and those around multiples of 512 alone, the others in small runs."""
-    assert torch.get_num_threads() == threads
-    alone = {*range(40), *range(505, 520), *range(1020, 1028)}
+def reference(dims: str, kind: str) -> Tensor:
+    """Logits [LENGTH, vocab]: the first rows and those around multiples of 128 alone, the others in small runs.
+
+    On one thread, and by the plainest code that the processor has.
+    """
+    alone = {*range(40), *range(125, 132), *range(505, 520), *range(1020, 1028)}
     sizes: list[int] = []
     while sum(sizes) < LENGTH:
         at = sum(sizes)
         sizes.append(1 if at in alone else next((n for n in range(1, 64) if at + n in alone), min(64, LENGTH - at)))
-    return in_chunks(model(dims, kind), TOKENS, sizes)
+    with machine(1, "portable"):
+        return in_chunks(model(dims, kind), TOKENS, sizes)
 
 
-def in_chunks(model: LlamaModel, tokens: Sequence[int], sizes: Sequence[int]) -> Tensor:
+@contextmanager
+def machine(threads: int, isa: str) -> Iterator[None]:
+    """Threads and instruction set; "best" is what the processor has."""
+    native = library()
+    if native is None:
+        yield
+        return
+    before = native.outrider_threads(), native.outrider_isa()
+    native.outrider_set_threads(threads)
+    if isa != "best":
+        native.outrider_set_isa(isa.encode())
+    yield
+    native.outrider_set_threads(before[0])
+    native.outrider_set_isa(before[1])
+
+
+def in_chunks(model: LoadedModel, tokens: Sequence[int], sizes: Sequence[int]) -> Tensor:
     """Logits of the tokens when they are fed in runs of these sizes, over and over."""
     kv = model.new_cache(CacheSpec(max_seq_len=model.config.max_seq_len))
     slot = kv.allocate()
@@ -78,27 +100,17 @@ def in_chunks(model: LlamaModel, tokens: Sequence[int], sizes: Sequence[int]) ->
     raise AssertionError
 
 
-SETTINGS = [("bf16", 1), ("bf16", 2), ("fp32", 1), ("fp32", 2), ("fp32", 3), ("int8", 1), ("int8", 2)]
-FAST = [("bf16", 2), ("fp32", 3), ("int8", 1)]
+ISAS = [name for name in ("avx2", "neon", "best") if name == "best" or has_isa(name)]
+SETTINGS = [(kind, threads, isa) for kind in tiny.DTYPES for threads in (1, 2, 3) for isa in ISAS]
+FAST = [("bf16", 2, "best"), ("fp32", 3, "best"), ("int8", 1, "best"), ("q4", 2, ISAS[0])]
 
 
 @pytest.fixture(params=[s if s in FAST else pytest.param(s, marks=pytest.mark.slow) for s in SETTINGS], ids=str)
-def setting(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
-    """A kind of model, and the threads it runs on; three, as shares then end anywhere in a row."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param[1])
-    yield request.param
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def kind(setting: tuple[str, int]) -> str:
-    return setting[0]
-
-
-@pytest.fixture
-def threads(setting: tuple[str, int]) -> int:
-    return setting[1]
+def kind(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A kind of model, on some threads (three, as shares then end anywhere) and an instruction set."""
+    kind, threads, isa = request.param
+    with machine(threads, isa):
+        yield kind
 
 
 @pytest.fixture(params=DIMS)
@@ -106,20 +118,20 @@ def dims(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_in_runs_of_any_size(dims: str, kind: str, threads: int) -> None:
+def test_in_runs_of_any_size(dims: str, kind: str) -> None:
     n = 66
     for size in (2, 3, 5, 7, 9, 17, 33, 64):
-        assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind, threads)[:n])
+        assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind)[:n])
 
 
 @pytest.mark.parametrize("sizes", [[LENGTH], [511], [333, 64, 1]], ids=str)
-def test_prompts_cut_anywhere(dims: str, kind: str, threads: int, sizes: list[int]) -> None:
-    assert tiny.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind, threads))
+def test_prompts_cut_anywhere(dims: str, kind: str, sizes: list[int]) -> None:
+    assert tiny.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind))
 
 
-def test_in_any_company(dims: str, kind: str, threads: int) -> None:
+def test_in_any_company(dims: str, kind: str) -> None:
     """Sequences of different lengths, in every order and in different slots of a larger cache."""
-    target, wanted = model(dims, kind), reference(dims, kind, threads)
+    target, wanted = model(dims, kind), reference(dims, kind)
     kv = target.new_cache(CacheSpec(slots=4, max_seq_len=LENGTH))
     slots = [kv.allocate() for _ in range(4)]
     held = {slots[0]: 3, slots[1]: 37, slots[2]: 509}
@@ -132,7 +144,7 @@ def test_in_any_company(dims: str, kind: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("start", [30, 505, 1018])
-def test_as_a_path_of_a_tree(dims: str, kind: str, threads: int, start: int) -> None:
+def test_as_a_path_of_a_tree(dims: str, kind: str, start: int) -> None:
     """Before and after its siblings are dropped; trees that cross a block of 512 rows included."""
     target, rng = model(dims, kind), random.Random(start)
     kv = target.new_cache(CacheSpec(max_seq_len=LENGTH))
@@ -159,9 +171,9 @@ def test_as_a_path_of_a_tree(dims: str, kind: str, threads: int, start: int) -> 
         kv.truncate_to(slot, start)
 
 
-def test_over_stale_rows(dims: str, kind: str, threads: int) -> None:
+def test_over_stale_rows(dims: str, kind: str) -> None:
     """A slot that another sequence filled, and rows of refused drafts, leave no trace."""
-    target, wanted = model(dims, kind), reference(dims, kind, threads)
+    target, wanted = model(dims, kind), reference(dims, kind)
     kv = target.new_cache(CacheSpec(max_seq_len=LENGTH))
     slot = kv.allocate()
     tiny.feed(target, kv, (slot, TOKENS[200:900]))
@@ -179,13 +191,12 @@ def test_over_stale_rows(dims: str, kind: str, threads: int) -> None:
 @pytest.mark.parametrize("in_features", [100, 576, 1536, 2048, 5632])
 @pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])
 def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
-    """Every row of 1 to 64, at the widths of real models: at one row oneDNN's bf16 differs for 1536, for one."""
+    """Every row of 1 to 64, at the widths of real models."""
     generator = torch.Generator().manual_seed(in_features)
-    dtype = tiny.DTYPES[kind]
-    weight = torch.randn(192, in_features, generator=generator).to(dtype)
-    bias = torch.randn(192, generator=generator).to(dtype) if biased else None
-    layer = make_linear(weight, bias, int8=kind == "int8")
-    x = torch.randn(64, in_features, generator=generator).to(dtype)
+    weight = torch.randn(192, in_features, generator=generator)
+    bias = torch.randn(192, generator=generator) if biased else None
+    layer = pack_tensor(weight, cast(Target, tiny.DTYPES[kind]), bias=bias)
+    x = torch.randn(64, in_features, generator=generator)
     whole = layer(x)
     for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63):
         for at in {0, 64 - n, (64 - n) // 2}:
@@ -193,10 +204,10 @@ def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
 
 
 @pytest.mark.parametrize("in_features", [100, 576])
-def test_plain_linear_layers(in_features: int, setting: tuple[str, int]) -> None:
-    """The layer for builds of torch without oneDNN keeps the promise too; it is float32's that is difficult."""
+def test_torch_linear_layers(in_features: int) -> None:
+    """The layer for machines without the native library keeps the promise too."""
     generator = torch.Generator().manual_seed(in_features)
-    layer = PlainLinear(torch.randn(192, in_features, generator=generator), None)
+    layer = TorchLinear(torch.randn(192, in_features, generator=generator), None)
     x = torch.randn(33, in_features, generator=generator)
     whole = layer(x)
     for n in range(1, 33):

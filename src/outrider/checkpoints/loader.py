@@ -10,11 +10,11 @@ import torch
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError
-from outrider.models.base import HeadTarget
+from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 
 
-def load_model(folder: Path, options: ModelOptions) -> HeadTarget:
+def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
     """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one).
 
     Raises:
@@ -48,4 +48,3 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device={name!r} is not supported: use cpu or cuda")
     return device
-

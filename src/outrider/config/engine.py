@@ -14,9 +14,9 @@ from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError
 
 CacheName = Literal["contiguous", "paged"]
-DTypeName = Literal["auto", "bfloat16", "float32", "int8"]
+DTypeName = Literal["auto", "bfloat16", "float32", "q8_0", "q4_0", "q4_1", "int8"]
 CACHES: tuple[str, ...] = ("contiguous", "paged")
-DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
+DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "q8_0", "q4_0", "q4_1", "int8")
 
 
 @dataclass(frozen=True, kw_only=True)

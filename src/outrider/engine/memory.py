@@ -231,4 +231,3 @@ def plan_memory(
         activations=activations,
         kv_tokens=tokens,
     )
-

@@ -39,16 +39,6 @@ class HeadTarget(Model, Protocol):
         """How the weights are held: ``bfloat16``, ``q4_1``."""
         ...
 
-    @property
-    def weight_bytes(self) -> int:
-        """Memory that the weights take."""
-        ...
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
-        ...
-
     def embed(self, token_ids: Tensor) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""
         ...
@@ -63,4 +53,18 @@ class HeadTarget(Model, Protocol):
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         """Rows of the LM head for int64 [n]: float [n, d]."""
+        ...
+
+
+class LoadedModel(HeadTarget, Protocol):
+    """A model whose weights are in memory."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        ...
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values."""
         ...

@@ -14,7 +14,7 @@ from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import StoredTensor
 from outrider.kernels.native.weights import Target
 from outrider.kernels.processor import has_bf16_instructions
-from outrider.models.base import HeadTarget
+from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.models.llama import LlamaModel
 from outrider.models.native_llama import NativeLlamaModel, Stored
@@ -30,7 +30,7 @@ def make_model(
     dtype: DTypeName = "auto",
     device: torch.device | str = "cpu",
     fixed_shapes: bool | None = None,
-) -> HeadTarget:
+) -> LoadedModel:
     """A model of the Llama family on ``device``.
 
     Args:

@@ -11,11 +11,9 @@ from torch.nn import functional as F
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.protocol import Pool
 from outrider.kernels.attention.attention import plan
-from outrider.kernels.attention.key_blocks import short_blocks
-from outrider.kernels.attention.tile_sizes import TILE, tile_sizes
-from outrider.kernels.backends import Dimensions, LayerForward, LayerWeights, TorchBackend, make_backend, unfused_layer
+from outrider.kernels.backends import Dimensions, LayerForward, LayerWeights, TorchBackend, unfused_layer
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
-from outrider.kernels.linear.linear import Linear, make_linear
+from outrider.kernels.linear.linear import Linear, TorchLinear
 from outrider.kernels.norm import RMSNorm
 from outrider.kernels.rope import inverse_frequencies, pair_rows, rotations
 from outrider.models.config import ModelConfig
@@ -24,7 +22,7 @@ from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 
 
 class LlamaModel:
-    """Weights packed at construction; ``forward`` takes the tokens of any number of sequences at once."""
+    """On torch; ``forward`` takes the tokens of any number of sequences at once."""
 
     def __init__(
         self,
@@ -32,7 +30,6 @@ class LlamaModel:
         tensors: Mapping[str, Tensor],
         *,
         dtype: torch.dtype = torch.bfloat16,
-        int8: bool = False,
         device: torch.device | str = "cpu",
         fixed_shapes: bool | None = None,
     ) -> None:
@@ -57,7 +54,7 @@ class LlamaModel:
             biases = []
             if f"{names[0]}.bias" in tensors:
                 biases = [pair_rows(get(f"{n}.bias"), h) if h else get(f"{n}.bias") for _, n, h in rows]
-            return make_linear(torch.cat(weights), torch.cat(biases) if biases else None, int8=int8)
+            return TorchLinear(torch.cat(weights), torch.cat(biases) if biases else None)
 
         def layer(i: int) -> LayerWeights:
             name = f"model.layers.{i}."
@@ -81,13 +78,10 @@ class LlamaModel:
             self._embedding = get("model.embed_tokens.weight").clone()  # [vocab, d]
             self._layers = [layer(i) for i in range(config.num_layers)]
             self._norm = norm("model.norm.weight")
-            head = self._embedding if config.tie_embeddings else get("lm_head.weight")
-            self._lm_head = make_linear(head, None, int8=int8)
+            self._head = self._embedding if config.tie_embeddings else get("lm_head.weight").clone()
+            self._lm_head = TorchLinear(self._head, None)
             self._dimensions = Dimensions(config.num_heads, config.num_kv_heads, config.head_dim)
-            self._backend = make_backend(self._dimensions, dtype, self.device)
-            group, kv_heads = self._dimensions.group, config.num_kv_heads
-            self._short = short_blocks(TILE * group, kv_heads, config.head_dim, dtype, self.device)
-            self._tiles = tile_sizes(group, kv_heads, config.head_dim, dtype, self._short, self.device)
+            self._backend = TorchBackend(self._dimensions)
             inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
             self._rotations = rotations(inverse, config.max_seq_len).to(self.device)
         on_cuda = self.device.type == "cuda"
@@ -127,8 +121,6 @@ class LlamaModel:
             group=c.num_heads // c.num_kv_heads,
             kv_heads=c.num_kv_heads,
             window=c.sliding_window,
-            short=self._short,
-            sizes=self._tiles,
             rows=len(tokens) if alone else len(batch.token_ids),
             dtype=self.dtype,
             device=self.device,
@@ -183,17 +175,27 @@ class LlamaModel:
         return self._lm_head(hidden)
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Rows of the LM head for int64 [n]: float [n, d].
+        """Rows of the LM head for int64 [n]: float [n, d]."""
+        return self._head[token_ids.to(self.device)]
 
-        Packed weights cannot be looked up; but multiplied with unit vectors they come out unchanged.
-        """
-        ids = token_ids.to(self.device)
-        if self.config.tie_embeddings:
-            return self._embedding[ids]
-        units = torch.eye(self.config.hidden_size, dtype=self.dtype, device=self.device)
-        with torch.inference_mode():
-            columns = [self._lm_head(some)[:, ids] for some in torch.split(units, 64)]
-        return torch.cat(columns).T.contiguous().clone()
+    @property
+    def precision(self) -> str:
+        """The dtype's name."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values."""
+        return self.dtype
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        c = self.config
+        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        layer = c.hidden_size * (2 * q + 2 * kv + 3 * c.intermediate_size)
+        embeddings = c.vocab_size * c.hidden_size * (1 if c.tie_embeddings else 2)
+        return (c.num_layers * layer + embeddings) * self.dtype.itemsize
 
     def _padded(self, x: Tensor, rows: int) -> Tensor:
         return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x))).contiguous()

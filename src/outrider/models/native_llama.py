@@ -50,6 +50,7 @@ class NativeLlamaModel:
             )
         self.config, self.target = config, target
         self._library = native_library()
+        self._library.outrider_set_threads(torch.get_num_threads())
         self._parts = _Packer(weights, target)
         self._embedding = self._parts.matrix("model.embed_tokens")
         self._head = self._embedding if config.tie_embeddings else self._parts.matrix("lm_head")

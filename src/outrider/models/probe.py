@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from outrider.cache import CacheSpec
+from outrider.config import DTypeName
 from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
-from outrider.models.llama import LlamaModel
+from outrider.models.factory import make_model
 
 _ROWS = 40  # a sequence long enough to be cut in many ways
 _START = 500  # so that it crosses a block of keys
@@ -38,14 +40,13 @@ class Finding:
     largest_difference: float
 
 
-def probe(dtype: str, device: torch.device | str = "cpu") -> Finding:
+def probe(dtype: DTypeName, device: torch.device | str = "cpu") -> Finding:
     """Score the same tokens in one forward pass, in passes of 1 to 17 rows, and scattered among refused tree nodes.
 
-    ``dtype`` is bfloat16, float32 or int8. The model is random, with the dimensions of SmolLM2.
+    The model is random, with the dimensions of SmolLM2.
     """
     generator = torch.Generator().manual_seed(0)
-    kind = torch.float32 if dtype == "float32" else torch.bfloat16
-    model = LlamaModel(_CONFIG, _random_weights(generator), dtype=kind, int8=dtype == "int8", device=device)
+    model = make_model(_CONFIG, _random_weights(generator), dtype=dtype, device=device)
     tokens = torch.randint(_CONFIG.vocab_size, (_START + _ROWS,), generator=generator)
     whole = _run(model, [_START, _ROWS], tokens)
     chains = [_run(model, [_START, *([n] * (_ROWS // n))], tokens) for n in (1, 2, 3, 5, 8, 17)]
@@ -71,7 +72,7 @@ def _random_weights(generator: torch.Generator) -> dict[str, Tensor]:
     return weights | {f"{k}.weight": torch.ones(d) for k in norms}
 
 
-def _run(model: LlamaModel, counts: list[int], tokens: Tensor) -> Tensor:
+def _run(model: LoadedModel, counts: list[int], tokens: Tensor) -> Tensor:
     """Logits of the rows after the first pass, reading the tokens in passes of ``counts``."""
     cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
     slot, start, parts = cache.allocate(), 0, []
@@ -84,7 +85,7 @@ def _run(model: LlamaModel, counts: list[int], tokens: Tensor) -> Tensor:
     return torch.cat(parts[1:]).float().cpu()
 
 
-def _run_scattered(model: LlamaModel, tokens: Tensor) -> Tensor:
+def _run_scattered(model: LoadedModel, tokens: Tensor) -> Tensor:
     """Logits of eight rows that are every other node of a tree, the others being wrong guesses beside them."""
     cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
     slot, device = cache.allocate(), model.device

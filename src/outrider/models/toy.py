@@ -61,7 +61,7 @@ class TableModel:
         generator = torch.Generator().manual_seed(seed)
         return cls(torch.randn([vocab_size] * (order + 1), generator=generator) * scale, max_seq_len=max_seq_len)
 
-    dtype, device = torch.float32, torch.device("cpu")
+    dtype, device, precision = torch.float32, torch.device("cpu"), "float32"
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """The id, ``order`` times: float [..., order]."""

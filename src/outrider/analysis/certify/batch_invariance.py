@@ -1,19 +1,18 @@
-"""Batch invariance: does a row's result depend on its forward pass's other rows? If so, in which operation first?"""
+"""Batch invariance: does a row's result depend on its forward pass's other rows? If so, from which layer on?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from outrider.analysis.certify.report import Check
-from outrider.cache import CacheSpec
+from outrider.cache import CacheSpec, KVCache
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, Span
-from outrider.models.hooks import with_hooks
-from outrider.models.llama import LlamaModel
+from outrider.models.base import Model
 
 ROWS = 24
 CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows in a forward pass, compared with all at once
@@ -21,11 +20,10 @@ CUTS = (1, 2, 3, 4, 5, 8, 12)  # rows in a forward pass, compared with all at on
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The first operation that gave other bits for some row in another batch."""
+    """The first layer that gave other bits for some row in another batch."""
 
     batch_kind: str
-    layer: int
-    operation: str
+    layer: int  # counted from 1; one more than the model has: the LM head
     rows: int  # rows that differ there
     logits_differ_by: float  # at the end, the largest difference
 
@@ -37,26 +35,35 @@ class InvarianceFindings:
     batches: int
 
 
-class _Recorder:
-    """Results by operation, in order, over the forward passes that score the rows in one way."""
+class _Results:
+    """Residual streams after each layer, and logits, over the forward passes that score the rows in one way."""
 
-    def __init__(self) -> None:
-        self.results: dict[tuple[int, str], list[Tensor]] = {}
-        self.rows = slice(0, 0)
+    def __init__(self, model: Model) -> None:
+        self._model, self._layers = model, model.config.num_layers
+        self._parts: list[list[Tensor]] = [[] for _ in range(self._layers + 1)]
 
-    def record(self, layer: int, operation: str, result: Tensor) -> None:
-        self.results.setdefault((layer, operation), []).append(result[self.rows].float().cpu())
+    def run(self, batch: ForwardBatch, cache: KVCache, rows: slice) -> None:
+        """Run ``batch`` and keep what its ``rows`` give."""
+        result = self._model.forward(replace(batch, features=tuple(range(1, self._layers + 1))), cache)
+        assert result.features is not None
+        streams = result.features[rows].float().cpu().chunk(self._layers, dim=-1)
+        for parts, value in zip(self._parts, [*streams, result.logits[rows].float().cpu()], strict=True):
+            parts.append(value)
+
+    def tensors(self) -> list[Tensor]:
+        """After each layer [rows, d], and at the end logits [rows, vocab]."""
+        return [torch.cat(parts) for parts in self._parts]
 
 
-def examine(model: LlamaModel, tokens: Sequence[int]) -> InvarianceFindings:
+def examine(model: Model, tokens: Sequence[int]) -> InvarianceFindings:
     """Score the last ``ROWS`` of ``tokens`` in one forward pass, in several, in a tree, and beside other sequences."""
     whole = _cut(model, tokens, ROWS)
     others = {f"{n} rows a forward pass": _cut(model, tokens, n) for n in CUTS}
     others["beside other sequences"] = _cut(model, tokens, ROWS, num_others=3)
     others["nodes of a tree"] = _tree(model, tokens)
     mismatches, noise = [], 0.0
-    for batch_kind, recorder in others.items():
-        found, difference = _first_break(whole, recorder, batch_kind)
+    for batch_kind, results in others.items():
+        found, difference = _first_break(whole, results, batch_kind)
         noise = max(noise, difference)
         if found is not None:
             mismatches.append(found)
@@ -64,47 +71,41 @@ def examine(model: LlamaModel, tokens: Sequence[int]) -> InvarianceFindings:
 
 
 def check(findings: InvarianceFindings, dtype: str) -> Check:
-    """Bit identity, or the layer and operation where it first breaks in each kind of batch."""
+    """Bit identity, or the layer where it first breaks in each kind of batch."""
     if not findings.mismatches:
         return Check(
             "batch invariance",
             "pass",
-            f"every operation of every layer gives the same bits in {findings.batches} kinds of batch ({dtype})",
+            f"every layer gives the same bits in {findings.batches} kinds of batch ({dtype})",
             data={"noise": 0.0},
         )
     first = min(findings.mismatches, key=lambda b: b.layer)
     lines = [
-        f"{b.batch_kind}: first in layer {b.layer}, {b.operation} ({b.rows} of {ROWS} rows); logits differ by up to "
+        f"{b.batch_kind}: first in layer {b.layer} ({b.rows} of {ROWS} rows); logits differ by up to "
         f"{b.logits_differ_by:.2g}"
         for b in findings.mismatches
     ]
     return Check(
         "batch invariance",
         "note",
-        f"in {dtype} rows depend on their batch, first in layer {first.layer}, {first.operation}; arithmetic noise is "
+        f"in {dtype} rows depend on their batch, first in layer {first.layer}; arithmetic noise is "
         f"{findings.noise:.2g} per logit, so near-ties may turn out otherwise",
         lines,
         {"noise": findings.noise, "mismatches": [vars(b) for b in findings.mismatches]},
     )
 
 
-def _first_break(a: _Recorder, b: _Recorder, batch_kind: str) -> tuple[Mismatch | None, float]:
+def _first_break(a: _Results, b: _Results, batch_kind: str) -> tuple[Mismatch | None, float]:
     """The earliest result that differs, and the largest difference of logits."""
-    found: tuple[int, str, int] | None = None
-    difference = 0.0
-    for key, parts in a.results.items():
-        x, y = torch.cat(parts), torch.cat(b.results[key])
-        differing = int((x != y).any(dim=-1).sum())
-        if differing and found is None:
-            found = (*key, differing)
-        difference = float((x - y).abs().max())  # the head comes last
-    return (None if found is None else Mismatch(batch_kind, *found, difference)), difference
+    differing = [int((x != y).any(dim=-1).sum()) for x, y in zip(a.tensors(), b.tensors(), strict=True)]
+    difference = float((a.tensors()[-1] - b.tensors()[-1]).abs().max())
+    first = next((i for i, rows in enumerate(differing) if rows), None)
+    return (None if first is None else Mismatch(batch_kind, first + 1, differing[first], difference)), difference
 
 
-def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, num_others: int = 0) -> _Recorder:
+def _cut(model: Model, tokens: Sequence[int], rows: int, num_others: int = 0) -> _Results:
     """Score the last ROWS tokens, ``rows`` a forward pass, beside ``num_others`` sequences of as many rows."""
-    recorder = _Recorder()
-    view = with_hooks(model, recorder.record)
+    results = _Results(model)
     cache = model.new_cache(CacheSpec(slots=1 + num_others, max_seq_len=len(tokens) + 1))
     slots = [cache.allocate() for _ in range(1 + num_others)]
     start = len(tokens) - ROWS
@@ -115,22 +116,21 @@ def _cut(model: LlamaModel, tokens: Sequence[int], rows: int, num_others: int = 
         model.forward(ForwardBatch(own[:start], torch.arange(start), (Span(slot, 0, start),), None), cache)
     while start < len(tokens):
         count = min(rows, len(tokens) - start)
-        recorder.rows = slice(num_others * count, (num_others + 1) * count)  # ours are last, behind the others
+        own_rows = slice(num_others * count, (num_others + 1) * count)  # ours are last, behind the others
         spans, packed = [], []
         for slot, own in zip([*slots[1:], slots[0]], [*others, ids], strict=True):
             cache.extend(slot, count)
             spans.append(Span(slot, start, count))
             packed.append(own[start : start + count])
         positions = torch.arange(start, start + count).repeat(1 + num_others)
-        view.forward(ForwardBatch(torch.cat(packed), positions, tuple(spans), None), cache)
+        results.run(ForwardBatch(torch.cat(packed), positions, tuple(spans), None), cache, own_rows)
         start += count
-    return recorder
+    return results
 
 
-def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Recorder:
+def _tree(model: Model, tokens: Sequence[int]) -> _Results:
     """Score the last ROWS tokens as every other node of a tree, wrong guesses standing between them."""
-    recorder = _Recorder()
-    view = with_hooks(model, recorder.record)
+    results = _Results(model)
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + ROWS + 1))
     slot, start = cache.allocate(), len(tokens) - ROWS
     ids = torch.tensor(list(tokens))
@@ -139,8 +139,8 @@ def _tree(model: LlamaModel, tokens: Sequence[int]) -> _Recorder:
     # nodes 1, 3, 5, ... continue the text; node 2i is a sibling of node 2i + 1
     parents = [-1 if node < 2 else (node // 2) * 2 - 1 for node in range(2 * ROWS)]
     packed = torch.stack([ids[start:].roll(3), ids[start:]], dim=1).flatten()
-    recorder.rows = slice(1, 2 * ROWS, 2)
     cache.extend(slot, 2 * ROWS)
     span = Span(slot, start, 2 * ROWS, ancestor_mask(parents))
-    view.forward(ForwardBatch(packed, start + torch.tensor(depths(parents)), (span,), None), cache)
-    return recorder
+    batch = ForwardBatch(packed, start + torch.tensor(depths(parents)), (span,), None)
+    results.run(batch, cache, slice(1, 2 * ROWS, 2))
+    return results

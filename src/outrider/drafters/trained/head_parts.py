@@ -9,18 +9,27 @@ from torch import Tensor, nn
 
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.heads.vocabulary import ScoringHead
-from outrider.kernels.linear.linear import make_linear
+from outrider.kernels.linear.linear import TorchLinear
+from outrider.kernels.native.library import library
+from outrider.kernels.native.weights import pack_tensor
 from outrider.models.base import HeadTarget
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
-class _Packed(nn.Module):
-    """``nn.Linear`` on the kernels that the target runs on: half the time of ``F.linear`` at a row."""
+def _linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
+    """On the kernels that the target runs on: on CPUs in 8 bits, as a draft need not be exact, unless it is float32."""
+    if target.device.type == "cpu" and library() is not None:
+        return pack_tensor(weight.float(), "float32" if target.precision == "float32" else "q8_0", bias=bias)
+    return TorchLinear(weight, bias)
 
-    def __init__(self, linear: nn.Linear) -> None:
+
+class _Packed(nn.Module):
+    """``nn.Linear`` on the kernels that the target runs on."""
+
+    def __init__(self, linear: nn.Linear, target: HeadTarget) -> None:
         super().__init__()
-        self._linear = make_linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
+        self._linear = _linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach(), target)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: float [..., in] -> [..., out]."""
@@ -33,7 +42,7 @@ def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
     for module in list(head.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, _Packed(child))
+                setattr(module, name, _Packed(child, target))
     return head
 
 
@@ -48,7 +57,7 @@ class Scores:
         if head.lm_head is not None:
             self._linear = head.lm_head
         else:
-            self._linear = target.compute_logits if ids is None else make_linear(target.lm_head_rows(ids), None)
+            self._linear = target.compute_logits if ids is None else _linear(target.lm_head_rows(ids), None, target)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""

@@ -3,11 +3,10 @@
 A fused attention kernel picks its code by the shape it is given: another number of queries or keys, another
 order of additions, other last bits. So every call made here has one shape per block of keys:
 
-* queries go in tiles of ``TILE`` rows, or of more where that changes no bit (``tile_sizes``), stacked along the batch
-  dimension; the last tile is padded;
+* queries go in tiles of ``TILE`` rows, stacked along the batch dimension; the last tile is padded;
 * the query heads that share a key head are folded into the rows of their tile, which reads each key once;
 * keys come in blocks counted from position 0. The kernel itself works block by block, and a block that is wholly
-  masked adds exact zeros, so a row gives the same bits at any padded length (``key_blocks``);
+  masked adds exact zeros, so a row gives the same bits at any padded length;
 * keys come in the order of their positions, as the order of additions is that of the keys. A tree is therefore
   taken apart into chains (``tree_tiles``), and each reads the cache in its own order, all in one call.
 
@@ -25,9 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
-from outrider.kernels.attention.key_blocks import padded
-from outrider.kernels.attention.tile_sizes import fitting
-from outrider.kernels.attention.tree_tiles import chains, key_order, tree_tiles
+from outrider.kernels.attention.tree_tiles import TILE, chains, key_order, padded, tree_tiles
 from outrider.kernels.batch import Span
 
 
@@ -37,7 +34,7 @@ class Piece:
 
     slot: int
     rows: slice | Tensor  # packed rows; for a tree int64 [tiles * tile], padded
-    keys: int  # as many as ``padded`` says
+    keys: int  # whole blocks
     mask: Tensor  # float [tiles, 1, tile * group, keys]: 0 where a row may look, -inf elsewhere
     order: Tensor | None  # int64 [tiles, keys], for a tree: cache rows by position; None: the cache is in order
     reach: int  # cache rows to read
@@ -60,8 +57,6 @@ def plan(
     group: int,
     kv_heads: int,
     window: int | None,
-    short: tuple[int, ...],
-    sizes: tuple[int, ...],
     rows: int,
     dtype: torch.dtype,
     device: torch.device,
@@ -74,8 +69,6 @@ def plan(
             matrix library that may share it out among threads, and then adds up in another order.
         window: positions a row looks back at most, itself included.
         rows: rows of the forward pass; more than the spans' only for a chain alone, whose tile they fill.
-        short: lengths that a last block of keys may have (``kernels.attention.key_blocks.short_blocks``).
-        sizes: of tiles that give the same bits (``kernels.attention.tile_sizes``).
     """
     placed: list[tuple[Span, int]] = []
     pieces: list[Piece] = []
@@ -84,7 +77,7 @@ def plan(
     for span in spans:
         placed.append((span, row))
         cut = _chain_pieces if span.mask is None else _tree_pieces
-        for cut_rows, keys, at, tile, order in cut(span, short, sizes, least, device):
+        for cut_rows, keys, at, tile, order in cut(span, least, device):
             own = [row + r if r >= 0 else -1 for r in cut_rows]
             mask = _fold_mask(_visible(at, keys, window), group, tile, least, dtype)
             seen = [int(at[min(end, len(at)) - 1]) + 1 if end - tile < len(at) else 1 for end in _ends(mask, group)]
@@ -110,18 +103,18 @@ _Cut = Iterator[tuple[Sequence[int], int, Tensor, int, Tensor | None]]
 """Rows of the span (-1: padding), keys, positions of the rows, rows of a tile, and the order of the keys."""
 
 
-def _chain_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], least: int, device: torch.device) -> _Cut:
+def _chain_pieces(span: Span, least: int, device: torch.device) -> _Cut:
     done = 0
     while done < span.count:
         first = span.start + done
-        keys = padded(first + 1, short)  # a row needs no more keys than its own position
+        keys = padded(first + 1)  # a row needs no more keys than its own position
         count = min(span.count - done, keys - first)
         at = torch.arange(first, first + count, device=device)
-        yield range(done, done + count), keys, at, fitting(count, sizes), None
+        yield range(done, done + count), keys, at, TILE, None
         done += count
 
 
-def _tree_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], least: int, device: torch.device) -> _Cut:
+def _tree_pieces(span: Span, least: int, device: torch.device) -> _Cut:
     paths = list(chains(span))
     assert span.mask is not None
     causal = span.count - len(span.mask)
@@ -130,8 +123,8 @@ def _tree_pieces(span: Span, short: tuple[int, ...], sizes: tuple[int, ...], lea
         causal += len(fresh)
         paths = paths[1:]
     if causal:
-        yield from _chain_pieces(replace(span, count=causal, mask=None), short, sizes, least, device)
-    for keys, size, tiles in tree_tiles(span, paths, sizes, short):
+        yield from _chain_pieces(replace(span, count=causal, mask=None), least, device)
+    for keys, size, tiles in tree_tiles(span, paths):
         tiles += tiles[-1:] * (least - len(tiles))
         rows = [row for tile in tiles for row in (*tile.rows, *[-1] * (size - len(tile.rows)))]
         at = torch.tensor([tile.first + i for tile in tiles for i in range(size)], device=device)

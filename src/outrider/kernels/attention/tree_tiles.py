@@ -8,11 +8,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.kernels.attention.key_blocks import padded
-from outrider.kernels.attention.tile_sizes import fitting
 from outrider.kernels.batch import Span
 
 _MOST_KEYS = 1 << 15  # gathered for one call, so that a wide tree over a long context takes no more memory than that
+
+
+TILE = 4
+"""Rows of a tile: with fewer the kernel takes another path."""
+
+KEY_BLOCK = 512
+"""Keys that the fused kernel works through at a time."""
+
+
+def padded(rows: int) -> int:
+    """``rows`` keys, rounded up to whole blocks."""
+    return -(-rows // KEY_BLOCK) * KEY_BLOCK
 
 
 @dataclass(frozen=True)
@@ -24,30 +34,21 @@ class Tile:
     path: Sequence[int]  # the rows of their chain, counted from the tree's first
 
 
-def tree_tiles(
-    span: Span, paths: Sequence[tuple[list[int], Sequence[int]]], sizes: tuple[int, ...], short: tuple[int, ...]
-) -> Iterator[tuple[int, int, list[Tile]]]:
-    """Number of keys, rows of a tile and tiles for the span's ``paths``, those that are alike together.
-
-    Args:
-        paths: all or some of the span's ``chains``.
-        sizes: rows that a tile may have (``kernels.attention.tile_sizes``).
-        short: lengths that a last block of keys may have (``kernels.attention.key_blocks.short_blocks``).
-    """
-    alike: dict[tuple[int, int], list[Tile]] = {}
+def tree_tiles(span: Span, paths: Sequence[tuple[list[int], Sequence[int]]]) -> Iterator[tuple[int, int, list[Tile]]]:
+    """Number of keys, rows of a tile and tiles for the span's ``paths`` (``chains``), those that are alike together."""
+    alike: dict[int, list[Tile]] = {}
     base = tree_base(span)
     for fresh, path in paths:
         first, done = base + len(path) - len(fresh), 0
         while done < len(fresh):
-            keys = padded(first + done + 1, short)  # a row needs no more keys than its own position
-            size = fitting(min(len(fresh) - done, keys - first - done), sizes)
-            rows = fresh[done : done + min(size, keys - first - done)]
-            alike.setdefault((keys, size), []).append(Tile(rows, first + done, path))
+            keys = padded(first + done + 1)  # a row needs no more keys than its own position
+            rows = fresh[done : done + min(TILE, keys - first - done)]
+            alike.setdefault(keys, []).append(Tile(rows, first + done, path))
             done += len(rows)
-    for (keys, size), tiles in alike.items():
+    for keys, tiles in alike.items():
         most = max(1, _MOST_KEYS // keys)
         for i in range(0, len(tiles), most):
-            yield keys, size, tiles[i : i + most]
+            yield keys, TILE, tiles[i : i + most]
 
 
 def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:

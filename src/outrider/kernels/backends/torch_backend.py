@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
 from outrider.kernels.attention.attention import AttentionPlan, attend
-from outrider.kernels.attention.tile_sizes import TILE
+from outrider.kernels.attention.tree_tiles import TILE
 from outrider.kernels.backends.base import Dimensions, LayerForward, LayerWeights, unfused_layer
 from outrider.kernels.norm import RMSNorm
 from outrider.kernels.rope import rotate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 _TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": ctypes.c_float, "s": ctypes.c_char_p}
 
@@ -23,8 +24,10 @@ _SIGNATURES = {  # arguments, then what it returns
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Tell ctypes, which would otherwise cut addresses down to 32 bits. Raises AttributeError if one is missing."""
+    """Tell ctypes, which would otherwise cut addresses down to 32 bits."""
     for name, (arguments, result) in _SIGNATURES.items():
-        function = getattr(library, name)
+        function: Any = getattr(library, name, None)
+        if function is None:  # the ABI's number, which is compared next, says whether that is right
+            continue
         function.argtypes, function.restype = [_TYPES[kind] for kind in arguments], _TYPES[result]
     return library
