@@ -3,6 +3,7 @@
 #include "attention_kernels.h"
 #include "linear_kernels.h"
 #include "row_kernels.h"
+#include "sample_kernels.h"
 
 static int supported(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -12,4 +13,4 @@ static int supported(void) {
 
 const kernels avx512_kernels = {
     "avx512", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge};
+    merge, SAMPLE_KERNELS};
