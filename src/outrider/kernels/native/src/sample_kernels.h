@@ -6,35 +6,14 @@
 #ifndef OUTRIDER_SAMPLE_KERNELS_H
 #define OUTRIDER_SAMPLE_KERNELS_H
 
-#include <math.h> /* INFINITY */
+#include "truncation_kernels.h"
 
-#include "sample.h"
-#include "simd.h"
-
-#define BLOCK 256   /* tokens hashed at a time */
-#define GROUPS 1024 /* whose maxima bound the largest of a row: disjoint, of about equal size */
+#define HASH_BLOCK 256 /* tokens hashed at a time */
 
 /* The members of ``kernels`` that this file provides. */
 #define SAMPLE_KERNELS                                                                                       \
     .first_largest = first_largest, .gumbel = gumbel_row, .gumbel_of = gumbel_of_each,                       \
     .least_weight = least_weight, .log_weights = write_log_weights, .draw = draw_token
-
-/* Numbers i to i + 15 of a row; -inf behind its end. */
-static inline vec load_row(const float *x, int64_t width, int64_t i) {
-    if (i + LANES <= width) return vec_load(x + i);
-    float padded[LANES];
-    for (int lane = 0; lane < LANES; lane++) padded[lane] = i + lane < width ? x[i + lane] : -INFINITY;
-    return vec_load(padded);
-}
-
-static inline vec scaled(const weight_row *row, vec x) {
-    return vec_div(vec_sub(x, vec_set(row->largest)), vec_set(row->temperature));
-}
-
-/* Log-weights i to i + 15, those below row->least included. */
-static inline vec load_weights(const weight_row *row, int64_t i) {
-    return scaled(row, load_row(row->x, row->width, i));
-}
 
 /* Index of the first largest; a NaN counts as the largest. */
 static int64_t first_largest(int64_t width, const float *x, float *value) {
@@ -70,7 +49,7 @@ static inline uint32_t mixed(uint32_t word, const uint32_t *keys) {
 
 static inline void hash_block(int64_t first, const uint32_t *keys, uint32_t *high) {
     const uint32_t own[3] = {keys[0], keys[1], keys[2]}; /* which nothing stored to ``high`` can change */
-    for (int i = 0; i < BLOCK; i++) high[i] = mixed(token_word((uint32_t)first + (uint32_t)i), own);
+    for (int i = 0; i < HASH_BLOCK; i++) high[i] = mixed(token_word((uint32_t)first + (uint32_t)i), own);
 }
 
 /* k log 2 + log(1 + f) for sqrt(1/2) - 1 <= f <= sqrt(2) - 1.
@@ -120,17 +99,17 @@ static inline vec noise_of(const uint32_t *high, int64_t first, const uint32_t *
 }
 
 static void gumbel_row(int64_t width, const uint32_t *keys, float *out) {
-    uint32_t high[BLOCK];
-    for (int64_t start = 0; start < width; start += BLOCK) {
+    uint32_t high[HASH_BLOCK];
+    for (int64_t start = 0; start < width; start += HASH_BLOCK) {
         hash_block(start, keys, high);
-        for (int64_t i = start; i < start + BLOCK && i < width; i += LANES)
-            vec_store_some(out + i, noise_of(high + (i - start), i, keys), width - i < LANES ? (int)(width - i) : LANES);
+        for (int64_t i = start; i < start + HASH_BLOCK && i < width; i += LANES)
+            vec_store_some(out + i, noise_of(high + (i - start), i, keys), lanes_from(i, width));
     }
 }
 
 static void gumbel_of_each(int64_t count, const float *v, float *out) {
     for (int64_t i = 0; i < count; i += LANES) {
-        int n = count - i < LANES ? (int)(count - i) : LANES;
+        int n = lanes_from(i, count);
         float padded[LANES];
         for (int lane = 0; lane < LANES; lane++) padded[lane] = lane < n ? v[i + lane] : 0.5f;
         vec_store_some(out + i, gumbel_of(vec_load(padded)), n);
@@ -139,9 +118,9 @@ static void gumbel_of_each(int64_t count, const float *v, float *out) {
 
 /* ---- The draw ------------------------------------------------------------------------------------------------- */
 
-/* Logarithms that are not below log2(hash), as a float's bits read as a number, see bounds(). */
+/* Logarithms that are not below log2(hash), as a float's bits read as a number, see noise_bounds(). */
 static inline void bits_of_hashes(const uint32_t *high, float *bits) {
-    for (int i = 0; i < BLOCK; i++) bits[i] = (float)(int32_t)bits_of_float((float)high[i]);
+    for (int i = 0; i < HASH_BLOCK; i++) bits[i] = (float)(int32_t)bits_of_float((float)high[i]);
 }
 
 /* What the noise of sixteen hashes cannot exceed.
@@ -149,14 +128,14 @@ static inline void bits_of_hashes(const uint32_t *high, float *bits) {
  * -log(-log1p(-v)) <= -log(v), v is at least 2^-32 hash but for its rounding, and log2(x) is at least its bits / 2^23
  * - 127, as the logarithm is concave between powers of two. 0.002 is left for rounding.
  */
-static inline vec bounds(const float *bits) {
+static inline vec noise_bounds(const float *bits) {
     return vec_fma(vec_load(bits), vec_set(-0.69314718f * 0x1p-23f), vec_set(159 * 0.69314718f + 0.002f));
 }
 
 static int any_possible(const weight_row *row, int64_t start) {
-    vec largest = load_weights(row, start);
-    for (int64_t i = start + LANES; i < start + BLOCK && i < row->width; i += LANES)
-        largest = vec_max(load_weights(row, i), largest);
+    vec largest = load_log_weights(row, start);
+    for (int64_t i = start + LANES; i < start + HASH_BLOCK && i < row->width; i += LANES)
+        largest = vec_max(load_log_weights(row, i), largest);
     return max_lanes(largest) >= row->least;
 }
 
@@ -166,17 +145,17 @@ static int any_possible(const weight_row *row, int64_t start) {
  * others' noise is worked out. Rounding is monotone, so what the bound's sum does not exceed, the score does not.
  */
 static int64_t draw_token(const weight_row *row, const uint32_t *keys, float *score) {
-    uint32_t high[BLOCK];
-    float bits[BLOCK], weights[LANES], scores[LANES];
+    uint32_t high[HASH_BLOCK];
+    float bits[HASH_BLOCK], weights[LANES], scores[LANES];
     int64_t token = 0;
     *score = -INFINITY;
-    for (int64_t start = 0; start < row->width; start += BLOCK) {
+    for (int64_t start = 0; start < row->width; start += HASH_BLOCK) {
         if (row->least > -INFINITY && !any_possible(row, start)) continue;
         hash_block(start, keys, high);
         bits_of_hashes(high, bits);
-        for (int i = 0; i < BLOCK && start + i < row->width; i += LANES) {
-            vec w = load_weights(row, start + i);
-            if (!vec_any_above(vec_add(w, bounds(bits + i)), vec_set(*score))) continue;
+        for (int i = 0; i < HASH_BLOCK && start + i < row->width; i += LANES) {
+            vec w = load_log_weights(row, start + i);
+            if (!vec_any_above(vec_add(w, noise_bounds(bits + i)), vec_set(*score))) continue;
             vec_store(weights, w);
             vec_store(scores, vec_add(w, noise_of(high + i, start + i, keys)));
             for (int lane = 0; lane < LANES; lane++) {
@@ -191,112 +170,10 @@ static int64_t draw_token(const weight_row *row, const uint32_t *keys, float *sc
 
 static void write_log_weights(const weight_row *row, float *out) {
     for (int64_t i = 0; i < row->width; i += LANES)
-        vec_store_some(out + i, load_weights(row, i), row->width - i < LANES ? (int)(row->width - i) : LANES);
+        vec_store_some(out + i, load_log_weights(row, i), lanes_from(i, row->width));
     if (row->least == -INFINITY) return;
     const float least = row->least;
     for (int64_t i = 0; i < row->width; i++) out[i] = out[i] < least ? -INFINITY : out[i];
-}
-
-/* ---- Truncation ----------------------------------------------------------------------------------------------- */
-
-/* Log-weights are at most 0, so the bits of their size order them: the largest weight has the smallest key. */
-static inline float weight_of_key(uint32_t key) { return -float_of_bits(key); }
-
-/* Keys of the weights above ``bound``, in no order that matters; returns how many. */
-static int64_t collect_keys(const weight_row *row, float bound, uint32_t *keys) {
-    int64_t count = 0;
-    float weights[LANES];
-    for (int64_t i = 0; i < row->width; i += LANES) {
-        vec w = load_weights(row, i);
-        if (!vec_any_above(w, vec_set(bound))) continue;
-        vec_store(weights, w);
-        for (int lane = 0; lane < LANES; lane++)
-            if (weights[lane] > bound) keys[count++] = bits_of_float(weights[lane]) & 0x7fffffff;
-    }
-    return count;
-}
-
-/* A number below the top_k-th largest weight, and seldom below many more. */
-static float rank_bound(const weight_row *row, int64_t top_k) {
-    float maxima[GROUPS];
-    uint32_t keys[GROUPS], spare[GROUPS];
-    if (top_k > GROUPS) return -INFINITY;
-    for (int group = 0; group < GROUPS; group++) maxima[group] = -INFINITY;
-    for (int64_t i = 0; i < row->width; i += LANES) {
-        float *group = maxima + i % GROUPS;
-        vec_store(group, vec_max(load_row(row->x, row->width, i), vec_load(group)));
-    }
-    for (int group = 0; group < GROUPS; group += LANES)
-        vec_store(maxima + group, scaled(row, vec_load(maxima + group)));
-    for (int group = 0; group < GROUPS; group++) keys[group] = bits_of_float(maxima[group]) & 0x7fffffff;
-    sort_keys(GROUPS, keys, spare);
-    float reached = weight_of_key(keys[top_k - 1]); /* by at least top_k weights: the maxima */
-    return reached * 1.000001f - 1e-30f;
-}
-
-/* The sum of exp(log-weight), in float64: sixteen sums, token i in sum i % 16, added in halves. */
-static double total_weight(const weight_row *row) {
-    double sums[LANES] = {0};
-    float e[LANES];
-    for (int64_t i = 0; i < row->width; i += LANES) {
-        vec_store(e, vec_exp(load_weights(row, i)));
-        for (int lane = 0; lane < LANES; lane++) sums[lane] += e[lane];
-    }
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++) sums[lane] += sums[lane + half];
-    return sums[0];
-}
-
-/* A log-weight at and below which all tokens of a row together have less than ``mass``; 2^-126 < mass / width <= 1. */
-static float mass_bound(double mass, int64_t width) {
-    double bits = (double)bits_of_float((float)(mass / (double)width));
-    return (float)((bits * 0x1p-23 - 127) * 0.693147) - 0.01f; /* a logarithm that is too small by up to 0.07 */
-}
-
-/* Adds exp(log-weight) of ascending keys until the sum reaches ``mass``; returns the place of the key that does it,
- * or count. The sum is left in ``sum``.
- */
-static int64_t first_to_reach(double mass, int64_t count, const uint32_t *keys, double *sum) {
-    float e[LANES];
-    *sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (i % LANES == 0) {
-            for (int lane = 0; lane < LANES; lane++) e[lane] = i + lane < count ? weight_of_key(keys[i + lane]) : 0;
-            vec_store(e, vec_exp(vec_load(e)));
-        }
-        *sum += e[i % LANES];
-        if (*sum >= mass) return i;
-    }
-    return count;
-}
-
-/* The smallest weight that top-k and then top-p keep; -inf: all. Ties with it are kept. scratch: [2 * width]. */
-static float least_weight(const weight_row *row, int64_t top_k, double top_p, uint32_t *scratch) {
-    uint32_t *keys = scratch, *spare = scratch + row->width;
-    double sum;
-    if (0 < top_k && top_k < row->width) {
-        int64_t count = collect_keys(row, rank_bound(row, top_k), keys);
-        sort_keys(count, keys, spare);
-        if (count >= top_k) { /* else fewer tokens are possible, and all are kept */
-            int64_t kept = top_k;
-            while (kept < count && keys[kept] == keys[top_k - 1]) kept++;
-            if (top_p < 1) {
-                first_to_reach(INFINITY, kept, keys, &sum);
-                kept = 1 + first_to_reach(top_p * sum, kept, keys, &sum);
-            }
-            return weight_of_key(keys[kept - 1]);
-        }
-    }
-    if (top_p >= 1) return -INFINITY;
-    const double total = total_weight(row);
-    const float bounds[2] = {mass_bound((1 - top_p) * total, row->width), -INFINITY};
-    for (int i = 0; i < 2; i++) {
-        int64_t count = collect_keys(row, bounds[i], keys);
-        sort_keys(count, keys, spare);
-        int64_t last = first_to_reach(top_p * total, count, keys, &sum);
-        if (last < count) return weight_of_key(keys[last]);
-    }
-    return -INFINITY; /* rounding left the whole row just short of a top_p near 1 */
 }
 
 #endif
