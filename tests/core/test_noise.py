@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from outrider.core.noise import Noise, Purpose, fresh_seed
 from outrider.errors import NumericalError
 
+pytestmark = pytest.mark.usefixtures("each_sampler")
+
 seeds = st.integers(-(2**80), 2**80)
 purposes = st.sampled_from(Purpose)
 
