@@ -28,6 +28,7 @@ from outrider.errors import NumericalError
 Words = NDArray[np.uint32]
 
 _PAD = 1024  # row widths are rounded up to a multiple of this
+_GROUP = 64  # scores of which the largest is found first
 _KEPT_ROWS = 16  # rows of a request kept from drafting to verification and to the next step
 _COARSE = np.uint32(1 << 24)  # hashes below this have fewer bits than a float32 can hold
 
@@ -153,9 +154,7 @@ class Noise:
         first = self.draw(log_weights, position, purpose, node)
         row = self.gumbel(position, log_weights.shape[0], purpose, node)
         scores = log_weights.cpu().numpy() + row.numpy()
-        count = min(count, len(scores))
-        best = np.argpartition(-scores, count - 1)[:count]
-        ranked = sorted((int(i) for i in best if scores[i] > -np.inf), key=lambda i: (-scores[i], i))
+        ranked = [int(token) for token in _largest(scores, count)]
         return [first, *(token for token in ranked if token != first)][:count]
 
     def _digest(self, position: int, purpose: Purpose, node: int) -> bytes:
@@ -172,6 +171,16 @@ class Noise:
         keys = self._row_keys(position, purpose, node)
         sampler = native.sampler()
         return torch.from_numpy(sampler.gumbel(keys, vocab_size) if sampler else numpy_gumbel(keys, vocab_size))
+
+
+def _largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Where the ``count`` largest are, largest first, the first of equals first; -inf is never among them."""
+    bound = -np.inf
+    maxima = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0, initial=-np.inf)
+    if count <= len(maxima):
+        bound = np.partition(maxima, -count)[-count]  # which at least ``count`` reach, and seldom many more
+    candidates = np.flatnonzero((scores >= bound) & (scores > -np.inf))
+    return candidates[np.argsort(-scores[candidates], kind="stable")][:count]
 
 
 def numpy_gumbel(keys: bytes, vocab_size: int) -> NDArray[np.float32]:
