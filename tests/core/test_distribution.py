@@ -17,6 +17,8 @@ from outrider.config import SamplingParams
 from outrider.core.distribution import Context, check_token_ids, log_weights, probs
 from outrider.errors import InvalidRequestError, NumericalError
 
+pytestmark = pytest.mark.usefixtures("each_sampler")
+
 NOTHING = Context((), ())
 
 

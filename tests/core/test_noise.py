@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from outrider.core.noise import Noise, Purpose, fresh_seed
 from outrider.errors import NumericalError
 
+pytestmark = pytest.mark.usefixtures("each_sampler")
+
 seeds = st.integers(-(2**80), 2**80)
 purposes = st.sampled_from(Purpose)
 
@@ -108,6 +110,16 @@ def test_impossible_tokens_are_never_drawn() -> None:
     weights = torch.tensor([-math.inf, 0.0, -math.inf, 0.0])
     noise = Noise(8)
     assert {noise.draw(weights, position) for position in range(200)} == {1, 3}
+
+
+@given(seeds, st.sampled_from([1, 3, 63, 64, 65, 400, 5000]), st.integers(1, 9), st.floats(0, 1))
+def test_draws_without_replacement_are_the_largest_scores(seed: int, vocab: int, count: int, kept: float) -> None:
+    weights = torch.randn(vocab, generator=torch.Generator().manual_seed(seed % 2**32))
+    weights[torch.arange(vocab) / vocab > kept] = -math.inf
+    noise = Noise(seed)
+    possible = int(weights.isfinite().sum())
+    order = torch.argsort(weights + noise.gumbel(5, vocab), descending=True, stable=True)
+    assert noise.draw_without_replacement(weights, count, 5) == order[: min(count, possible)].tolist()
 
 
 def test_kept_rows_are_bounded_and_reused() -> None:

@@ -13,6 +13,8 @@ from scipy import stats
 from outrider.core.noise import Noise, Purpose
 from tests.pairwise import slow_unless, spread
 
+pytestmark = pytest.mark.usefixtures("each_sampler")
+
 VOCAB = 49_152
 LEVEL = 1e-3  # fixed seeds: a p-value below this is a defect, not bad luck
 

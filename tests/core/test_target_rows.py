@@ -15,6 +15,8 @@ from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
 from outrider.errors import NumericalError
 
+pytestmark = pytest.mark.usefixtures("each_sampler")
+
 TREE = Draft(tokens=(3, 4, 4, 5), parents=(-1, 0, 0, 1))
 PATHS: list[list[int]] = [[], [3], [3, 4], [3, 4], [3, 4, 5]]
 

@@ -14,9 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from outrider.config import SamplingParams
+from outrider.core import shaping
 from outrider.core.noise import Noise, Purpose
 
 Outcome = TypeVar("Outcome", bound=Hashable)
@@ -63,6 +67,16 @@ class Enumerating(Noise):
     def draw(self, log_weights: Tensor, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         self._use("draw", position, purpose, node)
         return self._draw(log_weights)
+
+    def draw_from_logits(
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        position: int,
+        purpose: Purpose = Purpose.MATCH,
+        node: int = 0,
+    ) -> int:
+        return self.draw(torch.from_numpy(shaping.log_weights(logits, params)), position, purpose, node)
 
     def draw_without_replacement(
         self, log_weights: Tensor, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0

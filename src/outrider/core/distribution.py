@@ -6,25 +6,23 @@ depend on the other requests of a batch or the other nodes of a tree.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config import SamplingParams
+from outrider.core import native, shaping
 from outrider.core.constraint import Constraint
 from outrider.core.draft import Draft
 from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
-from outrider.core.truncation import truncate_
-from outrider.errors import InvalidRequestError, NumericalError
-
-_FLOAT32 = np.finfo(np.float32)
+from outrider.errors import InvalidRequestError
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,8 @@ def log_weights(
     """
     out = torch.empty(logits.shape, dtype=torch.float32)
     for i, (options, context) in enumerate(zip(params, contexts, strict=True)):
-        out[i] = _row(logits[i], options, context, stop_ids, vocab_size, constraint)
+        processed = _processed(logits[i], options, context, stop_ids, vocab_size, constraint)
+        out[i] = _log_weights(processed, options)
     return out
 
 
@@ -135,12 +134,15 @@ class TargetRows:
 
     def draw(self, row: int, noise: Noise, position: int) -> int:
         """The target's own token at ``position`` if the row's path is what came before it."""
-        if not self._params.greedy:
-            return noise.draw(self.log_weights(row), position)
         if self._constraint is not None or changes_logits(self._params, len(self._context.output)):
-            return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
+            if self._params.greedy:
+                return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
+            return noise.draw_from_logits(self._processed(row, self._params), self._params, position)
+        if not self._params.greedy:
+            logits = self._logits[row, : self._vocab_size].to("cpu", torch.float32).numpy()
+            return noise.draw_from_logits(logits, self._params, position)
         token, best = self._greedy[row]
-        _check_best(best, self._params)
+        shaping.check_largest(best, self._params)
         return token
 
     def most_likely(self, row: int) -> int:
@@ -161,67 +163,54 @@ class TargetRows:
         return torch.log_softmax(self._logits[row, : self._vocab_size].float(), dim=-1)
 
     def _row(self, row: int, params: SamplingParams) -> Tensor:
+        return _log_weights(self._processed(row, params), params)
+
+    def _processed(self, row: int, params: SamplingParams) -> NDArray[np.float32]:
         path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
         context = Context(self._context.prompt, [*self._context.output, *path])
-        return _row(self._logits[row], params, context, self._stop_ids, self._vocab_size, self._constraint)
+        return _processed(self._logits[row], params, context, self._stop_ids, self._vocab_size, self._constraint)
 
     @cached_property
     def _greedy(self) -> list[tuple[int, float]]:
         """First largest logit of every row and its value, in one call: what ``_row`` would find row by row."""
         rows = self._logits[:, : self._vocab_size].float().cpu().numpy()
+        sampler = native.sampler()
+        if sampler is not None:
+            return list(zip(*sampler.first_largest(rows), strict=True))
         tokens = rows.argmax(axis=1)  # a NaN counts as the largest
         return list(zip(tokens.tolist(), rows[range(len(rows)), tokens].tolist(), strict=True))
 
 
-def _row(
+def _processed(
     logits: Tensor,
     params: SamplingParams,
     context: Context,
     stop_ids: Sequence[int],
     vocab_size: int | None,
     constraint: Constraint | None,
-) -> Tensor:
-    """One row of ``log_weights``: [vocab] -> float32 [vocab] on the CPU.
+) -> NDArray[np.float32]:
+    """A copy of a row of logits after penalties, bias and masks, -inf in padding: [vocab] -> float32 [vocab].
 
-    NumPy, because its one-thread results do not depend on torch's thread count, and its sort and logarithm are
-    several times faster on one row.
+    NumPy, because its one-thread results do not depend on torch's thread count.
     """
-    x = logits.to("cpu", torch.float32, copy=True).numpy()
+    x: NDArray[np.float32] = logits.to("cpu", torch.float32, copy=True).numpy()
     if vocab_size is not None:
         x[vocab_size:] = -np.inf
     mask = None if constraint is None else constraint.mask(context.output)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the results are checked instead
-        if mask is not None or changes_logits(params, len(context.output)):
-            _check_finite(float(x.max()))  # before an option can hide a NaN
+    if mask is not None or changes_logits(params, len(context.output)):
+        shaping.check_finite(float(x.max()))  # before an option can hide a NaN
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the results are checked instead
             apply_penalties_(x, params, context.prompt, context.output)
             apply_masks_(x, params, context.output, stop_ids, mask)
-        token = int(x.argmax())  # the first of equals; a NaN counts as the largest
-        best = float(x[token])
-        _check_best(best, params)
-        if params.greedy:
-            x.fill(-np.inf)
-            x[token] = 0.0
-        else:
-            # Subtracting first keeps the likeliest tokens precise and the largest weight at exp(0). A temperature
-            # outside float32 acts like the nearest one inside: 0 / 0 and inf / inf would be NaN.
-            x -= np.float32(best)
-            x /= np.float32(np.clip(params.temperature, _FLOAT32.tiny, _FLOAT32.max))
-            truncate_(x, params)
+    return x
+
+
+def _log_weights(x: NDArray[np.float32], params: SamplingParams) -> Tensor:
+    """One row of ``log_weights``, from processed logits: float32 [vocab]. May write into ``x``."""
+    if not params.greedy:
+        return torch.from_numpy(shaping.log_weights(x, params))
+    token = int(x.argmax())  # the first of equals; a NaN counts as the largest
+    shaping.check_largest(float(x[token]), params)
+    x.fill(-np.inf)
+    x[token] = 0.0
     return torch.from_numpy(x)
-
-
-def _check_finite(best: float) -> None:
-    """``best`` is a row's maximum, which is NaN if any entry is."""
-    if math.isnan(best) or best == math.inf:
-        raise NumericalError(
-            f"a row of logits holds {best}: the model's weights or the request's penalties or logit_bias are at fault"
-        )
-
-
-def _check_best(best: float, params: SamplingParams) -> None:
-    _check_finite(best)
-    if best == -math.inf:
-        named = ("structured", "allowed_token_ids", "banned_token_ids", "min_tokens")
-        options = [name for name in named if getattr(params, name)]
-        cause = f"relax {', '.join(options)}" if options else "the model gave every token a logit of -inf"
-        raise NumericalError(f"no token is possible: {cause}")

@@ -21,11 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outrider.config import SamplingParams
+from outrider.core import native, shaping
 from outrider.errors import NumericalError
 
 Words = NDArray[np.uint32]
 
 _PAD = 1024  # row widths are rounded up to a multiple of this
+_GROUP = 64  # scores of which the largest is found first
 _KEPT_ROWS = 16  # rows of a request kept from drafting to verification and to the next step
 _COARSE = np.uint32(1 << 24)  # hashes below this have fewer bits than a float32 can hold
 
@@ -56,9 +59,10 @@ class Noise:
       be the value below which ``v_i`` makes token ``i`` win. Rounding ``v_i`` changes the outcome only if it
       carries ``v_i`` across ``b_i``: probability at most ``E[2 (2**-22 b_i + 2**-65)]``. As ``E[b_i]`` is the
       probability that ``i`` wins, the sum over tokens is ``2**-21 + vocab * 2**-64``, whatever the distribution.
-    * Logarithms (within 4 units in the last place) and the final sum move the best scores, which are below 32,
-      by less than ``2**-17`` each. The two best of a Gumbel race are closer than ``t`` with probability at most
-      ``t`` (``docs/algorithms/noise.md``), so this adds at most ``2**-16``.
+    * Logarithms and the final sum move the best scores, which are below 32, by less than ``2**-17`` each: the
+      library's two logarithms are off by at most ``2**-22`` and a unit in the last place together, NumPy's by 4 units
+      each. The two best of a Gumbel race are closer than ``t`` with probability at most ``t``
+      (``docs/algorithms/noise.md``), so this adds at most ``2**-16``.
 
     Total variation distance: below 2e-5, a bound that ignores that roundings go both ways.
     """
@@ -99,14 +103,44 @@ class Noise:
         Raises:
             NumericalError: a weight is NaN or +inf, or all are -inf.
         """
-        row = self.gumbel(position, log_weights.shape[0], purpose, node)
-        scores = log_weights.cpu().numpy() + row.numpy()
-        token = int(scores.argmax())  # NaN counts as the largest, so one look at the winner checks every entry
-        if not math.isfinite(scores[token]):
+        sampler = native.sampler()
+        if sampler is not None:
+            weights = log_weights.to("cpu", torch.float32).numpy()
+            token, score = sampler.draw(weights, self._row_keys(position, purpose, node))
+        else:
+            row = self.gumbel(position, log_weights.shape[0], purpose, node)
+            scores = log_weights.cpu().numpy() + row.numpy()
+            token = int(scores.argmax())
+            score = float(scores[token])
+        if not math.isfinite(score):  # NaN counts as the largest, so one look at the winner checks every entry
             raise NumericalError(
-                f"cannot draw the token at position {position}: the best score is {scores[token]}; "
+                f"cannot draw the token at position {position}: the best score is {score}; "
                 "weights must not be NaN or +inf, and at least one must be possible"
             )
+        return token
+
+    def draw_from_logits(
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        position: int,
+        purpose: Purpose = Purpose.MATCH,
+        node: int = 0,
+    ) -> int:
+        """``draw`` of ``shaping.log_weights(logits, params)``, without a row of these where there is the library.
+
+        Args:
+            logits: float32 [vocab], after all logits processors.
+            params: not greedy.
+
+        Raises:
+            NumericalError: the largest logit is NaN, or infinite.
+        """
+        sampler = native.sampler()
+        if sampler is None:
+            return self.draw(torch.from_numpy(shaping.log_weights(logits, params)), position, purpose, node)
+        token, largest = sampler.sample(logits, params, self._row_keys(position, purpose, node))
+        shaping.check_largest(largest, params)
         return token
 
     def draw_without_replacement(
@@ -120,9 +154,7 @@ class Noise:
         first = self.draw(log_weights, position, purpose, node)
         row = self.gumbel(position, log_weights.shape[0], purpose, node)
         scores = log_weights.cpu().numpy() + row.numpy()
-        count = min(count, len(scores))
-        best = np.argpartition(-scores, count - 1)[:count]
-        ranked = sorted((int(i) for i in best if scores[i] > -np.inf), key=lambda i: (-scores[i], i))
+        ranked = [int(token) for token in _largest(scores, count)]
         return [first, *(token for token in ranked if token != first)][:count]
 
     def _digest(self, position: int, purpose: Purpose, node: int) -> bytes:
@@ -131,24 +163,44 @@ class Noise:
         h.update(position.to_bytes(8, "little", signed=True) + node.to_bytes(8, "little", signed=True))
         return h.digest()
 
-    def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Tensor:
-        """One row, always evaluated alone, single-threaded and at a padded width.
+    def _row_keys(self, position: int, purpose: Purpose, node: int) -> bytes:
+        """Six words of 32 bits, little end first, for the hashes of a row."""
+        return self._digest(position, purpose, node)[:24]
 
-        Vectorised logarithms may differ in the last bit from the scalar code that handles the rest of a row
-        whose width is no multiple of the vector's, or of a thread's share. Here no such rest exists, so that
-        the bits of an entry depend on nothing but its key. NumPy also happens to be faster than torch at this.
-        """
-        keys = np.frombuffer(self._digest(position, purpose, node), dtype="<u4", count=6)
-        table = _token_table(-(-vocab_size // _PAD) * _PAD)
-        h = _mix(table, keys[0], keys[1], keys[2])
-        v = h.astype(np.float32)
-        v *= _UNIT
-        small = np.flatnonzero(h < _COARSE)
-        low = _mix(table[small], keys[3], keys[4], keys[5])
-        v[small] = (h[small] * 2.0**32 + low + 0.5) * 2.0**-64
-        np.log1p(np.negative(v, out=v), out=v)
-        np.log(np.negative(v, out=v), out=v)
-        return torch.from_numpy(np.negative(v, out=v)[:vocab_size])
+    def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Tensor:
+        keys = self._row_keys(position, purpose, node)
+        sampler = native.sampler()
+        return torch.from_numpy(sampler.gumbel(keys, vocab_size) if sampler else numpy_gumbel(keys, vocab_size))
+
+
+def _largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Where the ``count`` largest are, largest first, the first of equals first; -inf is never among them."""
+    bound = -np.inf
+    maxima = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0, initial=-np.inf)
+    if count <= len(maxima):
+        bound = np.partition(maxima, -count)[-count]  # which at least ``count`` reach, and seldom many more
+    candidates = np.flatnonzero((scores >= bound) & (scores > -np.inf))
+    return candidates[np.argsort(-scores[candidates], kind="stable")][:count]
+
+
+def numpy_gumbel(keys: bytes, vocab_size: int) -> NDArray[np.float32]:
+    """One row, always evaluated alone, single-threaded and at a padded width.
+
+    Vectorised logarithms may differ in the last bit from the scalar code that handles the rest of a row whose width
+    is no multiple of the vector's, or of a thread's share. Here no such rest exists, so that the bits of an entry
+    depend on nothing but its key.
+    """
+    words = np.frombuffer(keys, dtype="<u4")
+    table = _token_table(-(-vocab_size // _PAD) * _PAD)
+    h = _mix(table, words[0], words[1], words[2])
+    v = h.astype(np.float32)
+    v *= _UNIT
+    small = np.flatnonzero(h < _COARSE)
+    low = _mix(table[small], words[3], words[4], words[5])
+    v[small] = (h[small] * 2.0**32 + low + 0.5) * 2.0**-64
+    np.log1p(np.negative(v, out=v), out=v)
+    np.log(np.negative(v, out=v), out=v)
+    return np.negative(v, out=v)[:vocab_size]
 
 
 def fresh_seed() -> int:

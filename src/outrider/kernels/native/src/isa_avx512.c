@@ -4,6 +4,8 @@
 #include "linear_kernels.h"
 #include "processor.h"
 #include "row_kernels.h"
+#include "sample_kernels.h"
 
 const kernels avx512_kernels = {
-    "avx512", has_avx512, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch, merge};
+    "avx512", has_avx512, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
+    merge, SAMPLE_KERNELS};

@@ -4,6 +4,8 @@
 #include "linear_kernels.h"
 #include "processor.h"
 #include "row_kernels.h"
+#include "sample_kernels.h"
 
 const kernels neon_kernels = {
-    "neon", has_dot_products, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch, merge};
+    "neon", has_dot_products, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
+    merge, SAMPLE_KERNELS};

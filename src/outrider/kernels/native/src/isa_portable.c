@@ -3,6 +3,7 @@
 #include "attention_kernels.h"
 #include "linear_kernels.h"
 #include "row_kernels.h"
+#include "sample_kernels.h"
 
 static int supported(void) {
     return 1;
@@ -10,4 +11,4 @@ static int supported(void) {
 
 const kernels portable_kernels = {
     "portable", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge};
+    merge, SAMPLE_KERNELS};

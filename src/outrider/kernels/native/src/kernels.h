@@ -3,6 +3,7 @@
 #define OUTRIDER_KERNELS_H
 
 #include "native.h"
+#include "sample.h"
 
 struct attention_task;
 
@@ -41,6 +42,14 @@ typedef struct {
     void (*attend)(const struct attention_task *task, float *scratch);
     int64_t (*attend_scratch)(const struct attention_task *task); /* floats */
     void (*merge)(int32_t head_dim, float *result, const float *part);
+
+    /* See sample_kernels.h. */
+    int64_t (*first_largest)(int64_t width, const float *x, float *value);
+    void (*gumbel)(int64_t width, const uint32_t *keys, float *out);
+    void (*gumbel_of)(int64_t count, const float *v, float *out);
+    float (*least_weight)(const weight_row *row, int64_t top_k, double top_p, uint32_t *scratch);
+    void (*log_weights)(const weight_row *row, float *out);
+    int64_t (*draw)(const weight_row *row, const uint32_t *keys, float *score);
 } kernels;
 
 extern const kernels portable_kernels, avx2_kernels, avx512_kernels, neon_kernels;

@@ -86,3 +86,17 @@ static inline void vec_turn(const float *in, int64_t in_stride, float *out, int6
     for (int j = 0; j < LANES; j++)
         for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
 }
+/* Whether any lane of a is above b's, or is NaN. */
+static inline int vec_any_above(vec a, vec b) {
+    __m256 low = _mm256_cmp_ps(a.low, b.low, _CMP_NLE_UQ), high = _mm256_cmp_ps(a.high, b.high, _CMP_NLE_UQ);
+    return _mm256_movemask_ps(_mm256_or_ps(low, high)) != 0;
+}
+static inline __m256 exponent(__m256 x, __m256 *scale) {
+    __m256i k = _mm256_srai_epi32(_mm256_sub_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x3f3504f3)), 23);
+    *scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(127), k), 23));
+    return _mm256_cvtepi32_ps(k);
+}
+/* Of positive normal numbers x = m 2^k, sqrt(1/2) <= m < sqrt(2): k, and 2^-k in scale. */
+static inline vec vec_exponent(vec x, vec *scale) {
+    return (vec){exponent(x.low, &scale->low), exponent(x.high, &scale->high)};
+}

@@ -71,3 +71,11 @@ static inline void vec_turn(const float *in, int64_t in_stride, float *out, int6
         _mm512_storeu_ps(out + (12 + k) * out_stride, _mm512_shuffle_f32x4(high01, high23, 0xdd));
     }
 }
+/* Whether any lane of a is above b's, or is NaN. */
+static inline int vec_any_above(vec a, vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ) != 0; }
+/* Of positive normal numbers x = m 2^k, sqrt(1/2) <= m < sqrt(2): k, and 2^-k in scale. */
+static inline vec vec_exponent(vec x, vec *scale) {
+    __m512i k = _mm512_srai_epi32(_mm512_sub_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x3f3504f3)), 23);
+    *scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(127), k), 23));
+    return _mm512_cvtepi32_ps(k);
+}

@@ -110,3 +110,18 @@ static inline void vec_turn(const float *in, int64_t in_stride, float *out, int6
     for (int j = 0; j < LANES; j++)
         for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
 }
+/* Whether any lane of a is above b's, or is NaN. */
+static inline int vec_any_above(vec a, vec b) {
+    uint32x4_t all = vdupq_n_u32(UINT32_MAX);
+    EACH_PART all = vandq_u32(all, vcleq_f32(a.part[i], b.part[i]));
+    return vminvq_u32(all) == 0;
+}
+/* Of positive normal numbers x = m 2^k, sqrt(1/2) <= m < sqrt(2): k, and 2^-k in scale. */
+static inline vec vec_exponent(vec x, vec *scale) {
+    EACH_PART {
+        int32x4_t k = vshrq_n_s32(vsubq_s32(vreinterpretq_s32_f32(x.part[i]), vdupq_n_s32(0x3f3504f3)), 23);
+        scale->part[i] = vreinterpretq_f32_s32(vshlq_n_s32(vsubq_s32(vdupq_n_s32(127), k), 23));
+        x.part[i] = vcvtq_f32_s32(k);
+    }
+    return x;
+}

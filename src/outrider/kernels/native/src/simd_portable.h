@@ -91,3 +91,19 @@ static inline void vec_turn(const float *in, int64_t in_stride, float *out, int6
     for (int j = 0; j < LANES; j++)
         for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
 }
+/* Whether any lane of a is above b's, or is NaN. */
+static inline int vec_any_above(vec a, vec b) {
+    int any = 0;
+    EACH_LANE any |= !(a.lane[i] <= b.lane[i]);
+    return any;
+}
+/* Of positive normal numbers x = m 2^k, sqrt(1/2) <= m < sqrt(2): k, and 2^-k in scale. */
+static inline vec vec_exponent(vec x, vec *scale) {
+    EACH_LANE {
+        /* Exponents are biased by 127 first, so that the shift is one of an unsigned number. */
+        uint32_t biased = (bits_of_float(x.lane[i]) + (127u << 23) - 0x3f3504f3u) >> 23;
+        scale->lane[i] = float_of_bits((254u - biased) << 23);
+        x.lane[i] = (float)((int32_t)biased - 127);
+    }
+    return x;
+}

@@ -1,0 +1,122 @@
+"""Sampling in the native library (``sample.h``): what NumPy does in several passes over a row, in one or two.
+
+Noise has bits of its own there, the same on every processor. NumPy's differ in the last bit from these and between
+machines, so a process uses one or the other for all draws.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.config import SamplingParams
+from outrider.kernels.native.library import library
+
+Row = NDArray[np.float32]  # [vocab]
+
+_FLOAT32 = np.finfo(np.float32)
+_NO_MEMORY = 1  # outrider_status
+_INT, _POINTER, _BYTES = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
+_SIGNATURES = {
+    "first_largest": (_INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
+    "gumbel": (_INT, _BYTES, _POINTER),
+    "gumbel_of": (_INT, _POINTER, _POINTER),
+    "log_weights": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
+    "draw": (_INT, _POINTER, _BYTES, _POINTER, _POINTER),
+    "sample": (_INT, _POINTER, _POINTER, _BYTES, _POINTER, _POINTER),
+}
+
+
+class SamplingStruct(ctypes.Structure):
+    """``outrider_sampling``: what turns logits into log-weights."""
+
+    _fields_ = (
+        ("top_k", ctypes.c_int64),
+        ("top_p", ctypes.c_double),
+        ("temperature", ctypes.c_float),
+        ("least", ctypes.c_float),
+    )
+
+
+class NativeSampler:
+    """The functions of ``sample.h`` on NumPy arrays. ``keys`` are 24 bytes: six words, little end first."""
+
+    def __init__(self, functions: ctypes.CDLL) -> None:
+        self._functions = {name: getattr(functions, f"outrider_{name}") for name in _SIGNATURES}
+        for name, signature in _SIGNATURES.items():
+            self._functions[name].argtypes = signature
+
+    def first_largest(self, rows: NDArray[np.float32]) -> tuple[list[int], list[float]]:
+        """Where each row of float32 [n, vocab] has its first largest entry, and which; NaN counts as the largest."""
+        if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or rows.strides[0] < 0:
+            rows = np.ascontiguousarray(rows)
+        n, width = rows.shape
+        stride = max(rows.strides[0] // rows.itemsize, width)
+        index, value = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.float32)
+        self._call("first_largest", n, width, stride, rows.ctypes.data, index.ctypes.data, value.ctypes.data)
+        return index.tolist(), value.tolist()
+
+    def gumbel(self, keys: bytes, vocab_size: int) -> Row:
+        """Standard Gumbel noise."""
+        out = np.empty(vocab_size, dtype=np.float32)
+        self._call("gumbel", vocab_size, keys, out.ctypes.data)
+        return out
+
+    def gumbel_of(self, v: Row) -> Row:
+        """``-log(-log1p(-v))``, ``v`` from 2**-65 to below 1, within 2**-22 and a unit in the last place."""
+        v, out = np.ascontiguousarray(v), np.empty_like(v)
+        self._call("gumbel_of", len(v), v.ctypes.data, out.ctypes.data)
+        return out
+
+    def log_weights(self, logits: Row, params: SamplingParams) -> tuple[Row, float]:
+        """``shaping.log_weights``, not to be used unless the largest logit, which is returned too, is finite."""
+        logits, out, largest = np.ascontiguousarray(logits), np.empty_like(logits), ctypes.c_float()
+        options = _struct(params)
+        self._call(
+            "log_weights", len(logits), logits.ctypes.data, *_pointers(options), out.ctypes.data, *_pointers(largest)
+        )
+        return out, largest.value
+
+    def draw(self, log_weights: Row, keys: bytes) -> tuple[int, float]:
+        """The token whose log-weight + noise is largest, and this score; a NaN counts as the largest."""
+        log_weights, token, score = np.ascontiguousarray(log_weights), ctypes.c_int64(), ctypes.c_float()
+        self._call("draw", len(log_weights), log_weights.ctypes.data, keys, *_pointers(token, score))
+        return token.value, score.value
+
+    def sample(self, logits: Row, params: SamplingParams, keys: bytes) -> tuple[int, float]:
+        """``draw`` of ``log_weights``, which are not written down, and the largest logit; no token if not finite."""
+        logits, token, largest = np.ascontiguousarray(logits), ctypes.c_int64(), ctypes.c_float()
+        options = _struct(params)
+        self._call("sample", len(logits), logits.ctypes.data, *_pointers(options), keys, *_pointers(token, largest))
+        return token.value, largest.value
+
+    def _call(self, name: str, *arguments: int | bytes) -> None:
+        status = self._functions[name](*arguments)
+        if status == _NO_MEMORY:
+            raise MemoryError(f"outrider_{name} found no memory for a row")
+        assert status == 0, f"outrider_{name} does not take {arguments}"
+
+
+@cache
+def sampler() -> NativeSampler | None:
+    """The library's sampling; None where there is no library."""
+    native = library()
+    return None if native is None else NativeSampler(native)
+
+
+def clipped_temperature(params: SamplingParams) -> np.float32:
+    """A temperature outside float32 acts like the nearest one inside: 0 / 0 and inf / inf would be NaN."""
+    return np.float32(np.clip(params.temperature, _FLOAT32.tiny, _FLOAT32.max))
+
+
+def _struct(params: SamplingParams) -> SamplingStruct:
+    least = math.log(params.min_p) if params.min_p > 0.0 else -math.inf
+    return SamplingStruct(params.top_k, params.top_p, float(clipped_temperature(params)), least)
+
+
+def _pointers(*values: ctypes._SimpleCData | ctypes.Structure) -> tuple[int, ...]:  # type: ignore[type-arg]
+    return tuple(ctypes.addressof(value) for value in values)

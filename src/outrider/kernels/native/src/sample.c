@@ -1,0 +1,89 @@
+/* The exported functions of sample.h, and what their kernels have in common. */
+#include "sample.h"
+
+#include <math.h> /* INFINITY */
+#include <stdlib.h>
+
+#include "kernels.h"
+#include "simd.h"
+
+/* Radix sort, eight bits at a time from the lowest: stable, and as fast for any values. */
+void sort_keys(int64_t count, uint32_t *keys, uint32_t *spare) {
+    for (int shift = 0; shift < 32; shift += 8) {
+        int64_t place[257] = {0};
+        for (int64_t i = 0; i < count; i++) place[(keys[i] >> shift & 255) + 1]++;
+        for (int digit = 0; digit < 256; digit++) place[digit + 1] += place[digit];
+        for (int64_t i = 0; i < count; i++) spare[place[keys[i] >> shift & 255]++] = keys[i];
+        uint32_t *sorted = spare;
+        spare = keys, keys = sorted;
+    }
+}
+
+static int finite(float x) { return x - x == 0; }
+
+int outrider_first_largest(int64_t rows, int64_t width, int64_t stride, const float *x, int64_t *index, float *value) {
+    if (rows < 0 || width < 1 || stride < width) return OUTRIDER_BAD_ARGUMENT;
+    for (int64_t i = 0; i < rows; i++) index[i] = current_kernels()->first_largest(width, x + i * stride, &value[i]);
+    return OUTRIDER_OK;
+}
+
+int outrider_gumbel(int64_t width, const uint32_t *keys, float *out) {
+    if (width < 0 || width > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
+    current_kernels()->gumbel(width, keys, out);
+    return OUTRIDER_OK;
+}
+
+int outrider_gumbel_of(int64_t count, const float *v, float *out) {
+    for (int64_t i = 0; i < count; i++)
+        if (!(v[i] >= 0x1p-65f && v[i] < 1)) return OUTRIDER_BAD_ARGUMENT;
+    current_kernels()->gumbel_of(count, v, out);
+    return OUTRIDER_OK;
+}
+
+/* Sets what the sampling options keep of a row whose largest is known. */
+static int truncate(weight_row *row, const outrider_sampling *sampling) {
+    row->temperature = sampling->temperature;
+    if (sampling->top_k > 0 || sampling->top_p < 1) {
+        uint32_t *scratch = malloc((size_t)row->width * 2 * sizeof *scratch);
+        if (!scratch) return OUTRIDER_NO_MEMORY;
+        row->least = current_kernels()->least_weight(row, sampling->top_k, sampling->top_p, scratch);
+        free(scratch);
+    }
+    if (sampling->least > row->least) row->least = sampling->least;
+    return OUTRIDER_OK;
+}
+
+static int valid(int64_t width, const outrider_sampling *sampling) {
+    return width > 0 && width <= UINT32_MAX && sampling->top_k >= 0 && sampling->top_p > 0 && sampling->top_p <= 1 &&
+           sampling->temperature > 0 && finite(sampling->temperature) && sampling->least <= 0;
+}
+
+int outrider_log_weights(int64_t width, const float *logits, const outrider_sampling *sampling, float *out,
+                         float *largest) {
+    if (!valid(width, sampling)) return OUTRIDER_BAD_ARGUMENT;
+    weight_row row = {width, logits, 0, 1, -INFINITY};
+    current_kernels()->first_largest(width, logits, largest);
+    if (!finite(row.largest = *largest)) return OUTRIDER_OK;
+    int status = truncate(&row, sampling);
+    if (status == OUTRIDER_OK) current_kernels()->log_weights(&row, out);
+    return status;
+}
+
+int outrider_draw(int64_t width, const float *log_weights, const uint32_t *keys, int64_t *token, float *score) {
+    if (width < 1 || width > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
+    const weight_row row = {width, log_weights, 0, 1, -INFINITY};
+    *token = current_kernels()->draw(&row, keys, score);
+    return OUTRIDER_OK;
+}
+
+int outrider_sample(int64_t width, const float *logits, const outrider_sampling *sampling, const uint32_t *keys,
+                    int64_t *token, float *largest) {
+    if (!valid(width, sampling)) return OUTRIDER_BAD_ARGUMENT;
+    weight_row row = {width, logits, 0, 1, -INFINITY};
+    *token = current_kernels()->first_largest(width, logits, largest);
+    if (!finite(row.largest = *largest)) return OUTRIDER_OK;
+    int status = truncate(&row, sampling);
+    float score;
+    if (status == OUTRIDER_OK) *token = current_kernels()->draw(&row, keys, &score);
+    return status;
+}
