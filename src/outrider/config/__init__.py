@@ -4,7 +4,7 @@ Every class here is frozen and validates itself on construction, so that bad inp
 anything is loaded, allocated or queued.
 """
 
-from outrider.config.engine import CACHES, DTYPES, EngineConfig, ModelOptions
+from outrider.config.engine import CACHES, DTYPES, DTypeName, EngineConfig, ModelOptions
 from outrider.config.options import EngineOptions, engine_config
 from outrider.config.sampling import SamplingParams
 from outrider.config.sources import SOURCES, DraftShape, DraftSource, source_record
@@ -33,6 +33,7 @@ __all__ = [
     "POSTERIOR_THRESHOLD",
     "SOURCES",
     "VERIFIERS",
+    "DTypeName",
     "DraftShape",
     "DraftSource",
     "EngineConfig",
