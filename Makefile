@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check docs format bench lab wheel wheel-check native-digest clean
+.PHONY: demo test test-slow test-gpu mutants check docs format bench lab wheel wheel-check native-digest fuzz-native clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -53,6 +53,15 @@ wheel-check: wheel  ## install the wheel where there is no compiler, and load it
 	$(PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --no-deps dist/*.whl
 	$(BIN)/python tests/native/check_wheel.py build/wheel-check/bin/python
+
+NATIVE := src/outrider/kernels/native/src
+FUZZ_SECONDS ?= 60
+fuzz-native:  ## random tensors into the packing of weights, under sanitizers (FUZZ_SECONDS=600 for longer)
+	mkdir -p build/native
+	$(CC) -O1 -g -std=c11 -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all -I$(NATIVE) \
+		tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c pack.c rows.c) \
+		-lm -o build/native/fuzz_pack
+	build/native/fuzz_pack $(FUZZ_SECONDS)
 
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results

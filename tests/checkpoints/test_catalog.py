@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from functools import partial
 from pathlib import Path
@@ -45,12 +47,14 @@ def test_a_gguf_file_is_converted_once(
 ) -> None:
     write_gguf(tmp_path / "m.gguf")
     folder = resolve(str(tmp_path / "m.gguf"), progress=True)
-    assert capsys.readouterr().err.startswith(f"converting {tmp_path / 'm.gguf'} (once) into {folder}\n")
+    assert capsys.readouterr().err.startswith(f"preparing {tmp_path / 'm.gguf'} (once) in {folder}\n")
     assert open_checkpoint(folder)
-    before = (folder / "model.safetensors").stat()
+    before = (folder / "model.gguf").stat()
+    assert before.st_ino == (tmp_path / "m.gguf").stat().st_ino  # no second copy
+    made = (folder / "config.json").stat()
     monkeypatch.chdir(tmp_path)
     assert resolve("m.gguf") == resolve("./m.gguf", verify=True) == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == before.st_mtime_ns
+    assert (folder / "config.json").stat().st_mtime_ns == made.st_mtime_ns
 
 
 def test_a_changed_gguf_file_is_converted_again(tmp_path: Path, cache: Path) -> None:
@@ -69,11 +73,35 @@ def test_a_changed_gguf_file_is_converted_again(tmp_path: Path, cache: Path) -> 
 @pytest.mark.parametrize("verify", [False, True])
 def test_a_damaged_conversion_is_made_again(verify: bool, tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
-    weights = resolve(str(tmp_path / "m.gguf")) / "model.safetensors"
+    weights = resolve(str(tmp_path / "m.gguf")) / "model.gguf"
     good = weights.read_bytes()
+    weights.unlink()  # it is a link to the source
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]) if verify else good[:-1])
     resolve(str(tmp_path / "m.gguf"), verify=verify)
     assert weights.read_bytes() == good
+
+
+def test_a_folder_of_an_earlier_version_is_made_again(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    folder = resolve(str(tmp_path / "m.gguf"))
+    manifest = json.loads((folder / "outrider.json").read_text())
+    (folder / "model.gguf").rename(folder / "model.safetensors")
+    manifest["format"] = 1
+    manifest["files"]["model.safetensors"] = manifest["files"].pop("model.gguf")
+    (folder / "outrider.json").write_text(json.dumps(manifest))
+    assert resolve(str(tmp_path / "m.gguf")) == folder
+    assert sorted(path.name for path in folder.glob("model.*")) == ["model.gguf"]
+
+
+def test_where_links_are_not_possible_the_file_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write_gguf(tmp_path / "m.gguf")
+    copy = resolve(str(tmp_path / "m.gguf")) / "model.gguf"
+    assert copy.stat().st_ino != (tmp_path / "m.gguf").stat().st_ino
+    assert copy.read_bytes() == (tmp_path / "m.gguf").read_bytes()
 
 
 def test_a_damaged_gguf_leaves_nothing(tmp_path: Path, cache: Path) -> None:

@@ -29,6 +29,10 @@ def folder(request: pytest.FixtureRequest) -> Path:
     return resolve(request.param, verify=True)
 
 
+def gguf_of(folder: Path) -> str | None:
+    return "model.gguf" if (folder / "model.gguf").exists() else None
+
+
 def test_tokenizer(folder: Path) -> None:
     ours, theirs = Tokenizer.from_folder(folder), AutoTokenizer.from_pretrained(folder)
     for text in TEXTS:
@@ -46,7 +50,7 @@ def test_tokenizer(folder: Path) -> None:
 
 def test_weights(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, gguf_file=gguf_of(folder))
     theirs = model.state_dict()
     assert all(torch.equal(checkpoint.tensors[name], theirs[name]) for name in checkpoint.tensors)
     assert sum(checkpoint.tensors[name].numel() for name in checkpoint.tensors) == BUILTINS[folder.name].parameters
@@ -59,7 +63,7 @@ def test_makes_sense(name: str, says: str) -> None:
     folder = resolve(name)
     tokenizer = Tokenizer.from_folder(folder)
     ids = tokenizer.encode_chat(FRANCE) if tokenizer.chat_template else tokenizer.encode("Once upon a time")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, gguf_file=gguf_of(folder))
     out = model.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)
     assert says in tokenizer.decode(out[0, len(ids) :].tolist())
 

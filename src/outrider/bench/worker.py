@@ -75,12 +75,21 @@ def llm_context(folder: str) -> int:
     return int(json.loads((Path(folder) / "config.json").read_text())["max_position_embeddings"])
 
 
+def _gguf_of(folder: str) -> str | None:
+    """The GGUF file that transformers is to read in ``folder``, or None: safetensors."""
+    from pathlib import Path
+
+    return "model.gguf" if (Path(folder) / "model.gguf").exists() else None
+
+
 def transformers(args: argparse.Namespace, source: str, k: int) -> tuple[Generate, str]:
     import torch
     import transformers as hf
 
     torch.set_num_threads(args.threads)
-    model = hf.AutoModelForCausalLM.from_pretrained(args.folder, dtype=getattr(torch, args.dtype)).eval()
+    model = hf.AutoModelForCausalLM.from_pretrained(
+        args.folder, dtype=getattr(torch, args.dtype), gguf_file=_gguf_of(args.folder)
+    ).eval()
     options: dict[str, Any] = {"prompt_lookup_num_tokens": k} if source == "lookup" else {}
 
     def single(ids: list[int], max_tokens: int) -> list[int]:

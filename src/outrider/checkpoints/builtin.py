@@ -129,7 +129,8 @@ def _damaged(folder: Path) -> bool:
 def _build(model: BuiltIn, folder: Path, progress: bool, run: Runner) -> None:
     from outrider.checkpoints.convert import bytes_needed, convert_gguf, convert_llama2c
 
-    require_space(2 * model.download_bytes + bytes_needed(model.parameters), model.name)
+    is_gguf = len(model.pieces) == 1  # a llama2.c model has its vocabulary beside it
+    require_space(2 * model.download_bytes + bytes_needed(0 if is_gguf else model.parameters), model.name)
     if progress:
         size = f"{model.download_bytes / 1e6:.0f} MB"
         print(f"pulling {model.name} ({size}, licence {model.licence}) into {folder}", file=sys.stderr)
@@ -145,7 +146,7 @@ def _build(model: BuiltIn, folder: Path, progress: bool, run: Runner) -> None:
         with progress_bar(f"checking {model.name}", model.download_bytes, show=progress) as advance:
             cut_pieces(arrived, model.pieces, source, advance)
         files = [source / piece.name for piece in model.pieces]
-        if len(files) == 1:
+        if is_gguf:
             convert_gguf(files[0], fresh, progress=progress)
         else:
             convert_llama2c(files[0], files[1], fresh, progress=progress)

@@ -13,7 +13,7 @@ from typing import Any
 from outrider.checkpoints.builtin import BUILTINS, pull
 from outrider.checkpoints.hub import download
 from outrider.checkpoints.manifest import check_files, read_source, sha256_of, write_manifest
-from outrider.checkpoints.weights import PICKLE_SUFFIXES, refuse_pickles
+from outrider.checkpoints.weights import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.utils.json_files import shown
 from outrider.utils.user_cache import building, cache_root, locked
@@ -25,7 +25,7 @@ _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is ha
 def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
     """The folder of the model ``ref`` names, in Hugging Face layout, made or fetched if need be.
 
-    ``ref`` is a folder, a ``.gguf`` file (converted once), a built-in name (pulled once) or a hub id ``org/name``.
+    ``ref`` is a folder, a ``.gguf`` file (prepared once), a built-in name (pulled once) or a hub id ``org/name``.
     ``progress`` tells on stderr what takes time; ``verify`` reads every byte of what the cache holds.
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
@@ -56,17 +56,18 @@ def _unknown(ref: str) -> ModelNotFoundError:
 
 def _local_folder(folder: Path) -> Path:
     if (folder / "config.json").exists():
-        if not any(folder.glob("*.safetensors")):
+        if not has_weights(folder):
             refuse_pickles(folder)
         return folder
     refuse_pickles(folder)
     inside = sorted(folder.glob("*.gguf"))
-    remedy = f"give the file {inside[0]}" if inside else "a model folder has config.json and *.safetensors"
+    files = f"*.safetensors or {GGUF_WEIGHTS}"
+    remedy = f"give the file {inside[0]}" if inside else f"a model folder has config.json and {files}"
     raise ModelFormatError(f"{folder} has no config.json: {remedy}")
 
 
 def gguf_folder(gguf: Path) -> Path:
-    """Where the conversion of a GGUF file lies: one place per path, so that a changed file replaces its old one."""
+    """Where the folder made from a GGUF file lies: one place per path, so that a changed file replaces its old one."""
     return cache_root() / "gguf" / f"{gguf.stem}-{hashlib.sha256(str(gguf).encode()).hexdigest()[:12]}"
 
 
@@ -84,7 +85,7 @@ def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) ->
     from outrider.checkpoints.convert import convert_gguf
 
     if progress:
-        print(f"converting {gguf} (once) into {folder}", file=sys.stderr)
+        print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)
     with building(folder) as fresh:
         convert_gguf(gguf, fresh, progress=progress)
         write_manifest(fresh, found | {"sha256": sha256_of(gguf)})

@@ -1,31 +1,55 @@
-"""Model files of other kinds to a folder of Hugging Face layout: weights in bfloat16, ready to be mapped."""
+"""Model files of other kinds to a folder of Hugging Face layout.
+
+A GGUF file keeps its weights as they are. llama2.c's become bfloat16 in a safetensors file.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from outrider.checkpoints.convert_tokenizer import tokenizer_from_gguf, tokenizer_from_llama2c, write_json
 from outrider.checkpoints.hf_config import to_hf_config
-from outrider.checkpoints.weights import Checkpoint
+from outrider.checkpoints.weights import GGUF_WEIGHTS, Checkpoint
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.checkpoints.weights.safetensors import write_bfloat16
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import require_space
 
 _SMALL_FILES = 32_000_000  # the tokenizer's, at most
+_BLOCK = 1 << 24  # bytes copied at a time
 
 
 def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
-    """Fill ``out`` from a GGUF file: weights, configuration, tokenizer and chat template.
+    """Fill ``out`` from a GGUF file: the file itself (a hard link where possible), configuration, tokenizer, template.
 
     Raises ``ModelFormatError`` for files that cannot be read, ``CapacityError`` if the disk has no room.
     """
     from outrider.checkpoints.weights.gguf import open_gguf
     from outrider.checkpoints.weights.gguf_header import read_gguf_header
 
-    _write_model(open_gguf(gguf), gguf.name, out, progress=progress)
+    checkpoint = open_gguf(gguf)
+    _link_or_copy(gguf, out / GGUF_WEIGHTS, progress=progress)
+    write_json(out / "config.json", to_hf_config(checkpoint.config))
     tokenizer_from_gguf(gguf, read_gguf_header(gguf).scalar("tokenizer.ggml.pre"), out)
+
+
+def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:
+    size = source.stat().st_size
+    require_space(bytes_needed(0), source.name)
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        require_space(size + bytes_needed(0), source.name)
+        with (
+            source.open("rb") as file,
+            target.open("wb") as copy,
+            progress_bar(f"copying {source.name}", size, show=progress) as advance,
+        ):
+            while block := file.read(_BLOCK):
+                copy.write(block)
+                advance(len(block))
 
 
 def convert_llama2c(model: Path, vocabulary: Path, out: Path, *, progress: bool = False) -> None:
@@ -39,7 +63,7 @@ def convert_llama2c(model: Path, vocabulary: Path, out: Path, *, progress: bool 
 
 
 def bytes_needed(parameters: int) -> int:
-    """Disk space a converted model of so many parameters takes at most."""
+    """Disk space that a folder takes at most if so many parameters are converted to bfloat16."""
     return 2 * parameters + _SMALL_FILES
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from outrider.checkpoints.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.manifest import MANIFEST, check_files, read_source
-from outrider.checkpoints.weights import open_checkpoint
+from outrider.checkpoints.weights import GGUF_WEIGHTS, open_checkpoint
+from outrider.checkpoints.weights.gguf_header import read_gguf_header
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import OutriderError
 from outrider.tokenizer.tokenizer import Tokenizer
@@ -50,12 +51,11 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
     facts |= {key: source[key] for key in ("licence", "sha256") if key in source}
     checkpoint, tokenizer = open_checkpoint(folder), Tokenizer.from_folder(folder)
     config = checkpoint.config
-    infos = [info for path in sorted(folder.glob("*.safetensors")) for info in read_header(path).values()]
     facts |= {
         "pulled": True,
         "family": config.family,
-        "parameters": sum(math.prod(info.shape) for info in infos),
-        "dtype": ", ".join(sorted({info.dtype for info in infos})),
+        "parameters": sum(math.prod(tensor.shape) for tensor in checkpoint.stored.values()),
+        "dtype": ", ".join(sorted({tensor.type for tensor in checkpoint.stored.values()})),
         "layers": config.num_layers,
         "hidden_size": config.hidden_size,
         "heads": config.num_heads,
@@ -124,6 +124,9 @@ def _size_of(folder: Path) -> int:
 
 def _parameters_of(folder: Path) -> int | None:
     try:
-        return sum(math.prod(i.shape) for path in folder.glob("*.safetensors") for i in read_header(path).values())
-    except OutriderError:
+        shapes = [i.shape for path in folder.glob("*.safetensors") for i in read_header(path).values()]
+        if not shapes:
+            shapes = [i.shape for i in read_gguf_header(folder / GGUF_WEIGHTS).tensors.values()]
+    except (OutriderError, OSError):
         return None  # a damaged file is `info`'s to report; the list goes on
+    return sum(map(math.prod, shapes))

@@ -24,7 +24,12 @@ class ModelOptions:
     """How a model is loaded and run."""
 
     dtype: DTypeName = "auto"
-    """``auto`` is bfloat16 where the machine computes in it, else float32; ``int8`` quantises linear weights."""
+    """How weights are held.
+
+    ``auto``: as the file has them; on GPUs, and where there is no native library, bfloat16, or float32 on processors
+    without bfloat16 instructions. ``q8_0``, ``q4_0`` and ``q4_1`` round weights to 8 or 4 bits, as the GGUF formats of
+    these names do; ``int8`` is another name for ``q8_0``.
+    """
     device: str = "auto"
     max_seq_len: int | None = None
     """Positions per sequence; None is the model's own context length."""
@@ -81,7 +86,7 @@ class EngineConfig:
     Those that ``draft`` names need no entry.
     """
     dtype: DTypeName = ModelOptions.dtype
-    """auto, bfloat16, float32 or int8 (weights)."""
+    """How weights are held: auto (as the file has them), bfloat16, float32, q8_0, q4_0 or q4_1."""
     draft_dtype: DTypeName = ModelOptions.dtype
     """The draft model's dtype."""
     device: str = ModelOptions.device

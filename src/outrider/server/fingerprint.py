@@ -28,7 +28,7 @@ def fingerprint(llm: LLM) -> str:
         digest.update(repr(llm.speculation).encode())
     folder = resolve(llm.config.model)
     for path in sorted(folder.iterdir()):
-        if path.suffix in (".json", ".safetensors", ".jinja") and path.name != "outrider.json":
+        if path.suffix in (".json", ".safetensors", ".gguf", ".jinja") and path.name != "outrider.json":
             digest.update(path.name.encode() + _ends(path))
     return f"fp_{digest.hexdigest()[:16]}"
 

@@ -1,74 +1,12 @@
 """Weights: a model's configuration and its tensors under their canonical names, whatever the files were."""
 
-from __future__ import annotations
+from outrider.checkpoints.weights.checkpoint import Checkpoint
+from outrider.checkpoints.weights.folder import (
+    GGUF_WEIGHTS,
+    PICKLE_SUFFIXES,
+    has_weights,
+    open_checkpoint,
+    refuse_pickles,
+)
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-
-from torch import Tensor
-
-from outrider.checkpoints.hf_config import read_config
-from outrider.checkpoints.weights.layout import check_shapes
-from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
-from outrider.errors import ModelFormatError
-from outrider.models.config import ModelConfig
-from outrider.utils.json_files import read_json_object, shown
-
-__all__ = ["PICKLE_SUFFIXES", "Checkpoint", "open_checkpoint", "refuse_pickles"]
-
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model on disk. ``tensors`` maps canonical Hugging Face names to memory-mapped tensors, read when asked for."""
-
-    config: ModelConfig
-    tensors: Mapping[str, Tensor]
-
-
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """Open a folder of Hugging Face layout: ``config.json`` and one or more safetensors files.
-
-    Every expected tensor is checked for presence and shape in the file headers before any is loaded.
-    Raises ``ModelFormatError`` naming the file or tensor at fault, what was found and what was expected.
-    """
-    config = read_config(folder)
-    files: dict[str, Path] = {}
-    infos: dict[str, TensorInfo] = {}
-    for path in _weight_files(folder):
-        if not path.exists():
-            raise ModelFormatError(f"{path} is missing: download the model again")
-        for name, info in read_header(path).items():
-            if name in files:
-                raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
-            files[name], infos[name] = path, info
-    check_shapes(config, {name: info.shape for name, info in infos.items()}, folder)
-    return Checkpoint(config, LazyTensors(files, infos))
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.exists():
-        return [single]
-    if not index.exists():
-        refuse_pickles(folder)
-        raise ModelFormatError(f"{folder} has no model.safetensors and no model.safetensors.index.json")
-    weight_map = read_json_object(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelFormatError(f"{index} has no weight_map: download the model again")
-    for name, shard in weight_map.items():
-        if not isinstance(shard, str) or Path(shard).name != shard:  # a shard lies in the folder, never outside it
-            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is not a file name")
-    return [folder / shard for shard in sorted(set(weight_map.values()))]
-
-
-def refuse_pickles(folder: Path) -> None:
-    """Raise ``ModelFormatError`` if the weights in ``folder`` are pickles, which can run code when read."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix in PICKLE_SUFFIXES and path.is_file():
-            raise ModelFormatError(
-                f"{path} is a pickle, which can run code when read: convert the model to safetensors "
-                "(transformers: model.save_pretrained(folder))"
-            )
+__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "Checkpoint", "has_weights", "open_checkpoint", "refuse_pickles"]

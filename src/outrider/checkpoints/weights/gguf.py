@@ -1,23 +1,24 @@
-"""GGUF files as checkpoints: metadata to ``ModelConfig``, tensors dequantised under their Hugging Face names."""
+"""GGUF files as checkpoints: metadata to ``ModelConfig``, tensors under their Hugging Face names."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from gguf import dequantize
+from gguf import GGMLQuantizationType, dequantize
 from torch import Tensor
 
 from outrider.checkpoints.hf_config import parse_config
-from outrider.checkpoints.weights import Checkpoint
-from outrider.checkpoints.weights.gguf_header import GGUFHeader, GGUFTensor, read_gguf_header
+from outrider.checkpoints.weights.checkpoint import Checkpoint, half_split_order
+from outrider.checkpoints.weights.gguf_header import GGUFHeader, read_gguf_header
 from outrider.checkpoints.weights.gguf_rope import read_rope
 from outrider.checkpoints.weights.layout import check_shapes
 from outrider.errors import ModelFormatError
+from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
@@ -42,76 +43,62 @@ _NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 _ROPE_TENSOR = "rope_freqs.weight"  # stands for a scaling in the configuration, not a weight
 
 
-def open_gguf(path: Path) -> Checkpoint:
-    """Open a GGUF file; its tensors are dequantised to bfloat16 when asked for.
+def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
+    """Open a GGUF file. ``config`` replaces the configuration that its metadata describe.
 
-    Raises ``ModelFormatError`` for damaged files, unsupported architectures, rotary scalings and quantisations.
+    Raises ``ModelFormatError`` for damaged files, unsupported architectures and rotary scalings, and, when a tensor is
+    asked for, for quantisations that cannot be read.
     """
     header = read_gguf_header(path)
     names = {_canonical(name): name for name in header.tensors if name != _ROPE_TENSOR}
     if len(names) != len(header.tensors) - (_ROPE_TENSOR in header.tensors):
         raise ModelFormatError(f"{path} names a tensor twice: download it again")
-    config = _read_config(path, header)
+    config = config or _read_config(path, header)
     check_shapes(config, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
-    permuted = header.metadata["general.architecture"] == "llama"
-    return Checkpoint(config, _DequantisedTensors(path, header.tensors, names, config if permuted else None))
-
-
-def unpermute(weight: Tensor, heads: int) -> Tensor:
-    """Rows of q or k from interleaved rotary pairs to halves, head by head.
-
-    A head of 4 rows, by rotary pair and part:  (0,re) (0,im) (1,re) (1,im)  ->  (0,re) (1,re) (0,im) (1,im)
-    """
-    rows = weight.shape[0]
-    return weight.view(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
+    permuted = header.scalar("general.architecture") == "llama"  # by llama.cpp's converter
+    data = np.memmap(path, mode="r", dtype=np.uint8)
+    stored = {}
+    for name, raw in names.items():
+        info, order = header.tensors[raw], half_split_order(name, config) if permuted else None
+        stored[name] = StoredTensor(info.type.name, info.shape, data[info.start : info.stop], order)
+    return Checkpoint(config, _DequantisedTensors(path, stored), stored)
 
 
 class _DequantisedTensors(Mapping[str, Tensor]):
-    def __init__(
-        self,
-        path: Path,
-        tensors: Mapping[str, GGUFTensor],
-        names: Mapping[str, str],
-        permuted: ModelConfig | None,
-    ) -> None:
-        self._data = np.memmap(path, mode="r", dtype=np.uint8)
-        self._path, self._tensors, self._names, self._permuted = path, tensors, names, permuted
+    def __init__(self, path: Path, stored: Mapping[str, StoredTensor]) -> None:
+        self._path, self._stored = path, stored
 
     def __getitem__(self, name: str) -> Tensor:
-        info = self._tensors[self._names[name]]
+        stored = self._stored[name]
         try:
-            weight = _dequantise(self._data[info.start : info.stop], info)
+            weight = _dequantise(stored)
         except NotImplementedError:
             raise ModelFormatError(
-                f"{self._path}: tensor {name} has type {info.type.name}, which gguf cannot dequantise: "
+                f"{self._path}: tensor {name} has type {stored.type}, which gguf cannot dequantise: "
                 "use another quantisation"
             ) from None
         if not torch.isfinite(weight).all():
             raise ModelFormatError(f"{self._path} is damaged: tensor {name} holds NaN or infinity; download it again")
-        if self._permuted and name.endswith("q_proj.weight"):
-            return unpermute(weight, self._permuted.num_heads)
-        if self._permuted and name.endswith("k_proj.weight"):
-            return unpermute(weight, self._permuted.num_kv_heads)
-        return weight
+        return weight if stored.order is None else weight[torch.from_numpy(stored.order)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._stored)
 
 
-def _dequantise(data: np.ndarray[Any, Any], info: GGUFTensor) -> Tensor:
-    columns = info.shape[-1]
-    rows = data.reshape(-1, len(data) * columns // int(np.prod(info.shape)))  # uint8 [rows, bytes per row]
+def _dequantise(stored: StoredTensor) -> Tensor:
+    columns = stored.shape[-1]
+    rows = stored.data.reshape(math.prod(stored.shape) // columns, -1)  # uint8 [rows, bytes per row]
     out = torch.empty(len(rows), columns, dtype=torch.bfloat16)
     step = max(1, _ROWS_AT_A_TIME // columns)
     for at in range(0, len(rows), step):
         piece = rows[at : at + step].copy()
         with np.errstate(all="ignore"):  # damaged numbers are found once, by whoever asked for the tensor
-            values = dequantize(piece.view(_STORED.get(info.type.name, np.uint8)), info.type)
+            values = dequantize(piece.view(_STORED.get(stored.type, np.uint8)), GGMLQuantizationType[stored.type])
         out[at : at + step] = torch.from_numpy(values)
-    return out.view(info.shape)
+    return out.view(stored.shape)
 
 
 _STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes

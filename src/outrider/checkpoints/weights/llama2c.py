@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from outrider.checkpoints.hf_config import parse_config
-from outrider.checkpoints.weights import Checkpoint
-from outrider.checkpoints.weights.gguf import unpermute
+from outrider.checkpoints.weights.checkpoint import Checkpoint, half_split_order
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ModelFormatError
+from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
 
 _HEADER = struct.Struct("<7i")
@@ -60,7 +60,8 @@ def open_llama2c(path: Path) -> Checkpoint:
     starts, end = _place(config)
     if end != size:
         raise ModelFormatError(f"{path} is damaged: its header describes {end:,} bytes, it has {size:,}")
-    return Checkpoint(config, _MappedTensors(path, config, starts))
+    stored = _stored_tensors(path, config, starts)
+    return Checkpoint(config, _MappedTensors(stored), stored)
 
 
 def read_vocabulary(path: Path, vocab_size: int) -> list[tuple[bytes, float]]:
@@ -103,23 +104,27 @@ def _place(config: ModelConfig) -> tuple[dict[str, int], int]:
     return starts, at
 
 
+def _stored_tensors(path: Path, config: ModelConfig, starts: Mapping[str, int]) -> dict[str, StoredTensor]:
+    data = np.memmap(path, mode="c", dtype=np.uint8)  # copy on write: torch wants writable memory
+    shapes = expected_shapes(config)
+    stored = {}
+    for name, start in starts.items():
+        values = data[start : start + 4 * math.prod(shapes[name])]
+        stored[name] = StoredTensor("F32", shapes[name], values, half_split_order(name, config))
+    return stored
+
+
 class _MappedTensors(Mapping[str, Tensor]):
-    def __init__(self, path: Path, config: ModelConfig, starts: Mapping[str, int]) -> None:
-        self._data = np.memmap(path, mode="c", dtype=np.uint8)  # copy on write: torch wants writable memory
-        self._config, self._starts, self._shapes = config, starts, expected_shapes(config)
+    def __init__(self, stored: Mapping[str, StoredTensor]) -> None:
+        self._stored = stored
 
     def __getitem__(self, name: str) -> Tensor:
-        start, shape = self._starts[name], self._shapes[name]
-        values = self._data[start : start + 4 * math.prod(shape)].view(np.float32).reshape(shape)
-        weight = torch.from_numpy(values)
-        if name.endswith("q_proj.weight"):
-            return unpermute(weight, self._config.num_heads)
-        if name.endswith("k_proj.weight"):
-            return unpermute(weight, self._config.num_kv_heads)
-        return weight
+        stored = self._stored[name]
+        weight = torch.from_numpy(stored.data.view(np.float32).reshape(stored.shape))
+        return weight if stored.order is None else weight[torch.from_numpy(stored.order)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._starts)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._stored)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from outrider.errors import ModelFormatError
+from outrider.kernels.native.stored import StoredTensor
 from outrider.utils.json_files import shown
 
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -32,7 +34,7 @@ class TensorInfo:
 
     dtype: str
     shape: tuple[int, ...]
-    start: int  # bytes from the start of the data section
+    start: int  # bytes from the start of the file
     stop: int
 
 
@@ -49,8 +51,9 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         if not 2 <= length <= min(size - 8, _MAX_HEADER):
             raise _damaged(path, f"its header claims {length:,} bytes of a file of {size:,}")
         raw = _parse_json(path, file.read(length))
-    tensors = {name: _parse_info(path, name, value) for name, value in raw.items() if name != "__metadata__"}
-    _check_spans(path, tensors, data_bytes=size - 8 - length)
+    data = 8 + length
+    tensors = {name: _parse_info(path, name, value, data) for name, value in raw.items() if name != "__metadata__"}
+    _check_spans(path, tensors, data, size)
     return tensors
 
 
@@ -70,7 +73,7 @@ def _parse_json(path: Path, data: bytes) -> dict[str, Any]:
     return raw
 
 
-def _parse_info(path: Path, name: str, value: object) -> TensorInfo:
+def _parse_info(path: Path, name: str, value: object, data: int) -> TensorInfo:
     fields = value if isinstance(value, dict) else {}
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not (_are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2 and isinstance(dtype, str)):
@@ -80,21 +83,22 @@ def _parse_info(path: Path, name: str, value: object) -> TensorInfo:
     start, stop = offsets
     if math.prod(shape) * _BYTES[dtype] != stop - start:
         raise _damaged(path, f"tensor {shown(name)} is {dtype} {shown(shape)} but spans {stop - start} bytes")
-    return TensorInfo(dtype, tuple(shape), start, stop)
+    return TensorInfo(dtype, tuple(shape), data + start, data + stop)
 
 
 def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
 
 
-def _check_spans(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
-    at = 0
+def _check_spans(path: Path, tensors: Mapping[str, TensorInfo], data: int, size: int) -> None:
+    at = data
     for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)):
         if info.start != at:
-            raise _damaged(path, f"tensor {shown(name)} starts at byte {info.start}, the one before it ends at {at}")
+            starts, ends = info.start - data, at - data
+            raise _damaged(path, f"tensor {shown(name)} starts at byte {starts}, the one before it ends at {ends}")
         at = info.stop
-    if at != data_bytes:
-        raise _damaged(path, f"its header describes {at:,} bytes of data, the file holds {data_bytes:,}")
+    if at != size:
+        raise _damaged(path, f"its header describes {at - data:,} bytes of data, the file holds {size - data:,}")
 
 
 def _unsupported(path: Path, name: str, dtype: str) -> ModelFormatError:
@@ -113,9 +117,9 @@ class LazyTensors(Mapping[str, Tensor]):
         for name, info in infos.items():
             if info.dtype not in _WEIGHT_DTYPES:
                 raise _unsupported(files[name], name, info.dtype)
-        self.infos = dict(infos)
         self._files = dict(files)
         self._handles: dict[Path, Any] = {}
+        self.stored = _stored_tensors(self._files, infos)
 
     def __getitem__(self, name: str) -> Tensor:
         path = self._files[name]
@@ -132,6 +136,14 @@ class LazyTensors(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+def _stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
+    maps = {path: np.memmap(path, mode="r", dtype=np.uint8) for path in set(files.values())}
+    return {
+        name: StoredTensor(info.dtype, info.shape, maps[files[name]][info.start : info.stop])
+        for name, info in infos.items()
+    }
 
 
 def write_bfloat16(

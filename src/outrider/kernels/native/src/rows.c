@@ -14,23 +14,28 @@ static float scale_at(const outrider_weight *w, const uint8_t *scales, int64_t l
     return scale;
 }
 
-/* The value of input ``at`` of a group. */
-static int value_at(const outrider_weight *w, const uint8_t *codes, int64_t at, int64_t lane) {
-    if (w->layout == OUTRIDER_Q8) return codes[4 * PANEL_OUTPUTS * (at / 4) + 4 * lane + at % 4] - 128;
-    int64_t half = w->group / 2, low = at % half;
-    int byte = codes[4 * PANEL_OUTPUTS * (low / 4) + 4 * lane + low % 4];
-    return w->values[at < half ? byte & 15 : byte >> 4];
+/* The values of a group: [group]. */
+static void group_values(const outrider_weight *w, const uint8_t *codes, int64_t lane, int8_t *values) {
+    int half = w->group / 2;
+    codes += 4 * lane;
+    for (int at = 0; at < (w->layout == OUTRIDER_Q8 ? w->group : half); at += 4, codes += 4 * PANEL_OUTPUTS)
+        for (int i = 0; i < 4; i++) {
+            values[at + i] = w->layout == OUTRIDER_Q8 ? (int8_t)(codes[i] - 128) : w->values[codes[i] & 15];
+            if (w->layout == OUTRIDER_Q4) values[half + at + i] = w->values[codes[i] >> 4];
+        }
 }
 
 /* fmaf(scale, value, minimum): the products of all block formats are exact, so two operations round once. */
 static void quantised_row(const outrider_weight *w, const uint8_t *panel, int64_t lane, float *out) {
     int64_t step = block_bytes(w->layout, w->group, w->half_scales, w->has_minimum);
     int64_t scales = scale_bytes(w->half_scales);
+    int8_t values[32];
     for (int64_t start = 0; start < w->inputs; start += w->group, panel += step) {
-        const uint8_t *codes = panel + scales * (w->has_minimum ? 2 : 1);
         float scale = scale_at(w, panel, lane), minimum = w->has_minimum ? scale_at(w, panel + scales, lane) : 0.0f;
-        for (int64_t i = 0; i < w->group && start + i < w->inputs; i++) {
-            float product = scale * (float)value_at(w, codes, i, lane);
+        int64_t count = w->inputs - start < w->group ? w->inputs - start : w->group;
+        group_values(w, panel + scales * (w->has_minimum ? 2 : 1), lane, values);
+        for (int64_t i = 0; i < count; i++) {
+            float product = scale * (float)values[i];
             out[start + i] = w->has_minimum ? product + minimum : product;
         }
     }

@@ -1,0 +1,58 @@
+"""Tensors as their files hold them: the same numbers as ``tensors``, rows in Hugging Face order, nothing copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGMLQuantizationType
+from safetensors.torch import save_file
+
+from outrider.checkpoints.weights import Checkpoint, open_checkpoint
+from outrider.checkpoints.weights.gguf import open_gguf
+from outrider.checkpoints.weights.llama2c import open_llama2c
+from outrider.kernels.native.library import library
+from outrider.kernels.native.weights import pack
+from tests.checkpoints.files import write_folder, write_gguf, write_llama2c
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
+
+
+def check(checkpoint: Checkpoint) -> None:
+    assert set(checkpoint.stored) == set(checkpoint.tensors)
+    for name, stored in checkpoint.stored.items():
+        expected = checkpoint.tensors[name]
+        assert stored.shape == tuple(expected.shape)
+        if len(stored.shape) == 2:
+            packed = pack(stored)
+            rows = packed.rows(torch.arange(packed.outputs))
+            assert torch.equal(rows.to(expected.dtype), expected), name
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q4_0", "Q5_1", "Q8_0"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_gguf(family: str, kind: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", family, kind=GGMLQuantizationType[kind])
+    checkpoint = open_gguf(tmp_path / "m.gguf")
+    check(checkpoint)
+    assert checkpoint.stored["model.layers.1.mlp.up_proj.weight"].type == kind
+    attention = "model.layers.1.self_attn."
+    reordered = [checkpoint.stored[f"{attention}{x}_proj.weight"].order is not None for x in "qkvo"]
+    assert reordered == [family == "llama", family == "llama", False, False]
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    weights = write_folder(tmp_path / "m", "qwen2")
+    check(open_checkpoint(tmp_path / "m"))
+    mixed = {name: w.float() if i % 3 else w.half() for i, (name, w) in enumerate(weights.items())}
+    save_file(mixed, tmp_path / "m" / "model.safetensors")
+    checkpoint = open_checkpoint(tmp_path / "m")
+    check(checkpoint)
+    assert {stored.type for stored in checkpoint.stored.values()} == {"F16", "F32"}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_llama2c(tied: bool, tmp_path: Path) -> None:
+    write_llama2c(tmp_path / "m.bin", tmp_path / "t.bin", tied=tied)
+    check(open_llama2c(tmp_path / "m.bin"))
