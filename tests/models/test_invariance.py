@@ -39,6 +39,7 @@ DIMS: dict[str, dict[str, Any]] = {
         "sliding_window": 40,
     },
 }
+SMALL = ("odd", "window")  # the fast suite's
 TOKENS = tiny.ids(LENGTH, VOCAB)
 
 
@@ -101,7 +102,7 @@ def threads(setting: tuple[str, int]) -> int:
     return setting[1]
 
 
-@pytest.fixture(params=DIMS)
+@pytest.fixture(params=[d if d in SMALL else pytest.param(d, marks=pytest.mark.slow) for d in DIMS])
 def dims(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
