@@ -73,6 +73,7 @@ FIELDS: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "n as text": ({"n": "2"}, 400, "n"),
     "n above the server's limit": ({"n": 100}, 400, "n"),
     "more sequences than places": ({"prompt": ["x"] * 60, "n": 16}, 400, None),
+    "best_of above the server's limit": ({"best_of": 100}, 400, "best_of"),
     "best_of below n": ({"n": 4, "best_of": 2}, 400, "best_of"),
     "best_of streamed": ({"best_of": 2, "stream": True}, 400, "best_of"),
     "no tokens": ({"max_tokens": 0}, 400, "max_tokens"),
