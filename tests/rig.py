@@ -22,6 +22,8 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
 from outrider.models.base import Model
 
+MOST_STEPS = 5000  # of what tests generate, many times more than it takes
+
 
 class Scripted(SingleRequestDrafter):
     """A draft source that says what a function says."""
@@ -116,10 +118,13 @@ def run(engine: Engine, *requests: Request) -> dict[str, list[StepOutput]]:
     for r in requests:
         engine.add(r)
     outputs: dict[str, list[StepOutput]] = {r.id: [] for r in requests}
+    steps = 0
     while engine.busy:
         for output in engine.step():
             outputs[output.request_id].append(output)
         engine.cache.check()
+        steps += 1
+        assert steps < MOST_STEPS, "it never ends"
     for r in requests:
         assert [output.token_id for output in outputs[r.id]] == list(r.output)
         assert "".join(output.text for output in outputs[r.id]) == r.text

@@ -6,6 +6,7 @@ Most commands run in this process, as starting one takes longer than what it doe
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import json
@@ -13,6 +14,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,7 @@ def run_process(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def test_generate_prints_text_to_stdout_and_statistics_to_stderr(folder: Path) -> None:
-    done = run_process("generate", "-m", str(folder), "-p", "hello", "-n", "8", "--ignore-eos", "--draft", "ngram")
+    done = run_process("generate", "-m", str(folder), "-p", "hello", "-n", "8", "--ignore-eos", "--draft", "none")
     assert "8 tokens in" in done.stderr
     assert "\x1b[" not in done.stdout + done.stderr
 
@@ -128,30 +130,40 @@ def test_a_lossy_verifier_is_named_in_the_statistics(folder: Path) -> None:
     assert "exact" not in run(*common, "--verifier", "block").stderr
 
 
-def on_a_terminal(command: list[str], **env: str) -> str:
+def on_a_terminal(*args: str) -> str:
     """Everything a command writes when its output is a terminal."""
     outer, inner = pty.openpty()
-    environment = {**ENVIRONMENT, "TERM": "xterm-256color", **env}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner, env=environment)
-    os.close(inner)
-    written = b""
-    try:
-        while chunk := os.read(outer, 65536):
-            written += chunk
-    except OSError:  # Linux reports the end of a terminal this way
-        pass
-    process.wait(timeout=60)
+    written = io.BytesIO()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # Linux reports the end of a terminal this way
+            while chunk := os.read(outer, 65536):
+                written.write(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(inner, "w", encoding="utf-8") as screen, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["outrider", *args])
+        patch.setattr(sys, "stdout", screen)
+        patch.setattr(sys, "stderr", screen)
+        with pytest.raises(SystemExit) as end:
+            main.main()
+        assert not end.value.code
+    reader.join(60)
     os.close(outer)
-    return written.decode(errors="replace")
+    return written.getvalue().decode()
 
 
-def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path) -> None:
-    command = [sys.executable, "-m", "outrider.cli.main", "generate", "-m", str(folder), "-p", "hello", "-n", "12",
-               "--ignore-eos", "--draft-model", str(folder)]  # fmt: skip
-    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
-    assert "NO_COLOR" not in environment
-    assert "\x1b[32m" in on_a_terminal(command)
-    assert "\x1b[32m" not in on_a_terminal(command, NO_COLOR="1")
+def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("generate", "-m", str(folder), "-p", "hello", "-n", "12", "--ignore-eos", "--draft-model", str(folder))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[32m" in on_a_terminal(*command)
+    assert "\x1b[32m" not in run(*command).stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = on_a_terminal(*command)
+    assert "\x1b[32m" not in plain
+    assert "12 tokens in" in plain
 
 
 @pytest.mark.parametrize(

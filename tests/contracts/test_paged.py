@@ -111,3 +111,15 @@ def test_no_blocks_left_is_an_error_that_takes_nothing() -> None:
         kv.extend(slot, 4)
     assert kv.length(slot) == 5
     kv.check()
+
+
+def test_an_accepted_path_moves_between_blocks_that_do_not_lie_side_by_side() -> None:
+    kv = cache()
+    first, other = kv.allocate(), kv.allocate()
+    append(kv, first, [1, 2])
+    append(kv, other, [91, 92, 93, 94, 95])  # takes the blocks behind the first one's
+    append(kv, first, [3, 4, 5, 6, 7, 8])  # a tree, half of it in the first one's second block
+    kv.keep_path(first, 2, [0, 3, 5])
+    assert held(kv, first) == [1, 2, 3, 6, 8]
+    assert held(kv, other) == [91, 92, 93, 94, 95]
+    kv.check()

@@ -189,6 +189,9 @@ def test_probs_normalises_in_float64() -> None:
     assert p.dtype == torch.float64
     assert p[0].tolist() == pytest.approx([0.25, 0.75, 0.0], abs=1e-7)
     assert p[1].tolist() == [1.0, 0.0, 0.0]
+    row = -torch.arange(1000.0) / 7
+    exact = np.exp(row.double().numpy())
+    np.testing.assert_allclose(probs(row).numpy(), exact / exact.sum(), rtol=1e-13)
 
 
 def test_the_inputs_are_not_modified() -> None:

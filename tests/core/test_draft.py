@@ -25,6 +25,12 @@ def test_a_part_of_a_draft_keeps_what_belongs_to_its_nodes() -> None:
     assert torch.equal(part.q_logits, torch.arange(20.0).view(4, 5)[[1, 3]])
 
 
+def test_nodes_of_a_part_keep_their_parents() -> None:
+    tree = Draft(tokens=(5, 6, 7, 8, 9), parents=(-1, -1, 1, 1, -1))
+    assert tree.only([1, 2, 3]).parents == (-1, 0, 0)
+    assert tree.only([1, 3, 4]).parents == (-1, 0, -1)
+
+
 def test_all_of_a_draft_is_the_draft() -> None:
     assert DRAFT.only([0, 1, 2, 3]) is DRAFT
 

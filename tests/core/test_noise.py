@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -84,6 +85,26 @@ def test_known_values_never_change() -> None:
     row = Noise(2023).gumbel(17, 4)
     assert row.tolist() == pytest.approx(KNOWN_ROW, abs=1e-6)
     assert Noise(2023).uniform(17, Purpose.ACCEPT, 2) == KNOWN_UNIFORM
+
+
+def test_the_largest_numbers_are_as_fine_as_the_others() -> None:
+    """A few in a thousand tokens have hashes too small to fill a float's bits, were it not for the second hash.
+
+    Without it their uniform numbers would be odd multiples of 2**-33, which no other token's are likely to be.
+    """
+    row = np.concatenate([Noise(seed).gumbel(1, 49_152).numpy() for seed in range(20)]).astype(np.float64)
+    uniform = -np.expm1(-np.exp(-row[row > 12]))
+    assert len(uniform) > 3
+    steps = uniform * 2.0**33
+    assert max(abs(steps - (2 * np.floor(steps / 2) + 1))) > 0.1
+
+
+def test_different_tokens_are_drawn_as_far_as_there_are_possible_ones() -> None:
+    weights = torch.tensor([-math.inf, 0.0, -math.inf, 0.0, -math.inf])
+    for position in range(20):
+        drawn = Noise(3).draw_without_replacement(weights, 4, position)
+        assert sorted(drawn) == [1, 3]
+        assert drawn[0] == Noise(3).draw(weights, position)
 
 
 @given(st.integers(0, 300))

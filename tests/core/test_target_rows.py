@@ -77,6 +77,19 @@ def test_greedy_with_options_draws_what_the_options_leave() -> None:
     assert rows.draw(0, Noise(0), 0) == 1
 
 
+def test_greedy_waits_for_the_minimum_length() -> None:
+    params = SamplingParams(min_tokens=2, stop_token_ids=[2])
+    logits = torch.tensor([[0.0, 1.0, 2.0]])
+    drawn = [TargetRows(logits, params, Context((), (0,) * n), EMPTY).draw(0, Noise(0), n) for n in range(3)]
+    assert drawn == [1, 1, 2]
+
+
+def test_padding_has_no_part_in_logprobs() -> None:
+    logits = torch.tensor([[0.5, -1.0, 2.0, 9.0]])
+    rows = TargetRows(logits, SamplingParams(), Context((), ()), EMPTY, vocab_size=3)
+    torch.testing.assert_close(rows.logprobs(0), torch.log_softmax(logits[0, :3], -1))
+
+
 def test_logprobs_are_those_before_any_option() -> None:
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1))
     rows = TargetRows(logits, SamplingParams(temperature=0.2, top_k=1, banned_token_ids=[3]), Context((), ()), EMPTY)

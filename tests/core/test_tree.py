@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.core.tree import depths, leaves, longest_first, path_to
+from outrider.core.tree import ancestor_mask, depths, leaves, longest_first, path_to
 
 
 @st.composite
@@ -29,6 +29,13 @@ def test_every_node_once_behind_its_parent_and_the_longest_path_first(parents: l
     assert all(place[parent] < place[node] for node, parent in enumerate(parents) if parent >= 0)
     longest = max((depth + 1 for depth in depths(parents)), default=0)
     assert order[:longest] == (path_to(parents, order[longest - 1]) if order else [])
+
+
+@given(trees())
+def test_a_node_sees_itself_and_its_ancestors_and_its_depth_counts_them(parents: list[int]) -> None:
+    paths = [path_to(parents, node) for node in range(len(parents))]
+    assert [row.nonzero().flatten().tolist() for row in ancestor_mask(parents)] == paths
+    assert depths(parents) == [len(path) - 1 for path in paths]
 
 
 @given(trees())

@@ -14,6 +14,7 @@ from outrider.drafters.api import Drafter
 from outrider.drafters.draft_cache import PREFILL_CHUNK, DraftModel
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.model import ModelDrafter
+from outrider.drafters.model.request_views import with_drafted
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.models.toy import TableModel
 from tests.drafters.test_model import TABLE, VOCAB, Counting
@@ -72,6 +73,18 @@ def test_the_same_proposals(kind: str, options: dict[str, Any]) -> None:
         grow(layered, view, [*accepted, rng.randrange(VOCAB)], draft)
     layered.finish(view.id)
     assert layered._model.cache.free_tokens() == 2 * 2000
+
+
+@pytest.mark.parametrize("verifier", ["matching", "rejection", "sequoia"])
+def test_a_token_drafted_for_another_source_has_the_noise_of_its_own_place(verifier: str) -> None:
+    """And so does not repeat the draws of the tokens before it, which would make them depend on one another."""
+    view, row = request([1, 2, 3], speculation={"verifier": verifier}, temperature=1.0), torch.zeros(1000)
+    own, behind = view.draws(), with_drafted(view, [4, 0], 3).draws()
+    for depth in range(3):
+        place = {"depth": depth + 2, "node": depth + 2}
+        assert behind.draw(row, depth=depth, node=depth) == own.draw(row, **place)
+        assert behind.siblings(row, 3, depth=depth, node=depth) == own.siblings(row, 3, **place)
+    assert behind.draw(row, depth=0, node=0) != own.draw(row, depth=0, node=0)
 
 
 def test_in_fewer_runs() -> None:

@@ -52,6 +52,21 @@ def agrees(source: ModelDrafter, view: Request) -> None:
     cache.check()
 
 
+def test_a_shared_slot_is_held_until_all_have_finished() -> None:
+    shared = DraftModel(TABLE, vocab_size=VOCAB, cache=CacheSpec(slots=1, max_seq_len=64))
+    first, second = ModelDrafter(shared), ModelDrafter(shared)
+    view = request([1, 2, 3])
+    first.start(view)
+    second.start(view)
+    expected, free = propose(second, view, 4).tokens, shared.cache.free_tokens()
+    first.finish(view.id)
+    assert shared.cache.free_tokens() == free < 64
+    assert propose(second, view, 4).tokens == expected
+    agrees(second, view)
+    second.finish(view.id)
+    assert shared.cache.free_tokens() == 64
+
+
 def test_catches_up_after_anything() -> None:
     """Refusals at any depth, full acceptance, and tokens it never drafted."""
     rng = random.Random(0)

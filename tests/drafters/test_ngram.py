@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter, defaultdict
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY
+from outrider.drafters.text.counts import CountsDrafter
 from outrider.drafters.text.ngram import NgramDrafter, NgramTable, context_hash, most_frequent
 from tests.drafters.views import grow, propose, request
 
@@ -103,6 +106,22 @@ def test_learns_from_the_output_and_forgets_with_the_request() -> None:
     drafter.finish(view.id)
     drafter.start(view := request([1]))
     assert propose(drafter, view, 4) is EMPTY
+
+
+def test_counts_of_a_finished_request_are_dropped() -> None:
+    made: list[weakref.ref[NgramTable]] = []
+
+    def make() -> NgramTable:
+        table = NgramTable()
+        made.append(weakref.ref(table))
+        return table
+
+    drafter = CountsDrafter("x", 10, make, context=3)
+    drafter.start(request([1, 2], id="a"))
+    drafter.start(request([1, 2], id="b"))
+    drafter.finish("a")
+    gc.collect()
+    assert [table() is None for table in made] == [True, False]
 
 
 def test_counts_as_q() -> None:

@@ -63,6 +63,13 @@ def test_longer_endings_and_later_places_come_first() -> None:
     assert index.find([5], 10) == []
 
 
+def test_matches_are_measured_as_far_as_they_count() -> None:
+    index, tokens = SuffixIndex(), list(range(40))
+    index.extend(0, tokens, 0, len(tokens))
+    for length in (1, 4, 5, 6, MAX_MATCH, 30):
+        assert found(index, tokens[35 - length : 35]) == {(0, 35): min(length, MAX_MATCH)}
+
+
 def test_frequent_endings_keep_their_latest_places() -> None:
     index, tokens = SuffixIndex(), [0] * 500
     index.extend(0, tokens, 0, len(tokens))

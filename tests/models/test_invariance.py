@@ -42,6 +42,7 @@ DIMS: dict[str, dict[str, Any]] = {
         "sliding_window": 40,
     },
 }
+SMALL = ("odd", "window")  # the fast suite's
 TOKENS = tiny.ids(LENGTH, VOCAB)
 
 
@@ -113,7 +114,7 @@ def kind(request: pytest.FixtureRequest) -> Iterator[str]:
         yield kind
 
 
-@pytest.fixture(params=DIMS)
+@pytest.fixture(params=[d if d in SMALL else pytest.param(d, marks=pytest.mark.slow) for d in DIMS])
 def dims(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

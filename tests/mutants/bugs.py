@@ -9,6 +9,7 @@
     new = "base + len(path) + 1)"
     tests = ["tests/contracts/test_kv_cache.py"] # the likeliest to notice first
     escapes = "why no test can see it"           # only for a bug that is known to escape
+    limit = 30                                   # seconds for its tests, where they are known to hang
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Bug:
     new: str
     tests: tuple[str, ...]
     escapes: str = ""
+    limit: float = 300.0  # seconds for its tests; a bug that makes them hang is caught
 
     def apply(self, text: str) -> str:
         """``text`` with the bug in it. Raises ValueError if the edit does not fit the text any more."""

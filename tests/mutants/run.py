@@ -34,7 +34,6 @@ from typing import Literal
 from tests.mutants.bugs import ROOT, Bug, read_bugs, stale
 
 COPIED = ("src", "tests", "docs", "benchmarks", "examples", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
-LIMIT = 300.0  # seconds for one bug's tests; a bug that makes them hang is caught
 PASSED, FAILED = 0, 1  # of pytest's exit codes
 
 # Imported once, in the process that all others are forked from: for most bugs that would take longer than their tests.
@@ -98,7 +97,7 @@ class Copy:
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()  # of a text that may have the same size and time
 
-    def pytest(self, arguments: Sequence[str]) -> tuple[int | None, list[str], str]:
+    def pytest(self, arguments: Sequence[str], limit: float) -> tuple[int | None, list[str], str]:
         """Exit code (None if it took too long), the tests that failed, and what was printed."""
         cache, printed = self.folder / ".cache", self.folder / "printed.txt"
         shutil.rmtree(cache, ignore_errors=True)
@@ -106,7 +105,7 @@ class Copy:
         options += ["-p", "mutant_profile", "--hypothesis-profile=mutants"]
         process = _FORKS.Process(target=_run_pytest, args=(str(self.folder), [*options, *arguments], str(printed)))
         process.start()
-        process.join(LIMIT)
+        process.join(limit)
         code = process.exitcode
         with contextlib.suppress(ProcessLookupError):
             assert process.pid is not None
@@ -158,19 +157,19 @@ class Judge:
         while True:
             left_out = [argument for name in sorted(self._broken) for argument in ("--deselect", name)]
             with self._copy.planted(bug):
-                code, failed, printed = self._copy.pytest([*tests, *left_out])
+                code, failed, printed = self._copy.pytest([*tests, *left_out], bug.limit)
             if code is None:
                 return "timeout", ""
             if code == PASSED:
                 return "escaped", ""
             if code != FAILED or not failed:
                 return "error", f"exit code {code}: {printed.strip()[-800:]}"
-            if all(self._passes_without(name) for name in failed):
+            if all(self._passes_without(name, bug.limit) for name in failed):
                 return "caught", failed[0]
 
-    def _passes_without(self, name: str) -> bool:
+    def _passes_without(self, name: str, limit: float) -> bool:
         if name not in self._sound | self._broken:
-            code, _, _ = self._copy.pytest([name])
+            code, _, _ = self._copy.pytest([name], limit)
             (self._sound if code == PASSED else self._broken).add(name)
             if name in self._broken:
                 _say(f"left out, as it fails without a bug: {name}")

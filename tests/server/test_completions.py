@@ -68,6 +68,13 @@ def test_echo_with_logprobs_gives_those_of_the_prompt(live: Live) -> None:
     assert only["choices"][0]["logprobs"]["token_logprobs"] == first["logprobs"]["token_logprobs"][:-1]
 
 
+def test_prefixes_are_shared_by_requests_of_one_salt_only(live: Live) -> None:
+    body = PLAIN | {"prompt": "a text that no other test here sends, as long as several blocks of a cache " * 2}
+    salts = ("one", "one", "two", None, "two")
+    told = [live.post(PATH, body | {"cache_salt": salt})["usage"]["prompt_tokens_details"] for salt in salts]
+    assert [each["cached_tokens"] > 0 for each in told] == [False, True, False, False, True]
+
+
 def test_best_of_gives_the_likeliest_per_token(live: Live) -> None:
     made = live.post(PATH, PLAIN | {"n": 4, "logprobs": 0})["choices"]
     means = [sum(c["logprobs"]["token_logprobs"]) / 12 for c in made]

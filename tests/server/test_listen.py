@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,14 @@ def test_a_unix_socket(llm: LLM, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="in use"):
             listen(ServerSettings(uds=str(path)))
     listen(ServerSettings(uds=str(path))).close()  # what a dead server left behind is in nobody's way
+
+
+def test_answers_do_not_wait_for_acknowledgements(live: Live) -> None:
+    """Nagle's algorithm held back whatever was written after an answer's first packet, for 40 ms."""
+    assert live.client.get("/health").status_code == 200
+    connections = [each.transport.get_extra_info("socket") for each in live.server.server_state.connections]
+    assert connections
+    assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in connections)
 
 
 def test_a_port_in_use_is_said_in_a_line(live: Live) -> None:

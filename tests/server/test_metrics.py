@@ -42,7 +42,10 @@ def test_counters_agree_with_what_clients_saw(llm: LLM) -> None:
                 for depth in range(count):
                     positions[depth] += times
         server.client.post(PATH, json={"prompt": "x", "n": 0})
-        wait_until(server.idle)
+        # What a client has may be counted a moment later.
+        wait_until(
+            lambda: server.idle() and server.metric("http_requests_total", method="POST", path=PATH, status="400") > 0
+        )
         assert server.metric("request_success_total", finished_reason="length") == 4
         assert server.metric("prompt_tokens_total") == prompt
         assert server.metric("generation_tokens_total") - engine_tokens == made

@@ -30,10 +30,16 @@ OPERATIONS = [
 CHECKS = [not_a_server_error, response_schema_conformance, content_type_conformance]
 
 
+@pytest.fixture(scope="module")
+def document(live: Live) -> Any:
+    return schemathesis.openapi.from_dict(live.client.get("/openapi.json").json())
+
+
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["good", "bad"])
-def test_no_request_makes_the_server_fail(live: Live, method: str, path: str, mode: GenerationMode) -> None:
-    document = schemathesis.openapi.from_dict(live.client.get("/openapi.json").json())
+def test_no_request_makes_the_server_fail(
+    live: Live, document: Any, method: str, path: str, mode: GenerationMode
+) -> None:
     operation = document[path][method]
     if mode is GenerationMode.NEGATIVE and method == "GET":
         pytest.skip("there is nothing to get wrong")

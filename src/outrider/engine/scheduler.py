@@ -129,7 +129,8 @@ class Scheduler(Generic[R]):
             for entry in group:
                 if entry.request.id == request_id:
                     group.remove(entry)
-                    heapq.heapify(self._waiting)
+                    if group is self._waiting:
+                        heapq.heapify(group)
                     return entry.request
         return None
 
