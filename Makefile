@@ -54,6 +54,9 @@ wheel-check: wheel  ## install the wheel where there is no compiler, and load it
 	build/wheel-check/bin/python -m pip install --quiet --no-deps dist/*.whl
 	$(BIN)/python tests/native/check_wheel.py build/wheel-check/bin/python
 
+native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--write: note them)
+	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
+
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
