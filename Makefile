@@ -63,6 +63,9 @@ fuzz-native:  ## random tensors into the packing of weights, under sanitizers (F
 		-lm -o build/native/fuzz_pack
 	build/native/fuzz_pack $(FUZZ_SECONDS)
 
+native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--write: note them)
+	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
+
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -87,8 +87,14 @@ FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block
             int32_t sum_x = per_scale == 1 ? sums[0] + sums[1] : sums[g % 2];
             isum sum = isum_start(sum_x);
             for (int s = 0; s < steps; s++) sum = isum_add(sum, weights[s], x + r * stride + 4 * s);
-            y[r] = vec_fma(vec_of_isum(sum), vec_mul(scale, vec_set(a->scales[at])), y[r]);
+            vec scales = vec_mul(scale, vec_set(a->scales[at]));
+#if !defined(OUTRIDER_CONTROL_REORDERED)
+            y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
             if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(a->scales[at] * (float)sum_x), y[r]);
+#else /* a build that the comparison of digests must notice */
+            if (w->has_minimum) y[r] = vec_fma(minimum, vec_set(a->scales[at] * (float)sum_x), y[r]);
+            y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
+#endif
         }
     }
 }

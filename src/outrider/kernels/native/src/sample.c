@@ -19,7 +19,7 @@ void sort_keys(int64_t count, uint32_t *keys, uint32_t *spare) {
     }
 }
 
-static int finite(float x) { return x - x == 0; }
+static int is_finite(float x) { return x - x == 0; }
 
 int outrider_first_largest(int64_t rows, int64_t width, int64_t stride, const float *x, int64_t *index, float *value) {
     if (rows < 0 || width < 1 || stride < width) return OUTRIDER_BAD_ARGUMENT;
@@ -55,7 +55,7 @@ static int truncate(weight_row *row, const outrider_sampling *sampling) {
 
 static int valid(int64_t width, const outrider_sampling *sampling) {
     return width > 0 && width <= UINT32_MAX && sampling->top_k >= 0 && sampling->top_p > 0 && sampling->top_p <= 1 &&
-           sampling->temperature > 0 && finite(sampling->temperature) && sampling->least <= 0;
+           sampling->temperature > 0 && is_finite(sampling->temperature) && sampling->least <= 0;
 }
 
 int outrider_log_weights(int64_t width, const float *logits, const outrider_sampling *sampling, float *out,
@@ -63,7 +63,7 @@ int outrider_log_weights(int64_t width, const float *logits, const outrider_samp
     if (!valid(width, sampling)) return OUTRIDER_BAD_ARGUMENT;
     weight_row row = {width, logits, 0, 1, -INFINITY};
     current_kernels()->first_largest(width, logits, largest);
-    if (!finite(row.largest = *largest)) return OUTRIDER_OK;
+    if (!is_finite(row.largest = *largest)) return OUTRIDER_OK;
     int status = truncate(&row, sampling);
     if (status == OUTRIDER_OK) current_kernels()->log_weights(&row, out);
     return status;
@@ -81,7 +81,7 @@ int outrider_sample(int64_t width, const float *logits, const outrider_sampling 
     if (!valid(width, sampling)) return OUTRIDER_BAD_ARGUMENT;
     weight_row row = {width, logits, 0, 1, -INFINITY};
     *token = current_kernels()->first_largest(width, logits, largest);
-    if (!finite(row.largest = *largest)) return OUTRIDER_OK;
+    if (!is_finite(row.largest = *largest)) return OUTRIDER_OK;
     int status = truncate(&row, sampling);
     float score;
     if (status == OUTRIDER_OK) *token = current_kernels()->draw(&row, keys, &score);
