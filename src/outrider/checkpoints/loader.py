@@ -32,7 +32,14 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
             )
         config = replace(config, max_seq_len=options.max_seq_len)
     graphs = device.type == "cuda" and options.cuda_graphs
-    return make_model(config, checkpoint.tensors, dtype=options.dtype, device=device, fixed_shapes=graphs)
+    return make_model(
+        config,
+        checkpoint.tensors,
+        stored=checkpoint.stored,
+        dtype=options.dtype,
+        device=device,
+        fixed_shapes=graphs,
+    )
 
 
 def choose_device(name: str) -> torch.device:
