@@ -70,10 +70,10 @@ static void write_rows(const attention_work *w, const struct attention_task *t) 
 
 static void attend_item(void *context, int64_t item) {
     const attention_work *w = context;
-    int32_t heads = w->p->model->kv_heads, part = (int32_t)(item % w->parts);
-    const tile *t = w->tiles + item / w->parts / heads;
+    int32_t heads = w->p->model->kv_heads, part = (int32_t)(item / heads % w->parts);
+    const tile *t = w->tiles + item / heads / w->parts;
     if (w->parts > 1 && part >= t->chunks) return;
-    struct attention_task task = task_of(w, t, (int32_t)(item / w->parts % heads), part);
+    struct attention_task task = task_of(w, t, (int32_t)(item % heads), part); /* heads of a chunk share its pages */
     w->p->k->attend(&task, thread_memory(w->p->k->attend_scratch(&task)));
     if (w->parts == 1) write_rows(w, &task);
 }

@@ -5,7 +5,8 @@
  * position and then as ``sum_lanes`` does; values added up by fmaf in the order of positions. Chunks are merged in
  * order. Nothing depends on how rows, heads and chunks are shared out among calls.
  *
- *     keys of a chunk, turned over     [head_dim][128]         a vector holds one dimension of 16 keys
+ *     keys of a chunk, turned over     [head_dim][128]         a vector holds one dimension of 16 keys, or, in
+ *                                      [head_dim / 2][128]     bfloat16, two dimensions
  *     values of a chunk                [128][head_dim + pad]   a vector holds 16 dimensions of one key
  */
 #include "attention.h"
@@ -18,7 +19,11 @@
 typedef struct {
     const struct attention_task *task;
     int32_t padded;         /* head_dim, rounded up to 16 */
-    float *keys, *values;   /* of the chunk, for the rows that share them */
+    int pairs;              /* the cache's bfloat16 keys are turned over in pairs, as they are */
+    int in_place;           /* and its values read where they are */
+    float *keys;            /* of the chunk, for the rows that share them */
+    float *values;          /* unless they are read in place */
+    const void **value_at;  /* [CHUNK]: the values of each key, bfloat16 if in place, else float */
     float *scores;          /* [rows * group][CHUNK], later the weights */
     float *part;            /* [2 + head_dim] of one pair */
     float *total;           /* one vector's worth for each 16 dimensions */
@@ -26,74 +31,134 @@ typedef struct {
 
 static int64_t attend_scratch(const struct attention_task *t) {
     int64_t padded = (t->head_dim + LANES - 1) / LANES * LANES;
-    return CHUNK * padded * 2 + (int64_t)t->rows * t->group * (CHUNK + 2 + padded) + 64;
+    return CHUNK * (2 * padded + 2) + ((int64_t)t->rows * t->group + PAIRS) * (CHUNK + 2 + padded) + 64;
 }
 
-static inline int64_t cache_row(const struct attention_task *t, int32_t row) {
-    return (int64_t)t->table[row / t->cache->block] * t->cache->block + row % t->cache->block;
+/* Where the key head's numbers of a row of the sequence begin, in heads. */
+static inline int64_t head_of_row(const struct attention_task *t, int32_t row) {
+    uint32_t block = (uint32_t)t->cache->block, entry = (uint32_t)row / block;
+    int64_t cache_row = (int64_t)t->table[entry] * block + ((uint32_t)row - entry * block);
+    return cache_row * t->kv_heads + t->kv_head;
 }
 
 /* Sequence row of the n-th key that a row sees. */
 static inline int32_t key_row(const key_range *r, int32_t n) { return n < r->shared ? n : r->list[n - r->shared]; }
 
-/* Sixteen numbers from ``at`` on, of which there are ``count``. */
-static inline vec load_cached(int32_t type, const void *numbers, int64_t at, int count, vec scale) {
-    if (type == OUTRIDER_CACHE_F32) return vec_load_some((const float *)numbers + at, count);
-    if (type == OUTRIDER_CACHE_BF16) {
-        uint16_t some[LANES] = {0};
-        const uint16_t *from = (const uint16_t *)numbers + at;
-        if (count < LANES) from = memcpy(some, from, (size_t)count * sizeof some[0]);
-        return vec_load_bf16(from);
+static inline void load_f32(int32_t count, const float *from, float *out) {
+    for (int32_t i = 0; i < count; i += LANES) {
+        int left = count - i < LANES ? count - i : LANES;
+        vec_store(out + i, vec_load_some(from + i, left));
     }
-    int8_t some[LANES] = {0};
-    const int8_t *from = (const int8_t *)numbers + at;
-    if (count < LANES) from = memcpy(some, from, (size_t)count);
-    return vec_mul(vec_load_i8(from), scale);
 }
 
-/* One row of one head of the cache as floats, [padded]. */
-static inline void load_head(const workspace *s, void *const *numbers, float *const *scales, int32_t row, float *out) {
+static inline void load_bf16(int32_t count, const uint16_t *from, float *out) {
+    int32_t i = 0;
+    for (; i + LANES <= count; i += LANES) vec_store(out + i, vec_load_bf16(from + i));
+    if (i < count) {
+        uint16_t some[LANES] = {0};
+        memcpy(some, from + i, (size_t)(count - i) * sizeof some[0]);
+        vec_store(out + i, vec_load_bf16(some));
+    }
+}
+
+static inline void load_i8(int32_t count, const int8_t *from, float scale, float *out) {
+    int32_t i = 0;
+    for (; i + LANES <= count; i += LANES) vec_store(out + i, vec_mul(vec_load_i8(from + i), vec_set(scale)));
+    if (i < count) {
+        int8_t some[LANES] = {0};
+        memcpy(some, from + i, (size_t)(count - i));
+        vec_store(out + i, vec_mul(vec_load_i8(some), vec_set(scale)));
+    }
+}
+
+/* One head of a layer's keys or values as floats, [padded]. */
+static inline void load_head(const struct attention_task *t, const void *numbers, const float *scales, int64_t head,
+                             float *out) {
+    int32_t d = t->head_dim;
+    switch (t->cache->type) {
+    case OUTRIDER_CACHE_F32: load_f32(d, (const float *)numbers + head * d, out); break;
+    case OUTRIDER_CACHE_BF16: load_bf16(d, (const uint16_t *)numbers + head * d, out); break;
+    default: load_i8(d, (const int8_t *)numbers + head * d, scales[head], out);
+    }
+}
+
+/* A row's heads are far from those of the next row, where the processor does not look for them by itself. */
+static inline void prefetch_head(const struct attention_task *t, int64_t head) {
+    int64_t size = t->cache->type == OUTRIDER_CACHE_F32 ? 4 : t->cache->type == OUTRIDER_CACHE_BF16 ? 2 : 1;
+    const char *key = (const char *)t->cache->keys[t->layer] + head * t->head_dim * size;
+    const char *value = (const char *)t->cache->values[t->layer] + head * t->head_dim * size;
+    for (int64_t i = 0; i < t->head_dim * size; i += 64) {
+        __builtin_prefetch(key + i);
+        __builtin_prefetch(value + i);
+    }
+}
+
+/* Sixteen keys, or fewer, turned over from place ``at`` of the chunk on. */
+static void turn_keys(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {
+    static const float zeros[LANES];
     const struct attention_task *t = s->task;
-    int64_t head = cache_row(t, row) * t->kv_heads + t->kv_head;
-    vec scale = vec_set(t->cache->type == OUTRIDER_CACHE_I8 ? scales[t->layer][head] : 1.0f);
-    for (int32_t i = 0; i < t->head_dim; i += LANES) {
-        int left = t->head_dim - i < LANES ? t->head_dim - i : LANES;
-        vec_store(out + i, load_cached(t->cache->type, numbers[t->layer], head * t->head_dim + i, left, scale));
+    float rows[LANES * MOST_HEAD_DIM];
+    const float *from[LANES];
+    const float *scales = t->cache->key_scales ? t->cache->key_scales[t->layer] : NULL;
+    for (int32_t j = 0; j < count; j++) {
+        from[j] = rows + j * s->padded;
+        if (s->pairs)
+            from[j] = (const float *)((const uint16_t *)t->cache->keys[t->layer] + heads[j] * t->head_dim);
+        else
+            load_head(t, t->cache->keys[t->layer], scales, heads[j], rows + j * s->padded);
+    }
+    for (int32_t i = 0; i < (s->pairs ? t->head_dim / 2 : s->padded); i += LANES) {
+        const float *some[LANES];
+        for (int32_t j = 0; j < LANES; j++) some[j] = j < count ? from[j] + i : zeros;
+        vec_turn(some, s->keys + (int64_t)i * CHUNK + at, CHUNK);
+    }
+}
+
+static void place_values(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {
+    const struct attention_task *t = s->task;
+    const float *scales = t->cache->value_scales ? t->cache->value_scales[t->layer] : NULL;
+    for (int32_t j = 0; j < count; j++) {
+        float *staged = s->values + (at + j) * s->padded;
+        s->value_at[at + j] = staged;
+        if (s->in_place)
+            s->value_at[at + j] = (const uint16_t *)t->cache->values[t->layer] + heads[j] * t->head_dim;
+        else
+            load_head(t, t->cache->values[t->layer], scales, heads[j], staged);
     }
 }
 
 /* Keys and values first .. last - 1 of a row into their places in the chunk that begins at ``begin``. */
 static void load_keys(const workspace *s, const key_range *range, int32_t begin, int32_t first, int32_t last) {
-    const struct attention_task *t = s->task;
+    int64_t heads[CHUNK];
+    for (int32_t n = first; n < last; n++) {
+        heads[n - begin] = head_of_row(s->task, key_row(range, n));
+        prefetch_head(s->task, heads[n - begin]);
+    }
     for (int32_t n = first; n < last; n += LANES) {
-        float rows[LANES * LANES * 16]; /* sixteen heads of at most 256 dimensions */
         int32_t count = last - n < LANES ? last - n : LANES;
-        for (int32_t j = 0; j < LANES; j++) {
-            if (j >= count) {
-                memset(rows + j * s->padded, 0, (size_t)s->padded * sizeof(float));
-                continue;
-            }
-            int32_t row = key_row(range, n + j);
-            load_head(s, t->cache->keys, t->cache->key_scales, row, rows + j * s->padded);
-            load_head(s, t->cache->values, t->cache->value_scales, row, s->values + (n - begin + j) * s->padded);
-        }
-        for (int32_t i = 0; i < s->padded; i += LANES)
-            vec_turn(rows + i, s->padded, s->keys + (int64_t)i * CHUNK + (n - begin), CHUNK);
+        turn_keys(s, heads + n - begin, count, n - begin);
+        place_values(s, heads + n - begin, count, n - begin);
     }
 }
 
-/* Scores of ``count`` pairs (which the compiler knows) with 32 keys. */
+/* Scores of ``count`` pairs with 32 keys; the compiler knows ``count`` and ``halves``. */
 static inline __attribute__((always_inline)) void score_block(const workspace *s, const float *const *q, const int count,
-                                                              int32_t key, float *const *scores) {
+                                                              const int halves, int32_t key, float *const *scores) {
     vec sums[PAIRS][2];
     const float *keys = s->keys + key;
     for (int p = 0; p < count; p++) sums[p][0] = sums[p][1] = vec_set(0);
-    for (int32_t i = 0; i < s->task->head_dim; i++, keys += CHUNK) {
+    for (int32_t i = 0; i < s->task->head_dim; i += 1 + halves, keys += CHUNK) {
         vec first = vec_load(keys), second = vec_load(keys + LANES);
+        vec low = halves ? vec_lower_bf16(first) : first, other_low = halves ? vec_lower_bf16(second) : second;
         for (int p = 0; p < count; p++) {
-            vec each = vec_set(q[p][i]);
-            sums[p][0] = vec_fma(each, first, sums[p][0]);
-            sums[p][1] = vec_fma(each, second, sums[p][1]);
+            sums[p][0] = vec_fma(vec_set(q[p][i]), low, sums[p][0]);
+            sums[p][1] = vec_fma(vec_set(q[p][i]), other_low, sums[p][1]);
+        }
+        if (!halves) continue;
+        vec high = vec_upper_bf16(first), other_high = vec_upper_bf16(second);
+        for (int p = 0; p < count; p++) {
+            sums[p][0] = vec_fma(vec_set(q[p][i + 1]), high, sums[p][0]);
+            sums[p][1] = vec_fma(vec_set(q[p][i + 1]), other_high, sums[p][1]);
         }
     }
     for (int p = 0; p < count; p++) {
@@ -104,11 +169,15 @@ static inline __attribute__((always_inline)) void score_block(const workspace *s
 
 static void score_pairs(const workspace *s, const float *const *q, int count, int32_t first, int32_t last,
                         float *const *scores) {
-    for (int32_t key = first; key < last; key += 2 * LANES) switch (count) {
-        case 1: score_block(s, q, 1, key, scores); break;
-        case 2: score_block(s, q, 2, key, scores); break;
-        case 3: score_block(s, q, 3, key, scores); break;
-        default: score_block(s, q, PAIRS, key, scores);
+    for (int32_t key = first; key < last; key += 2 * LANES) switch (2 * count + (s->pairs != 0)) {
+        case 2: score_block(s, q, 1, 0, key, scores); break;
+        case 3: score_block(s, q, 1, 1, key, scores); break;
+        case 4: score_block(s, q, 2, 0, key, scores); break;
+        case 5: score_block(s, q, 2, 1, key, scores); break;
+        case 6: score_block(s, q, 3, 0, key, scores); break;
+        case 7: score_block(s, q, 3, 1, key, scores); break;
+        case 8: score_block(s, q, PAIRS, 0, key, scores); break;
+        default: score_block(s, q, PAIRS, 1, key, scores);
         }
 }
 
@@ -134,12 +203,14 @@ static void weigh(float *scores, int32_t first, int32_t last, float scale, float
 
 /* sums[p] += weights of pair p times values, over keys first .. last - 1; up to 64 dimensions from ``at`` on. */
 static inline __attribute__((always_inline)) void add_values(const workspace *s, float *const *weights,
-                                                             const int count, int32_t first, int32_t last, int32_t at,
-                                                             const int vectors, vec sums[PAIRS][4]) {
-    const float *values = s->values + (int64_t)first * s->padded + at;
-    for (int32_t key = first; key < last; key++, values += s->padded)
+                                                             const int count, const int halves, int32_t first,
+                                                             int32_t last, int32_t at, const int vectors,
+                                                             vec sums[PAIRS][4]) {
+    for (int32_t key = first; key < last; key++)
         for (int v = 0; v < vectors; v++) {
-            vec value = vec_load(values + v * LANES);
+            const void *from = s->value_at[key];
+            vec value = halves ? vec_load_bf16((const uint16_t *)from + at + v * LANES)
+                               : vec_load((const float *)from + at + v * LANES);
             for (int p = 0; p < count; p++)
                 sums[p][v] = vec_fma(vec_set(weights[p][key]), value, sums[p][v]);
         }
@@ -147,14 +218,24 @@ static inline __attribute__((always_inline)) void add_values(const workspace *s,
 
 static void add_values_of(const workspace *s, float *const *weights, int count, int32_t first, int32_t last,
                           int32_t at, int vectors, vec sums[PAIRS][4]) {
-    if (vectors == 4 && count == PAIRS)
-        add_values(s, weights, PAIRS, first, last, at, 4, sums);
+    if (vectors == 4 && count == PAIRS && s->in_place)
+        add_values(s, weights, PAIRS, 1, first, last, at, 4, sums);
+    else if (vectors == 4 && count == PAIRS)
+        add_values(s, weights, PAIRS, 0, first, last, at, 4, sums);
+    else if (vectors == 4 && count == 3 && s->in_place)
+        add_values(s, weights, 3, 1, first, last, at, 4, sums);
     else if (vectors == 4 && count == 3)
-        add_values(s, weights, 3, first, last, at, 4, sums);
+        add_values(s, weights, 3, 0, first, last, at, 4, sums);
     else
         for (int p = 0; p < count; p++)
-            for (int v = 0; v < vectors; v++)
-                add_values(s, weights + p, 1, first, last, at + v * LANES, 1, (vec(*)[4]) & sums[p][v]);
+            for (int v = 0; v < vectors; v++) {
+                vec one[PAIRS][4] = {{sums[p][v]}};
+                if (s->in_place)
+                    add_values(s, weights + p, 1, 1, first, last, at + v * LANES, 1, one);
+                else
+                    add_values(s, weights + p, 1, 0, first, last, at + v * LANES, 1, one);
+                sums[p][v] = one[0][0];
+            }
 }
 
 /* result, over the keys before, and part, over those of a chunk: merged into result. */
@@ -251,10 +332,14 @@ static void attend_chunk(const workspace *s, int32_t begin) {
 }
 
 static void attend(const struct attention_task *t, float *scratch) {
+    int halves = t->cache->type == OUTRIDER_CACHE_BF16;
     workspace s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
+    s.pairs = halves && t->head_dim % (2 * LANES) == 0;
+    s.in_place = halves && t->head_dim % LANES == 0 && t->rows * t->group <= 2 * PAIRS; /* else many read them */
     s.keys = scratch;
     s.values = s.keys + (int64_t)CHUNK * s.padded;
-    s.scores = s.values + (int64_t)CHUNK * s.padded;
+    s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.padded);
+    s.scores = s.values + (int64_t)CHUNK * (s.padded + 2);
     s.part = s.scores + (int64_t)t->rows * t->group * CHUNK;
     s.total = s.part + 2 + s.padded;
     for (int64_t pair = 0; pair < (int64_t)t->rows * t->group; pair++)

@@ -20,7 +20,6 @@ typedef struct {
     float *floats;           /* [inputs] */
 } packer;
 
-static int is_finite(float f) { return (bits_of_float(f) & 0x7f800000) != 0x7f800000; }
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
 

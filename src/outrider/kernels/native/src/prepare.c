@@ -4,8 +4,6 @@
 
 #include "forward.h"
 
-#define MOST_HEAD_DIM 256
-
 static void *memory[MEMORY_KINDS];
 static size_t memory_size[MEMORY_KINDS];
 

@@ -81,10 +81,19 @@ static inline vec vec_zero_below(vec x, float least, vec v) {
     return (vec){_mm256_and_ps(_mm256_cmp_ps(x.low, bound, _CMP_NLT_UQ), v.low),
                  _mm256_and_ps(_mm256_cmp_ps(x.high, bound, _CMP_NLT_UQ), v.high)};
 }
-/* Turns over a square of sixteen by sixteen: out[j][i] = in[i][j]; strides in floats. */
-static inline void vec_turn(const float *in, int64_t in_stride, float *out, int64_t out_stride) {
+/* Two bfloat16 in each lane: the lower ones, and the upper ones. */
+static inline __m256 lower_bf16(__m256 pairs) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pairs), 16));
+}
+static inline __m256 upper_bf16(__m256 pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(pairs), _mm256_set1_epi32((int)0xffff0000)));
+}
+static inline vec vec_lower_bf16(vec pairs) { return (vec){lower_bf16(pairs.low), lower_bf16(pairs.high)}; }
+static inline vec vec_upper_bf16(vec pairs) { return (vec){upper_bf16(pairs.low), upper_bf16(pairs.high)}; }
+/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][j]; the stride in words. */
+static inline void vec_turn(const float *const in[16], float *out, int64_t out_stride) {
     for (int j = 0; j < LANES; j++)
-        for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
+        for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + j, sizeof(float));
 }
 /* Whether any lane of a is above b's, or is NaN. */
 static inline int vec_any_above(vec a, vec b) {

@@ -105,10 +105,20 @@ static inline vec vec_zero_below(vec x, float least, vec v) {
     }
     return v;
 }
-/* Turns over a square of sixteen by sixteen: out[j][i] = in[i][j]; strides in floats. */
-static inline void vec_turn(const float *in, int64_t in_stride, float *out, int64_t out_stride) {
+/* Two bfloat16 in each lane: the lower ones, and the upper ones. */
+static inline vec vec_lower_bf16(vec pairs) {
+    EACH_PART pairs.part[i] = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(pairs.part[i]), 16));
+    return pairs;
+}
+static inline vec vec_upper_bf16(vec pairs) {
+    uint32x4_t mask = vdupq_n_u32(0xffff0000);
+    EACH_PART pairs.part[i] = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(pairs.part[i]), mask));
+    return pairs;
+}
+/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][j]; the stride in words. */
+static inline void vec_turn(const float *const in[16], float *out, int64_t out_stride) {
     for (int j = 0; j < LANES; j++)
-        for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
+        for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + j, sizeof(float));
 }
 /* Whether any lane of a is above b's, or is NaN. */
 static inline int vec_any_above(vec a, vec b) {

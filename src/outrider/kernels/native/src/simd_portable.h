@@ -86,10 +86,19 @@ static inline vec vec_zero_below(vec x, float least, vec v) {
     EACH_LANE v.lane[i] = x.lane[i] < least ? 0.0f : v.lane[i];
     return v;
 }
-/* Turns over a square of sixteen by sixteen: out[j][i] = in[i][j]; strides in floats. */
-static inline void vec_turn(const float *in, int64_t in_stride, float *out, int64_t out_stride) {
+/* Two bfloat16 in each lane: the lower ones, and the upper ones. */
+static inline vec vec_lower_bf16(vec pairs) {
+    EACH_LANE pairs.lane[i] = float_of_bits(bits_of_float(pairs.lane[i]) << 16);
+    return pairs;
+}
+static inline vec vec_upper_bf16(vec pairs) {
+    EACH_LANE pairs.lane[i] = float_of_bits(bits_of_float(pairs.lane[i]) & 0xffff0000);
+    return pairs;
+}
+/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][j]; the stride in words. */
+static inline void vec_turn(const float *const in[16], float *out, int64_t out_stride) {
     for (int j = 0; j < LANES; j++)
-        for (int i = 0; i < LANES; i++) out[j * out_stride + i] = in[i * in_stride + j];
+        for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + j, sizeof(float));
 }
 /* Whether any lane of a is above b's, or is NaN. */
 static inline int vec_any_above(vec a, vec b) {
