@@ -136,6 +136,26 @@ def test_equal_weights_are_all_kept(sampler: NativeSampler, width: int, top_p: f
         assert np.array_equal(sampler.log_weights(row, params)[0], np.zeros(width))
 
 
+def test_top_p_counts_all_ties_that_top_k_keeps(sampler: NativeSampler) -> None:
+    row = np.array([0.0, *[-1.0] * 5, -2.0], dtype=np.float32)  # weights 1, five times 0.37, 0.14
+    weights, _ = sampler.log_weights(row, SamplingParams(temperature=1.0, top_k=2, top_p=0.5))
+    assert np.isfinite(weights).tolist() == [True] * 6 + [False]
+
+
+def test_top_p_that_is_met_exactly_is_enough(sampler: NativeSampler) -> None:
+    row = np.array([0.0, -math.log(2), -math.log(2)], dtype=np.float32)
+    params = SamplingParams(temperature=1.0, top_p=0.5)
+    for weights in (sampler.log_weights(row, params)[0], shaping.numpy_log_weights(row, params)):
+        assert np.isfinite(weights).tolist() == [True, False, False]
+
+
+@given(seeds, st.integers(2, 600))
+def test_equal_scores_go_to_the_first(sampler: NativeSampler, seed: int, width: int) -> None:
+    row = logits(seed, width)
+    row[np.random.default_rng(seed).integers(width, size=5)] = 1e9  # float32 cannot add noise to that
+    assert sampler.draw(row, keys(seed)) == (int(row.argmax()), 1e9)
+
+
 @given(seeds, st.integers(1, 4), WIDTHS, st.integers(0, 3))
 @settings(max_examples=150, deadline=None)
 def test_first_largest_is_numpys(sampler: NativeSampler, seed: int, n: int, width: int, padding: int) -> None:

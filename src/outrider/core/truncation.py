@@ -40,7 +40,10 @@ def _keep_from_(row: NDArray[np.float32], threshold: np.float32) -> None:
 def _top_p_threshold(row: NDArray[np.float32], top_p: float) -> np.float32:
     """Smallest value in the smallest set of largest values that holds at least ``top_p`` of the row's mass.
 
-    Nucleus sampling (Holtzman et al. 2020, section 3.1). Weights are float32, their sums float64.
+    Nucleus sampling (Holtzman et al. 2020, section 3.1). Weights are float32, their sums float64: of the row in NumPy's
+    order, and of the largest from the largest down. The library adds up the row in 256 sums, token ``i`` in sum
+    ``i % 256``, or after top-k from the largest down. Its exp and NumPy's differ in last bits, too, so that the two may
+    disagree about a set that holds ``top_p`` of the mass to within 1e-6; a process uses one of them for all rows.
 
     Args:
         row: float32 [vocab], largest 0; -inf where top-k has already excluded a token.

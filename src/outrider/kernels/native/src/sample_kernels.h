@@ -15,18 +15,24 @@
     .first_largest = first_largest, .gumbel = gumbel_row, .gumbel_of = gumbel_of_each,                       \
     .least_weight = least_weight, .log_weights = write_log_weights, .draw = draw_token
 
+/* Whether any of 64 numbers from i on is above ``bound``, or is NaN. */
+static inline int any_above(const float *x, int64_t width, int64_t i, vec bound) {
+    if (i + 4 * LANES > width) return 1;
+    vec a = vec_load(x + i), b = vec_load(x + i + LANES), c = vec_load(x + i + 2 * LANES);
+    return vec_any_above(a, bound) | vec_any_above(b, bound) | vec_any_above(c, bound) |
+           vec_any_above(vec_load(x + i + 3 * LANES), bound);
+}
+
 /* Index of the first largest; a NaN counts as the largest. */
 static int64_t first_largest(int64_t width, const float *x, float *value) {
+    float best = -INFINITY;
     int64_t index = 0;
-    *value = -INFINITY;
-    for (int64_t i = 0; i < width; i += LANES) {
-        if (!vec_any_above(load_row(x, width, i), vec_set(*value))) continue;
-        for (int64_t j = i; j < width && j < i + LANES; j++) {
-            if (x[j] <= *value) continue;
-            *value = x[index = j];
-            if (x[j] != x[j]) return j;
-        }
+    for (int64_t i = 0; i < width && best == best; i += 4 * LANES) {
+        if (!any_above(x, width, i, vec_set(best))) continue;
+        for (int64_t j = i; j < width && j < i + 4 * LANES && best == best; j++)
+            if (!(x[j] <= best)) best = x[index = j];
     }
+    *value = best;
     return index;
 }
 

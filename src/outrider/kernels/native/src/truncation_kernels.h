@@ -7,6 +7,7 @@
 #include "sample.h"
 #include "simd.h"
 
+#define SUMS 256    /* in which a row's mass is added up: as many as make loops that the compiler turns into vectors */
 #define GROUPS 1024 /* whose maxima bound the largest of a row: disjoint, of about equal size */
 
 /* How many of sixteen numbers from i on are in a row. */
@@ -40,8 +41,10 @@ static int64_t collect_keys(const weight_row *row, float bound, uint32_t *keys) 
         vec w = load_log_weights(row, i);
         if (!vec_any_above(w, vec_set(bound))) continue;
         vec_store(weights, w);
-        for (int lane = 0; lane < LANES; lane++)
-            if (weights[lane] > bound) keys[count++] = bits_of_float(weights[lane]) & 0x7fffffff;
+        for (int lane = 0, n = lanes_from(i, row->width); lane < n; lane++) { /* no branch, which would be a guess */
+            keys[count] = bits_of_float(weights[lane]) & 0x7fffffff;
+            count += weights[lane] > bound;
+        }
     }
     return count;
 }
@@ -64,16 +67,16 @@ static float rank_bound(const weight_row *row, int64_t top_k) {
     return reached * 1.000001f - 1e-30f;
 }
 
-/* The sum of exp(log-weight), in float64: sixteen sums, token i in sum i % 16, added in halves. */
+/* The sum of exp(log-weight), in float64: SUMS sums, token i in sum i % SUMS, added in halves. */
 static double total_weight(const weight_row *row) {
-    double sums[LANES] = {0};
-    float e[LANES];
-    for (int64_t i = 0; i < row->width; i += LANES) {
-        vec_store(e, vec_exp(load_log_weights(row, i)));
-        for (int lane = 0; lane < LANES; lane++) sums[lane] += e[lane];
+    double sums[SUMS] = {0};
+    float e[SUMS];
+    for (int64_t start = 0; start < row->width; start += SUMS) {
+        for (int i = 0; i < SUMS; i += LANES) vec_store(e + i, vec_exp(load_log_weights(row, start + i)));
+        for (int i = 0; i < SUMS; i++) sums[i] += e[i];
     }
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++) sums[lane] += sums[lane + half];
+    for (int half = SUMS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) sums[i] += sums[i + half];
     return sums[0];
 }
 
