@@ -1,118 +1,26 @@
-#include "pack.h"
+#include "plan.h"
 
 #include <stdlib.h>
 
 #include "bytes.h"
 #include "panels.h"
 #include "quantise.h"
-#include "unpack.h"
 
 /* The largest scale: products with codes, and their sums with a minimum, then stay finite. */
 #define MAX_SCALE 1.3e36f
 
 typedef struct {
+    pack_plan plan;
     const outrider_source *source;
-    const block_format *format; /* of the file's blocks, or NULL: floats */
-    outrider_weight plan;
-    int64_t row_bytes;
-    int8_t *codes;           /* one row: [inputs, padded] */
-    float *scales, *minima;  /* [groups of 16, padded] */
-    float *floats;           /* [inputs] */
+    int8_t *codes;          /* one row: [inputs, padded] */
+    float *scales, *minima; /* [groups of 16, padded] */
+    float *floats;          /* [inputs] */
 } packer;
-
-
-/* ---- Sizes ----------------------------------------------------------------------------------------------------- */
-
-int64_t outrider_panel_bytes(int32_t layout, int32_t group, int32_t half_scales, int32_t has_minimum, int64_t inputs) {
-    if (inputs < 1 || inputs > MAX_INPUTS) return 0;
-    if (layout == OUTRIDER_F32) return inputs * PANEL_OUTPUTS * 4;
-    if (layout == OUTRIDER_BF16) return inputs * PANEL_OUTPUTS * 2;
-    if ((layout != OUTRIDER_Q8 && layout != OUTRIDER_Q4) || (group != 16 && group != 32)) return 0;
-    return padded_inputs(inputs) / group * block_bytes(layout, group, half_scales, has_minimum);
-}
-
-static int64_t bytes_of_float_type(int32_t type) {
-    if (type == OUTRIDER_FILE_F32) return 4;
-    return type == OUTRIDER_FILE_F16 || type == OUTRIDER_FILE_BF16 ? 2 : 0;
-}
-
-static int check_sizes(const outrider_source *s, const block_format *format, int64_t *row_bytes) {
-    if (s->inputs < 1 || s->inputs > MAX_INPUTS || s->rows < 1 || s->rows > MAX_OUTPUTS) return OUTRIDER_BAD_SIZE;
-    if (s->outputs < 1 || s->outputs > MAX_OUTPUTS) return OUTRIDER_BAD_SIZE;
-    if (!s->order && s->outputs != s->rows) return OUTRIDER_BAD_SIZE;
-    if (format && s->inputs % format->inputs) return OUTRIDER_BAD_SIZE;
-    *row_bytes = format ? s->inputs / format->inputs * format->bytes : s->inputs * bytes_of_float_type(s->type);
-    if (!s->data || s->data_bytes != s->rows * *row_bytes) return OUTRIDER_BAD_SIZE;
-    if (format && format->grid_bytes && (!s->grid || s->grid_bytes != format->grid_bytes)) return OUTRIDER_BAD_SIZE;
-    return OUTRIDER_OK;
-}
-
-/* ---- Plans ----------------------------------------------------------------------------------------------------- */
-
-static void count_up(int first, int8_t *values) {
-    for (int code = 0; code < 16; code++) values[code] = (int8_t)(first + code);
-}
-
-static void plan_as_stored(const outrider_source *s, const block_format *format, outrider_weight *w) {
-    if (!format) {
-        w->layout = s->type == OUTRIDER_FILE_BF16 ? OUTRIDER_BF16 : OUTRIDER_F32;
-        return;
-    }
-    w->layout = format->layout;
-    w->group = format->group;
-    w->half_scales = format->half_scales;
-    w->has_minimum = format->has_minimum;
-    if (w->layout != OUTRIDER_Q4) return;
-    if (format->first == VALUES_GIVEN)
-        memcpy(w->values, s->values, sizeof w->values);
-    else
-        count_up(format->first, w->values);
-}
-
-static int plan_target(const outrider_source *s, const block_format *format, outrider_weight *w) {
-    switch (s->target) {
-    case OUTRIDER_AS_STORED: plan_as_stored(s, format, w); return OUTRIDER_OK;
-    case OUTRIDER_TO_F32: w->layout = OUTRIDER_F32; return OUTRIDER_OK;
-    case OUTRIDER_TO_BF16: w->layout = OUTRIDER_BF16; return OUTRIDER_OK;
-    case OUTRIDER_TO_Q8_0: w->layout = OUTRIDER_Q8; break;
-    case OUTRIDER_TO_Q4_0: w->layout = OUTRIDER_Q4, count_up(-8, w->values); break;
-    case OUTRIDER_TO_Q4_1: w->layout = OUTRIDER_Q4, w->has_minimum = 1, count_up(0, w->values); break;
-    default: return OUTRIDER_BAD_ARGUMENT;
-    }
-    w->group = QUANTISED_GROUP;
-    w->half_scales = 1;
-    return OUTRIDER_OK;
-}
-
-static int plan(packer *p, const outrider_source *s) {
-    memset(p, 0, sizeof *p);
-    if (!s) return OUTRIDER_BAD_ARGUMENT;
-    p->source = s;
-    p->format = find_format(s->type);
-    if (!p->format && !bytes_of_float_type(s->type)) return OUTRIDER_UNKNOWN_TYPE;
-    int status = check_sizes(s, p->format, &p->row_bytes);
-    if (status == OUTRIDER_OK) status = plan_target(s, p->format, &p->plan);
-    if (status != OUTRIDER_OK) return status;
-    outrider_weight *w = &p->plan;
-    w->outputs = s->outputs;
-    w->inputs = s->inputs;
-    w->groups = w->group ? padded_inputs(s->inputs) / w->group : 0;
-    w->panel_bytes = outrider_panel_bytes(w->layout, w->group, w->half_scales, w->has_minimum, w->inputs);
-    return OUTRIDER_OK;
-}
-
-int outrider_plan_weight(const outrider_source *source, outrider_weight *weight) {
-    packer p;
-    int status = plan(&p, source);
-    if (!weight) return OUTRIDER_BAD_ARGUMENT;
-    if (status == OUTRIDER_OK) *weight = p.plan;
-    return status;
-}
 
 /* ---- One row out of the file ----------------------------------------------------------------------------------- */
 
 static int unpack_row(packer *p, const uint8_t *data) {
-    const block_format *format = p->format;
+    const block_format *format = p->plan.format;
     int64_t groups = p->source->inputs / format->group;
     int8_t *codes = p->codes;
     float *scales = p->scales, *minima = p->minima;
@@ -131,14 +39,11 @@ static int unpack_row(packer *p, const uint8_t *data) {
 }
 
 static void floats_of_codes(packer *p) {
-    const block_format *format = p->format;
-    outrider_weight stored;
-    memset(&stored, 0, sizeof stored);
-    plan_as_stored(p->source, format, &stored);
+    const block_format *format = p->plan.format;
     for (int64_t start = 0, g = 0; start < p->source->inputs; start += format->group, g++) {
         const int8_t *codes = p->codes + start;
         for (int i = 0; i < format->group; i++) {
-            int value = format->layout == OUTRIDER_Q4 ? stored.values[codes[i]] : codes[i];
+            int value = format->layout == OUTRIDER_Q4 ? p->plan.stored_values[codes[i]] : codes[i];
             float product = p->scales[g] * (float)value; /* exact */
             p->floats[start + i] = format->has_minimum ? product + p->minima[g] : product;
         }
@@ -180,7 +85,7 @@ static void put_scales(const outrider_weight *w, const float *from, int64_t grou
 }
 
 static void put_codes(const packer *p, uint8_t *panel, int64_t output) {
-    const outrider_weight *w = &p->plan;
+    const outrider_weight *w = &p->plan.weight;
     int64_t step = block_bytes(w->layout, w->group, w->half_scales, w->has_minimum);
     int64_t scales = scale_bytes(w->half_scales), half = w->group / 2;
     for (int64_t g = 0; g < w->groups; g++, panel += step) {
@@ -204,7 +109,7 @@ static void put_codes(const packer *p, uint8_t *panel, int64_t output) {
 
 static int put_floats(const packer *p, uint8_t *panel, int64_t output) {
     int64_t inputs = p->source->inputs;
-    if (p->plan.layout == OUTRIDER_F32) {
+    if (p->plan.weight.layout == OUTRIDER_F32) {
         for (int64_t i = 0; i < inputs; i++) memcpy(panel + 4 * (PANEL_OUTPUTS * i + output), &p->floats[i], 4);
         return OUTRIDER_OK;
     }
@@ -218,15 +123,15 @@ static int put_floats(const packer *p, uint8_t *panel, int64_t output) {
 }
 
 static int pack_row(packer *p, int64_t row, uint8_t *panel, int64_t output) {
-    const uint8_t *data = p->source->data + row * p->row_bytes;
-    int status = p->format ? unpack_row(p, data) : read_floats(p, data);
+    const uint8_t *data = p->source->data + row * p->plan.row_bytes;
+    int status = p->plan.format ? unpack_row(p, data) : read_floats(p, data);
     if (status != OUTRIDER_OK) return status;
-    if (p->format && p->source->target == OUTRIDER_AS_STORED) {
+    if (p->plan.format && p->source->target == OUTRIDER_AS_STORED) {
         put_codes(p, panel, output);
         return OUTRIDER_OK;
     }
-    if (p->format) floats_of_codes(p);
-    if (!p->plan.group) return put_floats(p, panel, output);
+    if (p->plan.format) floats_of_codes(p);
+    if (!p->plan.weight.group) return put_floats(p, panel, output);
     status = quantise_row(p);
     if (status == OUTRIDER_OK) put_codes(p, panel, output);
     return status;
@@ -235,14 +140,14 @@ static int pack_row(packer *p, int64_t row, uint8_t *panel, int64_t output) {
 /* A row that is not there. */
 static void pack_nothing(packer *p, uint8_t *panel, int64_t output) {
     int8_t zero = 0;
-    for (int code = 15; code >= 0 && p->plan.layout == OUTRIDER_Q4; code--)
-        if (p->plan.values[code] == 0) zero = (int8_t)code;
+    for (int code = 15; code >= 0 && p->plan.weight.layout == OUTRIDER_Q4; code--)
+        if (p->plan.weight.values[code] == 0) zero = (int8_t)code;
     int64_t groups = padded_inputs(p->source->inputs) / 16;
     memset(p->codes, zero, (size_t)groups * 16);
     memset(p->scales, 0, (size_t)groups * sizeof(float));
     memset(p->minima, 0, (size_t)groups * sizeof(float));
     memset(p->floats, 0, (size_t)p->source->inputs * sizeof(float));
-    if (p->plan.group)
+    if (p->plan.weight.group)
         put_codes(p, panel, output);
     else
         put_floats(p, panel, output);
@@ -261,7 +166,7 @@ static int pack_all(packer *p, uint8_t *panels) {
     const outrider_source *s = p->source;
     int64_t padded = panel_count(s->outputs) * PANEL_OUTPUTS;
     for (int64_t output = 0; output < padded; output++) {
-        uint8_t *panel = panels + output / PANEL_OUTPUTS * p->plan.panel_bytes;
+        uint8_t *panel = panels + output / PANEL_OUTPUTS * p->plan.weight.panel_bytes;
         if (output >= s->outputs) {
             pack_nothing(p, panel, output % PANEL_OUTPUTS);
             continue;
@@ -276,9 +181,11 @@ static int pack_all(packer *p, uint8_t *panels) {
 
 int outrider_pack(const outrider_source *source, uint8_t *panels, int64_t bytes) {
     packer p;
-    int status = plan(&p, source);
+    memset(&p, 0, sizeof p);
+    int status = make_plan(&p.plan, source);
     if (status != OUTRIDER_OK) return status;
-    if (!panels || bytes != panel_count(source->outputs) * p.plan.panel_bytes) return OUTRIDER_BAD_SIZE;
+    if (!panels || bytes != panel_count(source->outputs) * p.plan.weight.panel_bytes) return OUTRIDER_BAD_SIZE;
+    p.source = source;
     status = allocate(&p);
     if (status == OUTRIDER_OK) status = pack_all(&p, panels);
     free(p.codes);

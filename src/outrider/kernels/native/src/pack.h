@@ -71,8 +71,11 @@ typedef struct {
 /* Fills ``weight`` but for panels and bias, which become NULL. Its panels take ceil(outputs / 16) * panel_bytes. */
 OUTRIDER_API int outrider_plan_weight(const outrider_source *source, outrider_weight *weight);
 
-/* Writes all panels: ``bytes`` of them, as planned. A missing output has scale 0, minimum 0 and a code of value 0 if the
- * format has one; so has a missing input but for its scale and minimum, which are those of its group. */
+/* Writes all panels: ``bytes`` of them, as planned.
+ *
+ * A missing output has scale 0, minimum 0 and a code of value 0 if the format has one; so has a missing input, but for
+ * scale and minimum, which are those of its group.
+ */
 OUTRIDER_API int outrider_pack(const outrider_source *source, uint8_t *panels, int64_t bytes);
 
 #endif
