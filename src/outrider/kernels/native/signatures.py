@@ -5,7 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": ctypes.c_float, "s": ctypes.c_char_p, "d": ctypes.c_double}
+_TYPES = {
+    "p": ctypes.c_void_p,
+    "n": ctypes.c_int64,
+    "i": ctypes.c_int,
+    "f": ctypes.c_float,
+    "s": ctypes.c_char_p,
+    "d": ctypes.c_double,
+}
 
 _SIGNATURES = {  # arguments, then what it returns
     "outrider_abi": ("", "i"),
