@@ -59,12 +59,13 @@ def _bytes_read(model: LoadedModel) -> int:
 
 def _shortest(model: LoadedModel, rows: int) -> float:
     """Seconds."""
-    cache = model.new_cache(CacheSpec(max_seq_len=_CONTEXT + rows))
-    slot = cache.allocate()
-    cache.extend(slot, _CONTEXT)
-    model.forward(_chain(slot, 0, _CONTEXT), cache)
+    context = max(1, min(_CONTEXT, model.config.max_seq_len - rows))
+    cache = model.new_cache(CacheSpec(max_seq_len=context + rows))
+    slot, vocab_size = cache.allocate(), model.config.vocab_size
+    cache.extend(slot, context)
+    model.forward(_chain(slot, 0, context, vocab_size), cache)
     cache.extend(slot, rows)
-    batch, times = _chain(slot, _CONTEXT, rows), []
+    batch, times = _chain(slot, context, rows, vocab_size), []
     for _ in range(_TRIES):
         start = time.perf_counter()
         model.forward(batch, cache)
@@ -72,6 +73,6 @@ def _shortest(model: LoadedModel, rows: int) -> float:
     return min(times)
 
 
-def _chain(slot: int, start: int, count: int) -> ForwardBatch:
+def _chain(slot: int, start: int, count: int, vocab_size: int) -> ForwardBatch:
     positions = torch.arange(start, start + count)
-    return ForwardBatch(torch.arange(count) + 1, positions, (Span(slot, start, count),), None)
+    return ForwardBatch(positions % vocab_size, positions, (Span(slot, start, count),), None)
