@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outrider.cli import options as o
 from outrider.config import DTypeName
+
+if TYPE_CHECKING:
+    from outrider.models.base import LoadedModel
 
 
 def doctor(
@@ -27,8 +30,10 @@ def doctor(
     """
     facts = examine(device, threads)
     if model is not None:
-        plan = o.load(model, draft_model=draft_model or None, device=device, threads=threads).memory_plan
+        llm = o.load(model, draft_model=draft_model or None, device=device, threads=threads)
+        plan = llm.memory_plan
         facts["memory_plan"] = asdict(plan)
+        facts["run_times"] = run_times(llm.model, facts)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
@@ -36,6 +41,7 @@ def doctor(
         if model is not None:
             typer.echo(f"\nMemory for {model}, with the defaults of the engine:")
             typer.echo("\n".join(f"  {line}" for line in plan.lines()))
+            _show_run_times(facts["run_times"])
     if not all(finding["chains"] and finding["trees"] for finding in facts["batch_invariance"]):
         raise typer.Exit(1)
 
@@ -72,17 +78,53 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "device": str(device),
-        "native_library": library() is not None,
+        **native_facts(torch.get_num_threads()),
         "model_cache": str(root),
         "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
         "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],
     }
 
 
+def native_facts(threads: int) -> dict[str, Any]:
+    """The native library: where it came from, its instruction sets, and what this machine can do with them."""
+    from outrider.kernels.native.library import available_isas, loaded
+    from outrider.kernels.native.measure import measure_rates
+
+    found = loaded()
+    if found is None:
+        return {"native_library": None}
+    rates = measure_rates(found.library, threads)
+    return {
+        "native_library": found.origin,
+        "instruction_set": found.library.outrider_isa().decode(),
+        "instruction_sets": available_isas(found.library),
+        **asdict(rates),
+    }
+
+
+def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Forward passes of 1, 4 and 16 rows next to both limits; empty where the native library does not compute them."""
+    from outrider.kernels.native.measure import MachineRates
+    from outrider.models.run_time import time_runs
+
+    if facts["native_library"] is None or model.device.type != "cpu":
+        return []
+    return [asdict(run) for run in time_runs(model, MachineRates(facts["read_gb_s"], facts["int8_gmac_s"]))]
+
+
+def _show_run_times(runs: list[dict[str, Any]]) -> None:
+    if runs:
+        typer.echo("\nMilliseconds of a forward pass, and the least that memory and arithmetic allow:")
+    for run in runs:
+        limits = f"memory {run['memory_limit_ms']:.2f}, arithmetic {run['arithmetic_limit_ms']:.2f}"
+        typer.echo(f"  {run['rows']:3} rows {run['ms']:8.2f}   ({limits})")
+
+
 def _show(facts: dict[str, Any]) -> None:
     yes = {True: "yes", False: "no", None: "none"}
     for key, value in facts.items():
-        if key not in ("batch_invariance", "memory_plan"):
+        if key not in ("batch_invariance", "memory_plan", "run_times"):
+            value = ", ".join(value) if isinstance(value, list) else value
             shown = yes[value] if value is None or isinstance(value, bool) else value
             typer.echo(f"{key.replace('_', ' '):18} {shown}")
     typer.echo("\nSame bits whatever else is in the run?")

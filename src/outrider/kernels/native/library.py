@@ -124,7 +124,7 @@ def _cached(path: Path) -> Loaded | None:
 
 
 def _compiled(compiler: Compiler, path: Path) -> Loaded:
-    with locked(path.name, announce=True):
+    with locked("native-library", announce=True):
         if (found := _cached(path)) is not None:  # by another process, meanwhile
             return found
         notice = threading.Timer(_PATIENCE, _announce)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-_TYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "i": ctypes.c_int, "f": ctypes.c_float, "s": ctypes.c_char_p}
+_TYPES = {
+    "p": ctypes.c_void_p,
+    "n": ctypes.c_int64,
+    "i": ctypes.c_int,
+    "f": ctypes.c_float,
+    "s": ctypes.c_char_p,
+    "d": ctypes.c_double,
+}
 
 _SIGNATURES = {  # arguments, then what it returns
     "outrider_abi": ("", "i"),
@@ -20,6 +27,8 @@ _SIGNATURES = {  # arguments, then what it returns
     "outrider_rows": ("pnpp", "i"),
     "outrider_norm": ("nnppfp", "i"),
     "outrider_forward": ("ppp", "i"),
+    "outrider_memory_rate": ("n", "d"),
+    "outrider_arithmetic_rate": ("", "d"),
 }
 
 

@@ -152,4 +152,9 @@ OUTRIDER_API const char *outrider_isa(void);         /* the one in use: the best
 OUTRIDER_API int outrider_has_isa(const char *name); /* whether this library and this processor have it */
 OUTRIDER_API int outrider_set_isa(const char *name); /* OUTRIDER_BAD_ARGUMENT if they do not */
 
+/* Bytes read in a second by all threads, over a buffer of so many bytes; 0 if there is no memory for it. */
+OUTRIDER_API double outrider_memory_rate(int64_t bytes);
+/* Multiplications and additions of 8 bits in a second, by all threads, on weights in the cache; 0 without memory. */
+OUTRIDER_API double outrider_arithmetic_rate(void);
+
 #endif

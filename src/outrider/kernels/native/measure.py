@@ -1,0 +1,44 @@
+"""The two limits of a forward pass on this machine: how fast weights are read, and how fast they are multiplied."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+
+__all__ = ["MachineRates", "measure_rates"]
+
+_BUFFER = 512 << 20
+"""Bytes: more than the last-level cache of one socket."""
+
+
+@dataclass(frozen=True)
+class MachineRates:
+    """Of all threads together, with the instruction set in use."""
+
+    read_gb_s: float
+    """Gigabytes a second, read one after the other from a buffer larger than the caches."""
+    int8_gmac_s: float
+    """Thousand million int8 multiply-adds a second, in linear layers of 16 rows on weights in the cache."""
+
+    def memory_limit(self, weight_bytes: int) -> float:
+        """Seconds to read all weights once: no forward pass is faster, however few its rows."""
+        return weight_bytes / (self.read_gb_s * 1e9)
+
+    def arithmetic_limit(self, weights: int, rows: int) -> float:
+        """Seconds to multiply all weights with ``rows`` rows."""
+        return weights * rows / (self.int8_gmac_s * 1e9)
+
+
+def measure_rates(library: ctypes.CDLL, threads: int) -> MachineRates:
+    """Takes about half a second and half a gigabyte of memory, or less on a small machine.
+
+    Raises ``MemoryError``.
+    """
+    library.outrider_set_threads(threads)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    read = library.outrider_memory_rate(min(_BUFFER, memory // 8))
+    multiplied = library.outrider_arithmetic_rate()
+    if not read or not multiplied:
+        raise MemoryError("no memory to measure this machine with")
+    return MachineRates(round(read / 1e9, 1), round(multiplied / 1e9, 1))

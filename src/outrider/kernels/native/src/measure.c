@@ -1,0 +1,94 @@
+/* How fast this machine reads memory and multiplies: the two limits of a forward pass. */
+#define _GNU_SOURCE /* clock_gettime */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels.h"
+#include "threads.h"
+
+enum { PIECE = 1 << 20, TRIES = 5 };
+enum { ROWS = 16, OUTPUTS = 256, INPUTS = 1024, GROUPS = INPUTS / 32, BLOCK = 64 + 16 * 32 }; /* fits a core's cache */
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The shortest of a few runs of all items. */
+static double best_time(int64_t items, item_function function, void *context) {
+    double best = 1e30;
+    for (int i = 0; i < TRIES; i++) {
+        double start = seconds();
+        run_items(items, function, context);
+        double took = seconds() - start;
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+static void read_piece(void *context, int64_t item) {
+    const uint64_t *words = (const uint64_t *)((const char *)context + item * PIECE);
+    uint64_t sums[16] = {0};
+    for (int64_t i = 0; i < PIECE / 8; i += 16)
+        for (int j = 0; j < 16; j++) sums[j] += words[i + j];
+    volatile uint64_t kept = 0; /* or nothing would have to be read */
+    for (int j = 0; j < 16; j++) kept += sums[j];
+}
+
+double outrider_memory_rate(int64_t bytes) {
+    int64_t pieces = bytes / PIECE;
+    char *buffer = pieces < 1 ? NULL : aligned_alloc(64, (size_t)(pieces * PIECE));
+    if (!buffer) return 0;
+    memset(buffer, 1, (size_t)(pieces * PIECE)); /* pages that were never written are all one page of zeros */
+    lock_threads();
+    double rate = (double)(pieces * PIECE) / best_time(pieces, read_piece, buffer);
+    unlock_threads();
+    free(buffer);
+    return rate;
+}
+
+typedef struct {
+    const kernels *k;
+    outrider_weight weight;
+    activations input;
+} product;
+
+static void multiply(void *context, int64_t item) {
+    const product *p = context;
+    float y[ROWS * OUTPUTS];
+    (void)item;
+    p->k->linear(&p->weight, &p->input, 0, OUTPUTS / 16, y, OUTPUTS);
+}
+
+double outrider_arithmetic_rate(void) {
+    enum { PANEL = GROUPS * BLOCK };
+    uint8_t *panels = aligned_alloc(64, OUTPUTS / 16 * PANEL);
+    float *x = aligned_alloc(64, ROWS * INPUTS * sizeof(float));
+    int8_t *codes = aligned_alloc(64, ROWS * INPUTS);
+    float *scales = aligned_alloc(64, ROWS * GROUPS * sizeof(float));
+    int32_t *sums = aligned_alloc(64, 2 * ROWS * GROUPS * sizeof(int32_t));
+    double rate = 0;
+    if (panels && x && codes && scales && sums) {
+        memset(panels, 0, OUTPUTS / 16 * PANEL);
+        for (int i = 0; i < ROWS * INPUTS; i++) x[i] = (float)(i % 255 - 127);
+        product p = {current_kernels(),
+                     {.layout = OUTRIDER_Q8, .group = 32, .outputs = OUTPUTS, .inputs = INPUTS, .groups = GROUPS,
+                      .panel_bytes = PANEL, .panels = panels},
+                     {ROWS, INPUTS, GROUPS, x, codes, scales, sums}};
+        lock_threads();
+        p.k->quantise(&p.input, 0, ROWS);
+        int64_t items = 2; /* as many as take some milliseconds */
+        double took = 0;
+        while (took < 2e-3 && items < 4096) took = best_time(items *= 2, multiply, &p);
+        rate = (double)items * ROWS * OUTPUTS * INPUTS / took;
+        unlock_threads();
+    }
+    free(panels);
+    free(x);
+    free(codes);
+    free(scales);
+    free(sums);
+    return rate;
+}
