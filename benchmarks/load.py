@@ -119,7 +119,7 @@ async def _request(http: httpx.AsyncClient, kind: str, rng: random.Random, seen:
         "seed": rng.randrange(1000),
         "n": rng.choice((1, 1, 1, 2)),
     }
-    body["speculation"] = rng.choice(["off", {"method": "ngram"}, {"method": "lookup", "spec_length": 4}])
+    body["speculation"] = rng.choice(["off", {"draft": "ngram"}, {"draft": "lookup", "spec_length": 4}])
     path = "/v1/chat/completions" if kind == "chat" else "/v1/completions"
     text = " ".join(rng.choice(("hello", "world", "the", "12", "of")) for _ in range(rng.randint(1, 40)))
     body |= {"messages": [{"role": "user", "content": text}]} if kind == "chat" else {"prompt": text}

@@ -32,7 +32,7 @@ settings.load_profile("same")
 @pytest.fixture(scope="session", autouse=True)
 def _brief_calibration() -> Iterator[None]:
     """A second of timing for each ``LLM`` would be most of what many tests take; it decides about speed alone."""
-    brief = replace(DEFAULT_SETTINGS, calibration_seconds=0.0, calibration_repeats=1)
+    brief = replace(DEFAULT_SETTINGS, calibration_repeats=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "calibrate", partial(calibrate, settings=brief))
         yield

@@ -102,7 +102,7 @@ def test_structured_output_is_parsed_whole_and_streamed(client: openai.OpenAI) -
     assert final.choices[0].message.parsed == thing
     assert "content.delta" in kinds
     other = client.chat.completions.parse(**asked | {"seed": 4}, extra_body={"speculation": "off"})
-    drafted = client.chat.completions.parse(**asked | {"seed": 4}, extra_body={"speculation": {"method": "ngram"}})
+    drafted = client.chat.completions.parse(**asked | {"seed": 4}, extra_body={"speculation": {"draft": "ngram"}})
     assert other.choices[0].message.content == drafted.choices[0].message.content
 
 
@@ -195,7 +195,7 @@ def test_forms_tools_and_predictions_of_the_async_client(served: Live) -> None:
 
 def test_speculation_goes_in_the_extra_body(client: openai.OpenAI) -> None:
     asked: Any = {"model": "tiny", "prompt": "hello hello hello", "max_tokens": 30, "seed": 1}
-    on = client.completions.create(**asked, extra_body={"speculation": {"method": "lookup", "spec_length": 3}})
+    on = client.completions.create(**asked, extra_body={"speculation": {"draft": "lookup", "spec_length": 3}})
     off = client.completions.create(**asked, extra_body={"speculation": "off"})
     assert on.choices[0].text == off.choices[0].text
     told: Any = off.model_extra

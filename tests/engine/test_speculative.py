@@ -179,6 +179,7 @@ def test_prompt_logprobs_equal_those_of_scoring_the_prompt(folder: Path) -> None
     params = SamplingParams(prompt_logprobs=1, max_tokens=3, ignore_eos=True)
     output = llm.generate([ids], params)[0]
     assert len(output.prompt_logprobs) == len(ids) - 1
+    assert llm.generate([ids], params)[0].prompt_logprobs == output.prompt_logprobs  # with that prompt in the cache
     scored = SamplingParams(logprobs=1, max_tokens=1, ignore_eos=True)
     for i in range(1, len(ids)):
         step = llm.generate([ids[:i]], scored)[0].steps[0]

@@ -128,6 +128,14 @@ def test_minimum_length(draft: str, spec_length: int) -> None:
     assert r.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(("min_tokens", "tokens"), [(1, 5), (5, 5), (6, 5 + CYCLE), (5 + CYCLE, 5 + CYCLE)])
+def test_the_token_that_reaches_the_minimum_may_be_the_last(min_tokens: int, tokens: int) -> None:
+    params = SamplingParams(max_tokens=30, min_tokens=min_tokens, stop=["f"])
+    r = request([0], params, letters=True)
+    run(engine(counting()), r)
+    assert r.stats.completion_tokens == tokens
+
+
 @pytest.mark.parametrize("spec_length", [1, 2, 5, 8])
 def test_end_of_text_inside_an_accepted_draft(spec_length: int) -> None:
     served = engine(counting(), eos=[4], more={"oracle": oracle()})

@@ -163,7 +163,7 @@ def test_a_conversation_with_calls_and_results_comes_back(teller: Live) -> None:
             "stop": st.sampled_from(["a", ["e", "o"]]),
             "presence_penalty": st.just(1.0),
             "ignore_eos": st.booleans(),
-            "speculation": st.sampled_from(["off", {"method": "lookup"}]),
+            "speculation": st.sampled_from(["off", {"draft": "lookup"}]),
             "logprobs": st.booleans(),
         },
     )

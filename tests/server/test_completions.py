@@ -98,10 +98,30 @@ def test_statistics_add_up(live: Live) -> None:
     assert times["predicted_n"] == 60
 
 
-@pytest.mark.parametrize("method", ["ngram", "lookup", "prompt_lookup", "none", "off"])
-def test_the_source_changes_nothing_but_speed(live: Live, method: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "source"),
+    [
+        ({"draft": "ngram"}, "ngram"),
+        ({"draft": "lookup"}, "lookup"),
+        ({"method": "ngram"}, "lookup"),  # as in vLLM, and in speculative_config
+        ({"method": "prompt_lookup"}, "lookup"),
+        ({"method": "lookup", "draft": "lookup"}, "lookup"),
+        ({"method": "none"}, None),
+        ({"method": "off"}, None),
+    ],
+    ids=str,
+)
+def test_a_source_has_our_name_or_vllm_s(live: Live, asked: dict[str, str], source: str | None) -> None:
+    body = PLAIN | {"prompt": [5, 6, 7] * 4, "max_tokens": 30, "temperature": 0, "logit_bias": {"5": 40}}
+    answer = live.post(PATH, body | {"token_details": True, "speculation": asked})
+    found = {t["source"] for t in answer["choices"][0]["token_details"] if t["origin"] == "accepted"}
+    assert found == ({source} if source else set())
+
+
+@pytest.mark.parametrize("draft", ["ngram", "lookup", "none"])
+def test_the_source_changes_nothing_but_speed(live: Live, draft: str) -> None:
     body = PLAIN | {"prompt": [5, 6, 7] * 4, "max_tokens": 40, "temperature": 0.3}
-    asked = live.post(PATH, body | {"speculation": {"method": method, "num_speculative_tokens": 3}})
+    asked = live.post(PATH, body | {"speculation": {"draft": draft, "num_speculative_tokens": 3}})
     assert asked["choices"][0]["text"] == live.post(PATH, body | {"speculation": "off"})["choices"][0]["text"]
     assert len(asked["metrics"]["speculative_decoding"]["acceptance_by_position"]) <= 3
 
@@ -149,7 +169,7 @@ OPTIONS = st.fixed_dictionaries(
         "ignore_eos": st.booleans(),
         "logprobs": st.integers(0, 3),
         "echo": st.booleans(),
-        "speculation": st.sampled_from(["off", {"method": "lookup", "spec_length": 6}, {"method": "ngram"}]),
+        "speculation": st.sampled_from(["off", {"draft": "lookup", "spec_length": 6}, {"draft": "ngram"}]),
         "stream_options": st.just({"include_usage": True}),
     },
 )

@@ -29,9 +29,9 @@ def test_counters_agree_with_what_clients_saw(llm: LLM) -> None:
         engine_tokens = server.metric("generation_tokens_total")
         prompt = made = drafted = accepted = 0
         positions = [0] * 4
-        for i, method in enumerate(["ngram", "lookup", "ngram", "off"]):
+        for i, draft in enumerate(["ngram", "lookup", "ngram", "none"]):
             body = {"prompt": [5, 6, 7] * 3, "max_tokens": 30, "seed": i, "temperature": 0, "ignore_eos": True}
-            body |= {"logit_bias": {"5": 30}, "speculation": {"method": method, "spec_length": 4}}
+            body |= {"logit_bias": {"5": 30}, "speculation": {"draft": draft, "spec_length": 4}}
             answer = server.post(PATH, body)
             prompt += answer["usage"]["prompt_tokens"]
             made += answer["usage"]["completion_tokens"]
@@ -82,7 +82,7 @@ def test_the_dashboard_shows_metrics_that_exist(live: Live) -> None:
 def test_every_way_to_draft_can_be_asked_for() -> None:
     own = {field.name for field in fields(SpeculationParams)} - NAMED_HERE
     asked = set(SpeculationOptions.model_fields)
-    assert asked == own | {"method", "spec_length", "num_speculative_tokens", "verifier"}
+    assert asked == own | {"draft", "method", "spec_length", "num_speculative_tokens", "verifier"}
 
 
 def test_the_document_describes_every_field(live: Live) -> None:

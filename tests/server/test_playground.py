@@ -67,7 +67,7 @@ def test_a_conversation_in_a_browser(live: Live, browser: Any, size: tuple[int, 
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0], "nothing sticks out to the side"
     if page.locator("#settings").get_attribute("open") is None:
         page.locator("#settings summary").click()
-    page.locator("#method").select_option("lookup")
+    page.locator("#draft").select_option("lookup")
     page.locator("#max-tokens").fill("40")
     page.locator("#text").fill("<b>hello</b> the world the world the world")
     page.locator("#text").press("Enter")

@@ -20,7 +20,7 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("speculation", ["off", {"method": "ngram"}])
+@pytest.mark.parametrize("speculation", ["off", {"draft": "ngram"}])
 def test_a_schema_is_kept_whole_and_streamed(live: Live, speculation: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}}
     body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 120, "seed": 3, "speculation": speculation}

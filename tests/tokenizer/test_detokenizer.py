@@ -36,15 +36,23 @@ def stream(tokenizer: Tokenizer, ids: list[int], cuts: list[int], tail: list[int
     return [*pieces, detokenizer.flush()]
 
 
-@settings(max_examples=400, deadline=None)
-@given(data=st.data())
-def test_pieces_join_to_the_whole_text(data: st.DataObject, tokenizer: Tokenizer) -> None:
+@pytest.fixture(scope="module")
+def some_ids(tokenizer: Tokenizer) -> st.SearchStrategy[list[int]]:
+    """Tokens of all kinds: any, those of text, and pieces of characters."""
     some = st.one_of(
         st.integers(0, tokenizer.vocab_size + 2),
         st.sampled_from(tokenizer.encode(SAMPLE)),
         st.sampled_from([i for i in range(tokenizer.vocab_size) if not tokenizer.token_bytes(i).isascii()] or [0]),
     )
-    ids = data.draw(st.lists(some, max_size=20), label="ids")
+    return st.lists(some, max_size=20)
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_pieces_join_to_the_whole_text(
+    data: st.DataObject, tokenizer: Tokenizer, some_ids: st.SearchStrategy[list[int]]
+) -> None:
+    ids = data.draw(some_ids, label="ids")
     cuts = data.draw(st.lists(st.integers(0, 20), max_size=20), label="cuts")
     skip = data.draw(st.booleans(), label="skip")
     assert "".join(stream(tokenizer, ids, cuts, [], skip)) == tokenizer.decode(ids, skip_special_tokens=skip)

@@ -71,8 +71,15 @@ class EngineOptions(TypedDict, total=False):
 _SPECULATION = tuple(field.name for field in fields(SpeculationParams))
 _ENGINE = tuple(field.name for field in fields(EngineConfig) if field.name != "model")
 _NONE_IS_ABSENT = ("speculation", "speculative_config")
-_METHODS = {"ngram": "lookup", "prompt_lookup": "lookup", "draft_model": "model", "eagle3": "eagle"}
-"""vLLM's names of methods, and ours. Its ``ngram`` is prompt lookup."""
+_METHODS = {
+    "ngram": "lookup",
+    "prompt_lookup": "lookup",
+    "draft_model": "model",
+    "eagle3": "eagle",
+    "off": "none",
+    "disabled": "none",
+}
+"""Names of methods elsewhere, and ours. vLLM's ``ngram`` is prompt lookup."""
 
 
 def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
@@ -113,6 +120,11 @@ def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
     return config
 
 
+def draft_of_method(method: str) -> str:
+    """The draft source that vLLM calls ``method``; one that vLLM does not have has our name."""
+    return _METHODS.get(method, method)
+
+
 def from_vllm(config: Mapping[str, Any]) -> dict[str, Any]:
     """vLLM's ``speculative_config`` as options of ours.
 
@@ -132,7 +144,7 @@ def from_vllm(config: Mapping[str, Any]) -> dict[str, Any]:
         options["spec_length"] = given["num_speculative_tokens"]
     method = given.get("method", "draft_model" if "model" in given else None)
     if method is not None:
-        options["draft"] = _METHODS.get(method, method)
+        options["draft"] = draft_of_method(method)
     if "model" in given:
         options["draft_model" if options["draft"] in ("model", "models", "hierarchical") else "heads"] = given["model"]
     return options

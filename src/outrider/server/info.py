@@ -58,7 +58,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "has_chat_template": llm.tokenizer.chat_template is not None,
         "speculation": {
             "sources": ["none", *llm.drafters],
-            "method": speculation.draft,
+            "draft": speculation.draft,
             "spec_length": speculation.spec_length,
             "verifier": speculation.verifier,
             "verifiers": list(VERIFIERS),

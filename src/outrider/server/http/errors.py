@@ -70,7 +70,7 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, InvalidRequestError):
         return invalid(str(error), error.param)
     if isinstance(error, ConfigError):  # of a request's own speculation: it chose among what is loaded
-        return invalid(str(error), "speculation.method")
+        return invalid(str(error), "speculation")
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
     if isinstance(error, CapacityError):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.options import draft_of_method
 from outrider.config.structured import StructuredOutput
 from outrider.errors import ConfigError
 from outrider.server.http.errors import invalid
@@ -28,9 +29,6 @@ _SAME_NAME = (
     "ignore_eos",
     "skip_special_tokens",
 )
-
-_ALIASES = {"off": "none", "disabled": "none", "prompt_lookup": "lookup", "draft_model": "model"}
-"""Names of draft sources elsewhere."""
 
 
 def sampling(
@@ -80,7 +78,7 @@ def speculation(body: GenerationRequest, default: SpeculationParams) -> Speculat
 
 def _changed(default: SpeculationParams, requested: SpeculationOptions) -> SpeculationParams:
     given = requested.model_dump(exclude_unset=True)  # null, where it was sent, is a value of its own
-    for name in ("method", "spec_length", "num_speculative_tokens", "verifier"):
+    for name in ("draft", "method", "spec_length", "num_speculative_tokens", "verifier"):
         if given.get(name) is None:
             given.pop(name, None)
     length = given.pop("num_speculative_tokens", None)
@@ -88,7 +86,9 @@ def _changed(default: SpeculationParams, requested: SpeculationOptions) -> Specu
         raise invalid("spec_length and num_speculative_tokens differ: give one", "speculation.spec_length")
     method = given.pop("method", None)
     if method is not None:
-        given["draft"] = _ALIASES.get(method, method)
+        source = draft_of_method(method)
+        if given.setdefault("draft", source) != source:
+            raise invalid(f"method={method!r} is draft={source!r}, and another is given: give one", "speculation.draft")
     try:
         return replace(default, **given)
     except ConfigError as error:
@@ -102,7 +102,9 @@ def _with_prediction(
     """Draft from the text the caller expects. It changes how fast the answer comes, never what it says."""
     content = prediction.content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    named = requested == "off" or (isinstance(requested, SpeculationOptions) and requested.method is not None)
+    named = requested == "off" or (
+        isinstance(requested, SpeculationOptions) and (requested.draft, requested.method) != (None, None)
+    )
     return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 

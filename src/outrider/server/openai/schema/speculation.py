@@ -21,10 +21,13 @@ Length = Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"]
 class SpeculationBase(StrictModel):
     """How drafts are made and checked for this request; what is left out is as the server was started.
 
-    Output is the same with any ``method`` and length while ``verifier`` is ``matching``.
+    Output is the same with any ``draft`` and length while ``verifier`` is ``matching``.
     """
 
-    method: str | None = Field(None, max_length=256, description=f"Draft source: {', '.join(SOURCES)}, or several.")
+    draft: str | None = Field(None, max_length=256, description=f"Draft source: {', '.join(SOURCES)}, or several.")
+    method: str | None = Field(
+        None, max_length=256, description="The same in vLLM's words: ngram is its prompt lookup."
+    )
     spec_length: Length | None = Field(None, description="K: draft tokens per step at most; auto: as many as pay.")
     num_speculative_tokens: Length | None = Field(None, description="Another name of spec_length.")
     verifier: str | None = Field(None, max_length=64)

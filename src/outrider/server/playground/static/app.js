@@ -38,9 +38,9 @@ async function connect() {
     setTimeout(connect, 1000);
     return;
   }
-  const { sources, verifiers, method, spec_length: length, verifier } = state.model.speculation;
+  const { sources, verifiers, draft, spec_length: length, verifier } = state.model.speculation;
   state.sources = sources;
-  fill($("method"), sources, method === "none" ? sources.find((s) => s !== "none") : method);
+  fill($("draft"), sources, draft === "none" ? sources.find((s) => s !== "none") : draft);
   fill($("verifier"), verifiers, verifier);
   $("length").value = length === "auto" ? 0 : length;
   $("model").textContent = state.model.id;
@@ -73,9 +73,9 @@ function options(speculation) {
 }
 
 function chosen() {
-  const method = $("method").value;
-  if (method === "none") return "off";
-  return { method, spec_length: draftLength(), verifier: $("verifier").value };
+  const draft = $("draft").value;
+  if (draft === "none") return "off";
+  return { draft, spec_length: draftLength(), verifier: $("verifier").value };
 }
 
 // The slider's left end leaves the length to the engine.
@@ -193,8 +193,8 @@ const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)}
 function summary({ metrics, timings }, speculation) {
   const line = `${timings.predicted_n} tokens, ${perSecond(timings).toFixed(0)} tokens/s`;
   if (speculation === "off") return `${line}, plain`;
-  const { method, spec_length: length } = speculation;
-  return `${line} · ${method}, K=${length}: ${metrics.num_accepted_draft_tokens} of ${metrics.num_draft_tokens} drafts accepted`;
+  const { draft, spec_length: length } = speculation;
+  return `${line} · ${draft}, K=${length}: ${metrics.num_accepted_draft_tokens} of ${metrics.num_draft_tokens} drafts accepted`;
 }
 
 function showMetrics({ metrics, timings }) {
