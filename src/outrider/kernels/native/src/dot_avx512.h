@@ -1,5 +1,5 @@
 /* Exact sums of 4 products for 16 outputs, by VNNI: unsigned weights (value + 128) times signed activations. */
-#define MOST_ROWS 8
+#define MOST_ROWS 16
 
 typedef __m512i quad; /* [16 outputs][4 inputs] */
 typedef __m512i isum; /* [16 outputs] */

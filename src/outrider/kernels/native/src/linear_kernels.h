@@ -20,34 +20,21 @@
 #endif
 
 #define ROW_TILE 256 /* rows whose activations stay in a core's cache while it goes over its panels */
+#define AHEAD_BYTES 4096 /* further than the processor looks ahead by itself, which is to the end of a page */
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
-/* The largest magnitude of 32 numbers, as bits, which order NaN and infinity above all numbers. */
-static inline float largest_magnitude(const float *x, int count) {
-    uint32_t most = 0;
-    for (int i = 0; i < count; i++) {
-        uint32_t bits = bits_of_float(x[i]) & 0x7fffffff;
-        most = bits > most ? bits : most;
-    }
-    return float_of_bits(most);
-}
-
 static void quantise_group(const float *x, int count, int8_t *codes, float *scale, int32_t sums[2]) {
-    float padded[32] = {0};
-    if (count < 32) x = memcpy(padded, x, (size_t)count * sizeof(float));
-    float most = largest_magnitude(x, 32);
-    float inverse = most > 0 ? 127.0f / most : 0.0f;
-    *scale = most / 127.0f;
-    if (!(most <= 3e38f) || inverse > 3e38f) { /* infinity and NaN spoil the row; numbers below 1e-36 count as 0 */
-        *scale = most <= 1.0f ? 0.0f : float_of_bits(0x7fc00000);
-        inverse = 0;
-        x = memset(padded, 0, sizeof padded);
+    vec low = vec_load_some(x, count < 16 ? count : 16), high = vec_load_some(x + 16, count < 16 ? 0 : count - 16);
+    float most = vec_largest_lane(vec_max(vec_abs(low), vec_abs(high)));
+    float odd = sum_lanes(vec_add(vec_sub(low, low), vec_sub(high, high))); /* NaN if a number is NaN or infinite */
+    float inverse = most > 1e-36f ? 127.0f / most : 0.0f;                   /* smaller ones count as 0 */
+    *scale = most > 1e-36f ? most / 127.0f : 0.0f;
+    if (odd != 0) {
+        *scale = float_of_bits(0x7fc00000);
+        low = high = vec_set(0);
     }
-    for (int half = 0; half < 2; half++) {
-        vec_store_i8(codes + 16 * half, vec_mul(vec_load(x + 16 * half), vec_set(inverse)));
-        sums[half] = 0;
-        for (int i = 0; i < 16; i++) sums[half] += codes[16 * half + i];
-    }
+    sums[0] = vec_store_i8(codes, vec_mul(low, vec_set(inverse)));
+    sums[1] = vec_store_i8(codes + 16, vec_mul(high, vec_set(inverse)));
 }
 
 static void quantise(const activations *a, int64_t first, int64_t last) {
@@ -70,6 +57,7 @@ FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block
     for (int r = 0; r < count; r++) y[r] = vec_set(0);
     for (int64_t g = 0; g < w->groups; g++, block += bytes, x += 4 * steps) {
         const uint8_t *codes = block + scale_bytes * (1 + w->has_minimum);
+        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + w->panel_bytes + i); /* the next panel's */
         vec scale = w->half_scales ? vec_load_half((const uint16_t *)block) : vec_load((const float *)block);
         vec minimum = vec_set(0);
         if (w->has_minimum)
@@ -110,6 +98,7 @@ FORCE_INLINE void float_panel(const outrider_weight *w, const uint8_t *panel, co
     for (int r = 0; r < count; r++) y[r] = odd[r] = vec_set(0);
     int64_t i = 0;
     for (; i + 1 < w->inputs; i += 2) {
+        __builtin_prefetch(panel + (LANES * i << (half ? 1 : 2)) + AHEAD_BYTES);
         vec even_weights = load_weights(panel, i, half), odd_weights = load_weights(panel, i + 1, half);
         for (int r = 0; r < count; r++) {
             y[r] = vec_fma(even_weights, vec_set(x[r * a->inputs + i]), y[r]);
@@ -172,6 +161,12 @@ static void eight_rows(const outrider_weight *w, int64_t p, const activations *a
     panel_rows(w, p, a, row, 8, y, stride);
 }
 #endif
+#if MOST_ROWS >= 16
+static void sixteen_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y,
+                         int64_t stride) {
+    panel_rows(w, p, a, row, 16, y, stride);
+}
+#endif
 
 static void linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
                    int64_t stride) {
@@ -179,6 +174,9 @@ static void linear(const outrider_weight *w, const activations *a, int64_t first
         int64_t end = tile + ROW_TILE < a->rows ? tile + ROW_TILE : a->rows;
         for (int64_t p = first; p < last; p++) {
             int64_t r = tile;
+#if MOST_ROWS >= 16
+            for (; r + 16 <= end; r += 16) sixteen_rows(w, p, a, r, y, stride);
+#endif
 #if MOST_ROWS >= 8
             for (; r + 8 <= end; r += 8) eight_rows(w, p, a, r, y, stride);
 #endif

@@ -61,11 +61,15 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
     __m256i pairs = _mm256_packus_epi32(bf16_bits(v.low), bf16_bits(v.high)); /* quarters 0 2 1 3 */
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(pairs, 0xd8));
 }
-/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. */
-static inline void vec_store_i8(int8_t *p, vec v) {
+/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. The sum of the sixteen. */
+static inline int32_t vec_store_i8(int8_t *p, vec v) {
     __m256i pairs = _mm256_packs_epi32(_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high));
     pairs = _mm256_permute4x64_epi64(pairs, 0xd8);
     _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1)));
+    __m256i pairs_summed = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(pairs_summed), _mm256_extracti128_si256(pairs_summed, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 /* p times two to the integer that ``shifted`` holds in its low bits (see vec_exp). */
 static inline __m256 scale_by_power(__m256 p, __m256 shifted) {
@@ -108,4 +112,11 @@ static inline __m256 exponent(__m256 x, __m256 *scale) {
 /* Of positive normal numbers x = m 2^k, sqrt(1/2) <= m < sqrt(2): k, and 2^-k in scale. */
 static inline vec vec_exponent(vec x, vec *scale) {
     return (vec){exponent(x.low, &scale->low), exponent(x.high, &scale->high)};
+}
+/* Of lanes that are no NaN. */
+static inline float vec_largest_lane(vec v) {
+    __m256 eight = _mm256_max_ps(v.low, v.high);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
 }

@@ -34,9 +34,11 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
     rounded = _mm512_mask_set1_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), 0x7fc0);
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(rounded));
 }
-/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. */
-static inline void vec_store_i8(int8_t *p, vec v) {
-    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. The sum of the sixteen. */
+static inline int32_t vec_store_i8(int8_t *p, vec v) {
+    __m512i codes = _mm512_cvtps_epi32(v);
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(codes));
+    return _mm512_reduce_add_epi32(codes);
 }
 /* p times two to the integer that ``shifted`` holds in its low bits (see vec_exp). */
 static inline vec vec_scale_by_power(vec p, vec shifted) {
@@ -86,3 +88,5 @@ static inline vec vec_exponent(vec x, vec *scale) {
     *scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(127), k), 23));
     return _mm512_cvtepi32_ps(k);
 }
+/* Of lanes that are no NaN. */
+static inline float vec_largest_lane(vec v) { return _mm512_reduce_max_ps(v); }

@@ -83,11 +83,12 @@ static inline void vec_store_bf16(uint16_t *p, vec v) {
         vst1_u16(p + 4 * i, vmovn_u32(rounded));
     }
 }
-/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. */
-static inline void vec_store_i8(int8_t *p, vec v) {
+/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. The sum of the sixteen. */
+static inline int32_t vec_store_i8(int8_t *p, vec v) {
     int16x8_t low = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(v.part[0])), vmovn_s32(vcvtnq_s32_f32(v.part[1])));
     int16x8_t high = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(v.part[2])), vmovn_s32(vcvtnq_s32_f32(v.part[3])));
     vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+    return vaddvq_s32(vpaddlq_s16(vaddq_s16(low, high)));
 }
 /* p times two to the integer that ``shifted`` holds in its low bits (see vec_exp). */
 static inline vec vec_scale_by_power(vec p, vec shifted) {
@@ -134,4 +135,8 @@ static inline vec vec_exponent(vec x, vec *scale) {
         x.part[i] = vcvtq_f32_s32(k);
     }
     return x;
+}
+/* Of lanes that are no NaN. */
+static inline float vec_largest_lane(vec v) {
+    return vmaxvq_f32(vmaxq_f32(vmaxq_f32(v.part[0], v.part[1]), vmaxq_f32(v.part[2], v.part[3])));
 }

@@ -72,9 +72,11 @@ static inline vec vec_load_i8(const int8_t *p) {
     return v;
 }
 static inline void vec_store_bf16(uint16_t *p, vec v) { EACH_LANE p[i] = float_to_bf16(v.lane[i]); }
-/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. */
-static inline void vec_store_i8(int8_t *p, vec v) {
-    EACH_LANE p[i] = (int8_t)bits_of_float(v.lane[i] + 12582912.0f);
+/* To 8 bits, rounded to nearest, ties to even; |v| <= 127. The sum of the sixteen. */
+static inline int32_t vec_store_i8(int8_t *p, vec v) {
+    int32_t sum = 0;
+    EACH_LANE sum += p[i] = (int8_t)bits_of_float(v.lane[i] + 12582912.0f);
+    return sum;
 }
 /* p times two to the integer that ``shifted`` holds in its low bits (see vec_exp). */
 static inline vec vec_scale_by_power(vec p, vec shifted) {
@@ -115,4 +117,10 @@ static inline vec vec_exponent(vec x, vec *scale) {
         x.lane[i] = (float)((int32_t)biased - 127);
     }
     return x;
+}
+/* Of lanes that are no NaN. */
+static inline float vec_largest_lane(vec v) {
+    float most = v.lane[0];
+    EACH_LANE most = v.lane[i] > most ? v.lane[i] : most;
+    return most;
 }
