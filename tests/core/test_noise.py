@@ -105,6 +105,7 @@ def test_different_tokens_are_drawn_as_far_as_there_are_possible_ones() -> None:
         drawn = Noise(3).draw_without_replacement(weights, 4, position)
         assert sorted(drawn) == [1, 3]
         assert drawn[0] == Noise(3).draw(weights, position)
+    assert [Noise(3).draw_without_replacement(torch.zeros(n), 0, 1) for n in (5, 5000)] == [[], []]
 
 
 @given(st.integers(0, 300))

@@ -177,7 +177,7 @@ def _largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """Where the ``count`` largest are, largest first, the first of equals first; -inf is never among them."""
     bound = -np.inf
     maxima = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0, initial=-np.inf)
-    if count <= len(maxima):
+    if 0 < count <= len(maxima):
         bound = np.partition(maxima, -count)[-count]  # which at least ``count`` reach, and seldom many more
     candidates = np.flatnonzero((scores >= bound) & (scores > -np.inf))
     return candidates[np.argsort(-scores[candidates], kind="stable")][:count]
