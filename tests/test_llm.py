@@ -180,7 +180,7 @@ def test_a_closed_llm_says_so(folder: Path) -> None:
 
 
 def test_representations_are_short(llm: LLM, folder: Path) -> None:
-    about = f"LLM({str(folder)!r}, {str(llm.model.dtype)[6:]} on cpu, draft='model', 8 sequences of up to 128 tokens)"
+    about = f"LLM({str(folder)!r}, {llm.model.precision} on cpu, draft='model', 8 sequences of up to 128 tokens)"
     assert repr(llm) == about
     output = llm.generate("hello", replace(SAMPLED, max_tokens=100))
     assert re.fullmatch(

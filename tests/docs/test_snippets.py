@@ -109,7 +109,7 @@ def test_commands_and_options_exist(page: Path) -> None:
         if first == "outrider":
             assert list(running.unknown_words(command)) == [], command
         elif first == "make":
-            assert set(rest) <= targets, command
+            assert {word for word in rest if "=" not in word} <= targets, command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -120,7 +120,7 @@ def test_config_validation(options: dict[str, object], message: str) -> None:
 
 def test_memory_is_planned_before_the_first_request(folder: Path) -> None:
     llm = LLM(str(folder), draft_model=str(folder), max_batch_size=2, threads=1)
-    plan, size = llm.memory_plan, llm.model.dtype.itemsize
+    plan, size = llm.memory_plan, llm.model.cache_dtype.itemsize
     assert plan.kv_tokens == 2 * 128
     assert plan.target_pool == plan.draft_pool == 2 * 128 * 2 * 2 * 2 * 16 * size  # k and v, layers, heads, dims
     assert plan.total == sum(

@@ -38,6 +38,11 @@ class DrafterRegistry(Mapping[str, Drafter]):
             self._built[name] = builder_of(source)(self._context)
         return self._built[name]
 
+    @property
+    def built(self) -> Mapping[str, Drafter]:
+        """Those that have been asked for."""
+        return self._built
+
     def __iter__(self) -> Iterator[str]:
         yield from self._context.custom_sources
         for name, source in SOURCES.items():

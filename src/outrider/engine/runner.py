@@ -69,6 +69,12 @@ class ScheduledRequest:
         request, draft = self.request, self.draft
         assert request.slot is not None
         start, end = request.num_computed_tokens, request.num_computed_tokens + self.num_tokens
+        if draft.is_chain:
+            tokens = [*request.tokens[start:end], *draft.tokens]
+            last = len(tokens)
+            return SequenceInput(
+                request.slot, start, tokens, range(start, start + last), range(last - self.num_logit_rows, last)
+            )
         levels = depths(draft.parents)
         before_draft = range(self.num_tokens - (self.num_logit_rows - len(draft)), self.num_tokens)
         return SequenceInput(
@@ -80,10 +86,8 @@ class ScheduledRequest:
             mask=self._mask(),
         )
 
-    def _mask(self) -> Tensor | None:
-        """bool [n, n]: nodes see their own ancestors, and all pending tokens; None for a chain, which is causal."""
-        if self.draft.is_chain:
-            return None
+    def _mask(self) -> Tensor:
+        """bool [n, n]: nodes see their own ancestors, and all pending tokens."""
         return ancestor_mask(self.draft.parents)[self.node_order][:, self.node_order]
 
 
@@ -102,6 +106,8 @@ def run_target(
 ) -> list[TargetOutput]:
     """Feed every request's tokens and drafts; ``feature_layers``: layers whose features are wanted of all rows."""
     out = model.forward(pack([each.sequence_input() for each in scheduled], features=feature_layers), cache)
+    if len(scheduled) == 1:
+        return [_output(scheduled[0], out.logits, out.features, feature_layers)]
     logits = torch.split(out.logits, [each.num_logit_rows for each in scheduled])
     rows = [each.num_tokens + len(each.draft) for each in scheduled]
     own = [None] * len(rows) if out.features is None else torch.split(out.features, rows)

@@ -158,12 +158,12 @@ class EngineStats:
     waiting: int = 0
     running: int = 0
     preemptions: int = 0
-    free_kv_tokens: int = 0
     busy_s: float = 0.0
     draft_s: float = 0.0
     score_s: float = 0.0
     sources: dict[str, SourceStats] = field(default_factory=dict)
     """By the source named in each draft."""
+    _room: Room | None = None
     _mark: float = 0.0
     _begun: float = 0.0
     _logged: tuple[float, int, float] = (0.0, 0, 0.0)  # busy seconds, tokens and draft seconds at the last log line
@@ -187,7 +187,7 @@ class EngineStats:
         """A step begins."""
         self._begun = self._mark = time.perf_counter()
         self.waiting, self.running, self.preemptions = queues.waiting, len(queues.running), queues.preemptions
-        self.free_kv_tokens = room.free_kv_tokens()
+        self._room = room
 
     def drafting(self) -> None:
         self._mark = time.perf_counter()
@@ -226,7 +226,7 @@ class EngineStats:
                 "%d running, %d waiting, %d tokens of cache free, %.1f tokens/s, %.0f%% of the time drafting",
                 self.running,
                 self.waiting,
-                self.free_kv_tokens,
+                0 if self._room is None else self._room.free_kv_tokens(),
                 (self.tokens - before) / span,
                 100 * (self.draft_s - drafting) / span,
             )

@@ -12,6 +12,7 @@ from torch import Tensor
 from outrider.cache.protocol import KVCache
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, FeatureReader, Outcome, RequestView
+from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.drafting.validation import check_draft
 from outrider.engine.request import Request
 
@@ -46,8 +47,9 @@ class IsolatedDrafters:
 
     @property
     def caches(self) -> list[KVCache]:
-        """The caches that draft models keep."""
-        return [cache for drafter in self.drafters.values() for cache in getattr(drafter, "caches", ())]
+        """The caches that draft models in use keep."""
+        in_use = self.drafters.built if isinstance(self.drafters, DrafterRegistry) else self.drafters
+        return [cache for drafter in in_use.values() for cache in getattr(drafter, "caches", ())]
 
     def start(self, request: Request) -> None:
         """Start every drafter of the request but those that have failed too often."""
