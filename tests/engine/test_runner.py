@@ -19,7 +19,7 @@ def scheduled(draft: Draft) -> ScheduledRequest:
 def test_a_chain_is_packed_as_it_is() -> None:
     packed = scheduled(Draft.chain((8, 9), source="a")).sequence_input()
     assert (packed.start, packed.tokens, list(packed.positions)) == (2, [7, 8, 9], [2, 3, 4])
-    assert (packed.logit_rows, packed.mask) == ([0, 1, 2], None)
+    assert (list(packed.logit_rows), packed.mask) == ([0, 1, 2], None)
 
 
 def test_a_tree_is_packed_by_its_longest_path_and_nodes_have_the_positions_of_their_depth() -> None:

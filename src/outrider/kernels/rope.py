@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal, localcontext
 from typing import Any
 
 import torch
@@ -23,19 +24,9 @@ def rotations(inverse: Tensor, positions: int) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
 
 
-def rotation_table(inverse: Tensor, positions: int) -> Tensor:
-    """float32 [positions, 2, head_dim / 2]: cosines, then sines, of each pair's angle at each position.
-
-    Args:
-        inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
-    """
-    angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse
-    return torch.stack([angles.cos(), angles.sin()], dim=1).float().contiguous()
-
-
 def inverse_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any]) -> Tensor:
     """float64 [head_dim / 2], after the scaling that ``config.json`` asks for (none, linear or llama3)."""
-    inverse = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    inverse = _powers(theta, head_dim)
     kind = scaling.get("rope_type", "default")
     if kind == "default":
         return inverse
@@ -44,6 +35,14 @@ def inverse_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any])
     if kind == "llama3":
         return _llama3(inverse, scaling)
     raise ModelFormatError(f"rope_type {kind!r} is not supported: use a model with default, linear or llama3 scaling")
+
+
+def _powers(theta: float, head_dim: int) -> Tensor:
+    """theta ** -(2i / head_dim), rounded once: the power functions of C libraries differ in the last place."""
+    with localcontext(prec=40):
+        base = Decimal(theta)
+        powers = [float(base ** (Decimal(-2 * i) / head_dim)) for i in range(head_dim // 2)]
+    return torch.tensor(powers, dtype=torch.float64)
 
 
 def _llama3(inverse: Tensor, scaling: Mapping[str, Any]) -> Tensor:

@@ -17,7 +17,7 @@ from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, CacheStruct, LayerStruct, ModelStruct, SpanStruct
 from outrider.kernels.native.stored import StoredTensor
 from outrider.kernels.native.weights import NativeWeight, Target, native_library, pack, pack_tensor
-from outrider.kernels.rope import inverse_frequencies, rotation_table
+from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
 
 _CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1}
@@ -57,7 +57,8 @@ class NativeLlamaModel:
         self._final_norm = self._parts.vector("model.norm.weight")
         self._layers = (LayerStruct * config.num_layers)(*map(self._layer, range(config.num_layers)))
         inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-        self._rotations = rotation_table(inverse, config.max_seq_len)
+        self._rotations = torch.empty(config.max_seq_len, 2, config.head_dim // 2)
+        self._library.outrider_rotations(*self._rotations.shape[::2], inverse.data_ptr(), self._rotations.data_ptr())
         self._struct = ModelStruct(
             layers=config.num_layers,
             hidden=config.hidden_size,

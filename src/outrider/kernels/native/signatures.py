@@ -27,6 +27,7 @@ _SIGNATURES = {  # arguments, then what it returns
     "outrider_rows": ("pnpp", "i"),
     "outrider_norm": ("nnppfp", "i"),
     "outrider_forward": ("ppp", "i"),
+    "outrider_rotations": ("nnpp", "i"),
     "outrider_memory_rate": ("n", "d"),
     "outrider_arithmetic_rate": ("", "d"),
 }

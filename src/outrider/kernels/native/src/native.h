@@ -139,6 +139,9 @@ OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_ca
 OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, float eps,
                                float *out);
 
+/* Cosines and sines of position * frequency: out [positions][2][pairs]; frequencies: [pairs], from 0 to 1 radian. */
+OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const double *frequencies, float *out);
+
 /* ---- The machine ---------------------------------------------------------------------------------------------- */
 
 OUTRIDER_API int outrider_abi(void);
