@@ -16,7 +16,7 @@ from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import GGUF_TYPES, StoredTensor
-from outrider.kernels.native.weights import NativeWeight, Target, native_library, pack, pack_tensor
+from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_tensor
 from tests.kernels.blocks import block_inputs, numbers, random_rows
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
@@ -242,3 +242,14 @@ def test_any_bytes_become_numbers_or_one_error(kind: str, seed: int, data: st.Da
     except ModelFormatError:
         return
     assert all_rows(packed).isfinite().all()
+
+
+def test_rows_of_a_file_are_those_of_the_packed_matrix() -> None:
+    values = torch.randn(40, 64, generator=torch.Generator().manual_seed(3)).numpy()
+    data = quantize(values, GGMLQuantizationType.Q5_0)
+    stored = StoredTensor("Q5_0", (40, 64), data.reshape(-1).view(np.uint8))
+    ids = torch.tensor([39, 0, 7, 7])
+    assert torch.equal(StoredRows(stored).rows(ids), pack(stored).rows(ids))
+    assert StoredRows(stored).rows(ids[:0]).shape == (0, 64)
+    with pytest.raises(IndexError, match="not there"):
+        StoredRows(stored).rows(torch.tensor([40]))

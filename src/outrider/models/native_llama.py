@@ -16,7 +16,7 @@ from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, CacheStruct, LayerStruct, ModelStruct, SpanStruct
 from outrider.kernels.native.stored import StoredTensor
-from outrider.kernels.native.weights import NativeWeight, Target, native_library, pack, pack_tensor
+from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_tensor
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
 
@@ -52,8 +52,8 @@ class NativeLlamaModel:
         self._library = native_library()
         self._library.outrider_set_threads(torch.get_num_threads())
         self._parts = _Packer(weights, target)
-        self._embedding = self._parts.matrix("model.embed_tokens")
-        self._head = self._embedding if config.tie_embeddings else self._parts.matrix("lm_head")
+        self._head = self._parts.matrix("model.embed_tokens" if config.tie_embeddings else "lm_head")
+        self._embedding = self._head if config.tie_embeddings else self._parts.rows("model.embed_tokens")
         self._final_norm = self._parts.vector("model.norm.weight")
         self._layers = (LayerStruct * config.num_layers)(*map(self._layer, range(config.num_layers)))
         inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
@@ -72,7 +72,7 @@ class NativeLlamaModel:
             rotations=self._rotations.data_ptr(),
             layer=ctypes.addressof(self._layers),
             final_norm=self._final_norm.data_ptr(),
-            embedding=ctypes.addressof(self._embedding.struct),
+            embedding=None if self._embedding is not self._head else ctypes.addressof(self._head.struct),
             head=ctypes.addressof(self._head.struct),
         )
         self._caches: weakref.WeakKeyDictionary[KVCache, _CacheView] = weakref.WeakKeyDictionary()
@@ -127,6 +127,8 @@ class NativeLlamaModel:
         scored = torch.arange(rows) if batch.logit_rows is None else batch.logit_rows.contiguous()
         tokens, positions = batch.token_ids.contiguous(), batch.positions.contiguous()
         inputs = None if batch.inputs is None else batch.inputs.to(torch.float32).contiguous()
+        if inputs is None and self._embedding is not self._head:
+            inputs = self.embed(tokens)
         spans, held = _spans(batch, cache)
         wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
         features = torch.empty(rows, len(batch.features) * d) if batch.features else None
@@ -191,6 +193,13 @@ class _Packer:
         self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
         self._matrices.append(packed)
         return packed
+
+    def rows(self, name: str) -> NativeWeight | StoredRows:
+        """A matrix of which only rows are read."""
+        weight = self._weights[f"{name}.weight"]
+        if isinstance(weight, StoredTensor) and self._target is None:
+            return StoredRows(weight)
+        return self.matrix(name)
 
     def vector(self, name: str) -> Tensor:
         self._vectors.append(self._numbers(name))

@@ -15,7 +15,7 @@ from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import GGUF_TYPES, StoredTensor, code_table, gguf_number
 from outrider.kernels.native.structs import SourceStruct, WeightStruct
 
-__all__ = ["NativeWeight", "Target", "native_library", "pack", "pack_tensor"]
+__all__ = ["NativeWeight", "StoredRows", "Target", "native_library", "pack", "pack_tensor"]
 
 Target = Literal["float32", "bfloat16", "q8_0", "q4_0", "q4_1"]
 
@@ -67,6 +67,19 @@ class NativeWeight:
 
     def __repr__(self) -> str:
         return f"NativeWeight({self.outputs}, {self.inputs}, bytes={self.nbytes})"
+
+
+class StoredRows:
+    """A matrix of a file of which only rows are read: it stays as it is in the file, mapped."""
+
+    def __init__(self, stored: StoredTensor) -> None:
+        self._stored = stored
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """float32 [n, inputs], as ``NativeWeight.rows``."""
+        if not len(ids):
+            return torch.empty(0, self._stored.shape[1])
+        return pack(self._stored, order=ids).rows(torch.arange(len(ids)))
 
 
 def pack(
