@@ -63,7 +63,7 @@ fuzz-native:  ## random tensors into the packing of weights, under sanitizers (F
 		-lm -o build/native/fuzz_pack
 	build/native/fuzz_pack $(FUZZ_SECONDS)
 
-native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--write: note them)
+native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
 
 clean:

@@ -13,8 +13,9 @@ import modelling
 import verifying
 
 import heads
+import native
 
-ROOMS = (verifying, distributions, drafting, modelling, heads, adaptive, house)
+ROOMS = (verifying, distributions, drafting, modelling, heads, adaptive, native, house)
 FIGURES = {name: figure for room in ROOMS for name, figure in room.FIGURES.items()}
 
 

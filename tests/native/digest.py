@@ -1,6 +1,7 @@
 """Compares the bits of a fixed model's logits between instruction sets, thread counts, compilers and processors.
 
-    make native-digest                       (ARGS=--write after a change that is meant to change bits)
+    make native-digest                       (ARGS=--write after a change that is meant to change bits;
+                                              ARGS=--here: this machine's compiler and instruction sets, nothing else)
 
 Everything that this machine can run is run: its own instruction sets; the same with zig's compiler, if the package
 ``ziglang`` is installed; the other architecture and an older processor under qemu-user, if that is installed with a
@@ -35,9 +36,11 @@ class Check:
     arguments: tuple[str, ...] = ()
 
 
-def checks(compiler: Compiler) -> list[Check]:
-    """What this machine can compile and run."""
+def checks(compiler: Compiler, *, here: bool) -> list[Check]:
+    """What this machine can compile and run; ``here``: without other compilers and emulated processors."""
     found = [Check("this machine", compiler)]
+    if here:
+        return found
     own = machine_target()
     zig = find_compiler("zig") if _has_zig() else None
     if zig is not None:
@@ -76,10 +79,10 @@ def _has_zig() -> bool:
         return False
 
 
-def _compare(expected: str | None, compiler: Compiler, folder: Path) -> tuple[str | None, bool]:
+def _compare(expected: str | None, compiler: Compiler, folder: Path, *, here: bool) -> tuple[str | None, bool]:
     """The first digest, and whether all are equal, and equal to ``expected`` if there is one."""
     first, equal = expected, True
-    for check in checks(compiler):
+    for check in checks(compiler, here=here):
         for where, digest in run(check, folder).items():
             first = first or digest
             equal &= digest == first
@@ -90,7 +93,9 @@ def _compare(expected: str | None, compiler: Compiler, folder: Path) -> tuple[st
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="note the digest in digest.txt, as that of new arithmetic")
-    write = parser.parse_args().write
+    parser.add_argument("--here", action="store_true", help="neither other compilers nor emulated processors")
+    asked = parser.parse_args()
+    write = asked.write
     compiler = find_compiler()
     if compiler is None:
         print("no C compiler", file=sys.stderr)
@@ -98,7 +103,7 @@ def main() -> int:
     expected = None if write or not EXPECTED.exists() else EXPECTED.read_text().strip()
     try:
         with tempfile.TemporaryDirectory() as name:
-            first, equal = _compare(expected, compiler, Path(name))
+            first, equal = _compare(expected, compiler, Path(name), here=asked.here)
             control = run(Check("control", compiler, (CONTROL,), arguments=("-t", "1")), Path(name))
     except (CompileError, subprocess.TimeoutExpired) as error:
         print(error, file=sys.stderr)
