@@ -121,7 +121,9 @@ def _time_passes(
             cache.extend(slot, context + rows)
             batch = _batch(model.config.vocab_size, slot, context, rows, min(branches, rows - 1))
             start = time.perf_counter()
-            model.forward(batch, cache).logits.sum().item()  # waits for a device that works on its own
+            logits = model.forward(batch, cache).logits
+            if logits.is_cuda:
+                torch.cuda.synchronize(logits.device)
             measured.append(time.perf_counter() - start)
         if all(len(measured) >= settings.calibration_repeats for measured in times.values()):
             break
