@@ -41,7 +41,7 @@ def certify(
     """Test that drafts do not change what the model says: exit code 0 if so, 1 if not.
 
     The mathematics on enumerable sequences; greedy and same-seed identity over prompts, sources and batch mixes;
-    whether the arithmetic of a row depends on its company, and in which layer and operation first; samples against the
+    whether the arithmetic of a row depends on its company, and from which layer on; samples against the
     target's distribution for verifiers that keep just that. Each difference is called rounding or a bug.
 
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
