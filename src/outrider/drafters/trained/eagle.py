@@ -197,4 +197,4 @@ def _rows(outputs: Tensor, above: Sequence[int]) -> Tensor:
     """The outputs [1 + fed, d] that draft rows go on from; -1 is the first."""
     if len(above) == 1:
         return outputs[1 + above[0], None]
-    return outputs[[1 + row for row in above]]
+    return outputs.index_select(0, torch.tensor([1 + row for row in above], device=outputs.device))

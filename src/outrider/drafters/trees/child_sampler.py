@@ -14,6 +14,7 @@ from torch import Tensor
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, log_weights
 from outrider.core.logits_processors import changes_logits
+from outrider.core.native import clipped_temperature
 from outrider.drafters.api import RequestView
 from outrider.drafters.trees.builders import Choices, TreeBuilder, tokens_to
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
@@ -48,12 +49,9 @@ class ChildSampler:
         self, request: RequestView, *, ranks: bool, vocab_size: int, vocabulary: DraftVocabulary | None = None
     ) -> None:
         """``vocabulary``: which tokens the logits are of, if not all of the target's."""
-        params = draft_params(request)
+        self._params = draft_params(request)
         self._draws = request.draws()
-        self._by_likelihood = params.greedy or (ranks and not self._draws.shares_noise)
-        if params.greedy:  # a one-hot row has but one token: rank by the logits themselves
-            params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-        self._params = params
+        self._by_likelihood = self._params.greedy or (ranks and not self._draws.shares_noise)
         self._vocab_size, self._vocabulary = vocab_size, vocabulary
         self._constraint = request.constraint
         self._request = request
@@ -64,7 +62,11 @@ class ChildSampler:
         context = Context(tokens[:split], [*tokens[split:], *path])
         try:
             row = log_weights(
-                logits[None], [self._params], [context], vocab_size=self._vocab_size, constraint=self._constraint
+                logits[None],
+                [self._ranking_params],
+                [context],
+                vocab_size=self._vocab_size,
+                constraint=self._constraint,
             )[0]
         except GrammarError:  # of this request, which ends with it if it gets that far; the others go on
             return Choices(())
@@ -88,16 +90,20 @@ class ChildSampler:
         ]
 
     @cached_property
+    def _ranking_params(self) -> SamplingParams:
+        """A greedy request's one-hot rows have but one token: they are ranked by the logits themselves."""
+        if not self._params.greedy:
+            return self._params
+        return replace(self._params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+
+    @cached_property
     def _alike(self) -> bool:
         """Whether nothing but its logits sets one row apart from others of its depth, so that all can go together."""
         p = self._params
-        whole = (
-            p.top_k == 0
-            and p.top_p == 1.0
-            and p.min_p == 0.0
-            and not changes_logits(p, len(self._request.tokens) - self._request.prompt_length)
-        )
-        known = self._vocabulary is None or int(self._vocabulary.ids[-1]) < self._vocab_size
+        length = len(self._request.tokens) - self._request.prompt_length
+        whole = p.greedy or (p.top_k == 0 and p.top_p == 1.0 and p.min_p == 0.0)
+        whole = whole and not changes_logits(p, length)
+        known = self._vocabulary is None or int(self._vocabulary.columns[-1]) < self._vocab_size
         return whole and known and self._constraint is None and (self._by_likelihood or self._draws.shares_noise)
 
     def _at_once(self, tree: TreeBuilder, logits: Tensor) -> list[Choices] | None:
@@ -108,11 +114,11 @@ class ChildSampler:
         if self._vocabulary is None:
             x = x[:, : self._vocab_size]
         noise = None if self._by_likelihood else self._noise(len(tokens_to(tree, tree.frontier[0])), x.shape[1])
-        found = most_likely_of_each(x.numpy(), max(counts), self._params, noise)
+        temperature = 1.0 if self._params.greedy else float(clipped_temperature(self._params))
+        ids = None if self._vocabulary is None else self._vocabulary.columns
+        found = most_likely_of_each(x.numpy(), max(counts), temperature, noise=noise, ids=ids)
         if found is None:
             return None
-        if self._vocabulary is not None:
-            found = [(self._vocabulary.tokens(columns), scores) for columns, scores in found]
         if same:
             found *= len(counts)
         return [Choices(tokens[:count], scores[:count]) for count, (tokens, scores) in zip(counts, found, strict=True)]

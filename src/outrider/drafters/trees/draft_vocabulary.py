@@ -36,10 +36,6 @@ class DraftVocabulary:
         found: NDArray[np.int64] = self.ids.cpu().numpy()
         return found
 
-    def tokens(self, columns: list[int]) -> list[int]:
-        """The target's tokens that these columns of the logits are of."""
-        return self.columns[columns].tolist() if columns else []
-
     def full(self, logits: Tensor) -> Tensor:
         """[n, m] -> float32 [n, size]."""
         everything = torch.full((len(logits), self.size), FAR, dtype=torch.float32, device=logits.device)

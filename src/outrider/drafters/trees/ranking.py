@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outrider.config import SamplingParams
 from outrider.core import native
 from outrider.drafters.trees.builders import Choices
 
@@ -33,17 +32,22 @@ def most_likely(row: Tensor, count: int) -> Choices:
 
 
 def most_likely_of_each(
-    logits: Rows, count: int, params: SamplingParams, noise: Rows | None = None
+    logits: Rows,
+    count: int,
+    temperature: float = 1.0,
+    *,
+    noise: Rows | None = None,
+    ids: NDArray[np.int64] | None = None,
 ) -> list[Ranked] | None:
-    """The ``count`` most likely columns of each row [n, columns] at the temperature of ``params``; of equals the first.
+    """The ``count`` most likely columns of each row [n, columns] at a temperature; of equals the first.
 
     Args:
         noise: [columns], added to every row's log-weights.
+        ids: [columns], names to give the columns, instead of their numbers.
 
     Returns:
         None if the largest logit of a row is not finite.
     """
-    temperature = float(native.clipped_temperature(params))
     if noise is not None:
         largest = logits.max(1, keepdims=True)
         if not np.isfinite(largest).all():
@@ -51,11 +55,15 @@ def most_likely_of_each(
         logits, temperature = (logits - largest) / np.float32(temperature) + noise, 1.0
     sampler = native.sampler()
     if sampler is None:
-        return _in_torch(torch.from_numpy(logits), count, temperature)
-    tokens, scores, found = sampler.most_likely(logits, min(count, logits.shape[1]), temperature)
-    if min(found) < 0:
+        found = _in_torch(torch.from_numpy(logits), count, temperature)
+        return found if found is None or ids is None else [(ids[columns].tolist(), s) for columns, s in found]
+    columns, scores, counts = sampler.most_likely(logits, min(count, logits.shape[1]), temperature)
+    if min(counts) < 0:
         return None
-    return [(t[:n], s[:n]) for t, s, n in zip(tokens.tolist(), scores.tolist(), found, strict=True)]
+    ranked = zip(columns.tolist(), scores.tolist(), counts, strict=True)
+    if ids is None:
+        return [(c[:n], s[:n]) for c, s, n in ranked]
+    return [(ids[c[:n]].tolist(), s[:n]) for c, s, n in ranked]
 
 
 def _in_torch(x: Tensor, count: int, temperature: float) -> list[Ranked] | None:

@@ -49,7 +49,7 @@ def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[objec
         struct.start, struct.count, struct.table = span.start, span.count, table.ctypes.data
         held.append(table)
         if span.mask is not None:
-            mask = span.mask.to(torch.uint8).contiguous()
+            mask = span.mask.contiguous().view(torch.uint8)  # as booleans are stored
             struct.mask_rows, struct.mask_keys = mask.shape
             struct.mask = mask.data_ptr()
             held.append(mask)
