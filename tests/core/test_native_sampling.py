@@ -196,5 +196,36 @@ def test_every_instruction_set_has_the_same_bits(sampler: NativeSampler, native_
             found[isa] += [
                 sampler.log_weights(row, params)[0].tobytes(),
                 repr(sampler.sample(row, params, keys(seed))).encode(),
+                *(part.tobytes() for part in sampler.most_likely(row[None], 9, 0.8)[:2]),
             ]
     assert all(results == found["portable"] for results in found.values())
+
+
+@given(seeds, st.integers(1, 4), WIDTHS, st.integers(0, 3), st.integers(1, 70), st.sampled_from([1.0, 0.7, 3.0]))
+@settings(max_examples=150, deadline=None)
+def test_the_most_likely_are_numpys(
+    sampler: NativeSampler, seed: int, n: int, width: int, padding: int, count: int, temperature: float
+) -> None:
+    """In descending order, the first of equals first, with the log-probabilities of a softmax in float64."""
+    rows = np.stack([logits(seed + i, width + padding) for i in range(n)])
+    rows[:, 0] = 0.5  # so that no row is impossible
+    view = rows[:, :width]
+    tokens, scores, found = sampler.most_likely(view, count, temperature)
+    scaled = view.astype(np.float64) / temperature
+    expected = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
+    for i in range(n):
+        order = [token for token in np.argsort(-view[i], kind="stable")[:count] if view[i, token] > -np.inf]
+        assert tokens[i, : found[i]].tolist() == order
+        tolerance = 1e-5 + 1e-6 * np.abs(view[i, order] - view[i].max()) / temperature
+        assert (np.abs(scores[i, : found[i]] - expected[i, order]) <= tolerance).all()
+
+
+@given(seeds, WIDTHS, st.sampled_from([np.nan, np.inf]))
+@settings(max_examples=40, deadline=None)
+def test_rows_that_are_not_finite_have_no_most_likely(
+    sampler: NativeSampler, seed: int, width: int, odd: float
+) -> None:
+    rows = np.stack([logits(seed, width)] * 3)
+    rows[1, seed % width] = odd
+    rows[2] = -np.inf
+    assert [count < 0 for count in sampler.most_likely(rows, 3)[2]] == [False, True, True]

@@ -26,6 +26,7 @@ _SIGNATURES = {
     "gumbel": (_INT, _BYTES, _POINTER),
     "gumbel_of": (_INT, _POINTER, _POINTER),
     "log_weights": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
+    "most_likely": (_INT, _INT, _INT, _POINTER, ctypes.c_float, _INT, _POINTER, _POINTER, _POINTER),
     "draw": (_INT, _POINTER, _BYTES, _POINTER, _POINTER),
     "sample": (_INT, _POINTER, _POINTER, _BYTES, _POINTER, _POINTER),
 }
@@ -52,13 +53,30 @@ class NativeSampler:
 
     def first_largest(self, rows: NDArray[np.float32]) -> tuple[list[int], list[float]]:
         """Where each row of float32 [n, vocab] has its first largest entry, and which; NaN counts as the largest."""
-        if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or rows.strides[0] < 0:
-            rows = np.ascontiguousarray(rows)
-        n, width = rows.shape
-        stride = max(rows.strides[0] // rows.itemsize, width)
+        rows, width, stride = _strided(rows)
+        n = len(rows)
         index, value = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.float32)
         self._call("first_largest", n, width, stride, rows.ctypes.data, index.ctypes.data, value.ctypes.data)
         return index.tolist(), value.tolist()
+
+    def most_likely(
+        self, rows: NDArray[np.float32], count: int, temperature: float = 1.0
+    ) -> tuple[NDArray[np.int64], Row, list[int]]:
+        """The ``count`` most likely tokens of each row of logits, float32 [n, vocab], the first of equals first.
+
+        Returns:
+            tokens and their log-probabilities [n, count], and how many there are of each row: impossible ones are left
+            out. -1 if a row's largest logit is not finite.
+        """
+        rows, width, stride = _strided(rows)
+        tokens = np.empty((len(rows), count), dtype=np.int64)
+        scores = np.empty((len(rows), count), dtype=np.float32)
+        found = np.empty(len(rows), dtype=np.int64)
+        self._call(
+            "most_likely", len(rows), width, stride, rows.ctypes.data, temperature, count,
+            tokens.ctypes.data, scores.ctypes.data, found.ctypes.data,
+        )  # fmt: skip
+        return tokens, scores, found.tolist()
 
     def gumbel(self, keys: bytes, vocab_size: int) -> Row:
         """Standard Gumbel noise."""
@@ -94,7 +112,7 @@ class NativeSampler:
         self._call("sample", len(logits), logits.ctypes.data, *_pointers(options), keys, *_pointers(token, largest))
         return token.value, largest.value
 
-    def _call(self, name: str, *arguments: int | bytes) -> None:
+    def _call(self, name: str, *arguments: float | bytes) -> None:
         status = self._functions[name](*arguments)
         if status == _NO_MEMORY:
             raise MemoryError(f"outrider_{name} found no memory for a row")
@@ -106,6 +124,14 @@ def sampler() -> NativeSampler | None:
     """The library's sampling; None where there is no library."""
     native = library()
     return None if native is None else NativeSampler(native)
+
+
+def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
+    """Rows [n, width] whose entries lie side by side, their width, and how far apart they begin."""
+    if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or rows.strides[0] < 0:
+        rows = np.ascontiguousarray(rows)
+    width = rows.shape[1]
+    return rows, width, max(rows.strides[0] // rows.itemsize, width)
 
 
 def clipped_temperature(params: SamplingParams) -> np.float32:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
-from outrider.kernels.native.model_structs import BatchStruct, CacheStruct, LayerStruct, ModelStruct, SpanStruct
+from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
+from outrider.kernels.native.passes import CacheView, check_status, rotation_table, span_structs
 from outrider.kernels.native.stored import StoredTensor
 from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_tensor
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
-
-_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1}
 
 Stored = Mapping[str, StoredTensor | Tensor]
 """Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
@@ -52,13 +49,12 @@ class NativeLlamaModel:
         self._library = native_library()
         self._library.outrider_set_threads(torch.get_num_threads())
         self._parts = _Packer(weights, target)
-        self._head = self._parts.matrix("model.embed_tokens" if config.tie_embeddings else "lm_head")
-        self._embedding = self._head if config.tie_embeddings else self._parts.rows("model.embed_tokens")
+        self.head = self._parts.matrix("model.embed_tokens" if config.tie_embeddings else "lm_head")
+        self._embedding = self.head if config.tie_embeddings else self._parts.rows("model.embed_tokens")
         self._final_norm = self._parts.vector("model.norm.weight")
         self._layers = (LayerStruct * config.num_layers)(*map(self._layer, range(config.num_layers)))
         inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-        self._rotations = torch.empty(config.max_seq_len, 2, config.head_dim // 2)
-        self._library.outrider_rotations(*self._rotations.shape[::2], inverse.data_ptr(), self._rotations.data_ptr())
+        self._rotations = rotation_table(inverse, config.max_seq_len)
         self._struct = ModelStruct(
             layers=config.num_layers,
             hidden=config.hidden_size,
@@ -72,10 +68,10 @@ class NativeLlamaModel:
             rotations=self._rotations.data_ptr(),
             layer=ctypes.addressof(self._layers),
             final_norm=self._final_norm.data_ptr(),
-            embedding=None if self._embedding is not self._head else ctypes.addressof(self._head.struct),
-            head=ctypes.addressof(self._head.struct),
+            embedding=None if self._embedding is not self.head else ctypes.addressof(self.head.struct),
+            head=ctypes.addressof(self.head.struct),
         )
-        self._caches: weakref.WeakKeyDictionary[KVCache, _CacheView] = weakref.WeakKeyDictionary()
+        self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
 
     def _layer(self, i: int) -> LayerStruct:
         c, name, parts = self.config, f"model.layers.{i}.", self._parts
@@ -122,18 +118,18 @@ class NativeLlamaModel:
         """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out."""
         view = self._caches.get(cache)
         if view is None:
-            view = self._caches[cache] = _CacheView(cache)
+            view = self._caches[cache] = CacheView(cache)
         rows, d = len(batch.token_ids), self.config.hidden_size
         scored = torch.arange(rows) if batch.logit_rows is None else batch.logit_rows.contiguous()
         tokens, positions = batch.token_ids.contiguous(), batch.positions.contiguous()
         inputs = None if batch.inputs is None else batch.inputs.to(torch.float32).contiguous()
-        if inputs is None and self._embedding is not self._head:
+        if inputs is None and self._embedding is not self.head:
             inputs = self.embed(tokens)
-        spans, held = _spans(batch, cache)
+        spans, held = span_structs(batch.spans, cache)
         wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
         features = torch.empty(rows, len(batch.features) * d) if batch.features else None
         hidden = torch.empty(len(scored), d)
-        logits = torch.empty(len(scored), self._head.outputs)
+        logits = torch.empty(len(scored), self.head.outputs)
         struct = BatchStruct(
             rows=rows,
             spans=len(spans),
@@ -150,7 +146,7 @@ class NativeLlamaModel:
             hidden_out=hidden.data_ptr(),
             logits=logits.data_ptr(),
         )
-        _check(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
+        check_status(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
         del held
         return ForwardOutput(logits=logits, hidden=hidden, features=features)
 
@@ -168,11 +164,11 @@ class NativeLlamaModel:
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
-        return self._head(hidden)
+        return self.head(hidden)
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         """Rows of the LM head for int64 [n]: float [n, d]."""
-        return self._head.rows(token_ids)
+        return self.head.rows(token_ids)
 
 
 class _Packer:
@@ -218,46 +214,3 @@ class _Packer:
     @property
     def commonest(self) -> str:
         return max(self._sizes, key=self._sizes.__getitem__)
-
-
-class _CacheView:
-    """A cache as the library sees it."""
-
-    def __init__(self, cache: KVCache) -> None:
-        pool = cache.pool
-        self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
-        self._struct = CacheStruct(
-            type=_CACHE_TYPES[pool.k[0].dtype],
-            block=pool.block,
-            rows=len(pool.k[0]),
-            keys=ctypes.addressof(self._keys),
-            values=ctypes.addressof(self._values),
-        )
-        self.address = ctypes.byref(self._struct)
-
-
-def _pointers(tensors: Any) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-
-
-def _spans(batch: ForwardBatch, cache: KVCache) -> tuple[Any, list[object]]:
-    """The batch's spans, and what they point to."""
-    held: list[object] = []
-    spans = (SpanStruct * len(batch.spans))()
-    for struct, span in zip(spans, batch.spans, strict=True):
-        table = np.array(cache.table(span.slot, span.start + span.count), dtype=np.int32)
-        struct.start, struct.count, struct.table = span.start, span.count, table.ctypes.data
-        held.append(table)
-        if span.mask is not None:
-            mask = span.mask.to(torch.uint8).contiguous()
-            struct.mask_rows, struct.mask_keys = mask.shape
-            struct.mask = mask.data_ptr()
-            held.append(mask)
-    return spans, held
-
-
-def _check(status: int) -> None:
-    if status == 1:
-        raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
-    if status:
-        raise ValueError("a forward pass was given a size, an id or a position out of range")

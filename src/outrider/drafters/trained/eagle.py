@@ -5,19 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.cache import CacheSpec, KVCache
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_cache import PREFILL_CHUNK
-from outrider.drafters.trained.eagle_attention import Rows, attention
-from outrider.drafters.trained.head_parts import Scores, packed
+from outrider.drafters.trained.eagle_runner import make_runner
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.heads.eagle import EagleLayer
+from outrider.kernels.batch import Span
 from outrider.models.base import HeadTarget
 
 
@@ -36,6 +37,7 @@ class _Sequence:
     waiting: list[tuple[range, Tensor]] = field(default_factory=list)  # positions, float [n, width]
     end: int = 0  # the position behind the last feature
     outputs: Tensor = field(default_factory=lambda: torch.empty(0))  # [1 + fed, d]: the last row's, the draft rows'
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))  # [1, vocab or draft vocab], of the last row
 
     def next(self, count: int) -> tuple[list[int], Tensor]:
         """Up to ``count`` of the waiting features and their positions."""
@@ -74,17 +76,10 @@ class EagleDrafter(Drafter):
     def __init__(self, target: HeadTarget, head: EagleLayer, *, vocab_size: int, cache: CacheSpec) -> None:
         """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
         c = head.config
-        self._target, self._head = target, packed(head, target)
-        self._scores, self._vocab_size, self._learned = Scores(self._head, target), vocab_size, c.acceptance
+        self._vocab_size, self._learned = vocab_size, c.acceptance
         self.feature_layers = c.feature_layers or (target.config.num_layers,)
-        self._cache = make_cache(
-            replace(cache, prefix_reuse=False),
-            layers=1,
-            kv_heads=c.num_kv_heads,
-            head_dim=c.head_dim,
-            dtype=target.dtype,
-            device=target.device,
-        )
+        self._runner = make_runner(head, target, replace(cache, prefix_reuse=False))
+        self._cache = self._runner.cache
         self._sequences: dict[str, _Sequence] = {}
 
     @property
@@ -119,13 +114,13 @@ class EagleDrafter(Drafter):
             return [EMPTY] * len(requests)
         pending = [
             PendingDraft(
-                request, self._sequences[id].slot, budget, self._vocab_size, self._learned, self._scores.vocabulary
+                request, self._sequences[id].slot, budget, self._vocab_size, self._learned, self._runner.vocabulary
             )
             for id, (request, budget) in asked.items()
             if id in ready
         ]
-        last = self._logits(torch.cat([self._sequences[each.request.id].outputs for each in pending]))
-        grow(pending, [row[None] for row in last], fits=self._fits, run=self._grow, source="eagle")
+        last = [self._sequences[each.request.id].logits for each in pending]
+        grow(pending, last, fits=self._fits, run=self._grow, source="eagle")
         for each in pending:
             sequence = self._sequences[each.request.id]
             self._cache.truncate_to(sequence.slot, len(sequence.positions))
@@ -137,7 +132,7 @@ class EagleDrafter(Drafter):
         left = [request for request in requests if self._sequences[request.id].waiting]
         while left:
             fed: list[_Sequence] = []
-            rows: list[Rows] = []
+            spans: list[Span] = []
             tokens: list[int] = []
             positions: list[int] = []
             features: list[Tensor] = []
@@ -146,23 +141,19 @@ class EagleDrafter(Drafter):
                 at, some = sequence.next(PREFILL_CHUNK - len(tokens))
                 if at and self._cache.can_extend(sequence.slot, len(at)):
                     fed.append(sequence)
-                    rows.append(Rows(sequence.slot, len(sequence.positions), len(at)))
+                    spans.append(Span(sequence.slot, len(sequence.positions), len(at)))
                     tokens += [request.tokens[position + 1] for position in at]
                     positions += at
                     features.append(some)
                     sequence.take(at)
             if not fed:
                 break
-            out = self._run(self._fused(torch.cat(features)), tokens, positions, rows)
-            for sequence, part in zip(fed, torch.split(out, [each.count for each in rows]), strict=True):
-                sequence.outputs = part[-1:]
+            last = [end - 1 for end in accumulate(span.count for span in spans)]
+            out, logits = self._run(self._runner.fuse(_joined(features)), tokens, positions, spans, last)
+            for i, sequence in enumerate(fed):
+                sequence.outputs, sequence.logits = out[last[i] : last[i] + 1].clone(), logits[i : i + 1]
             left = [request for request in left if self._sequences[request.id].waiting]
         return {request.id for request in requests if not self._sequences[request.id].waiting}
-
-    def _fused(self, features: Tensor) -> Tensor:
-        if not self._head.config.feature_layers:
-            features = self._target.final_norm(features)
-        return self._head.fuse(features)
 
     def _fits(self, each: PendingDraft, rows: int) -> bool:
         return self._cache.can_extend(each.slot, rows)
@@ -171,28 +162,39 @@ class EagleDrafter(Drafter):
         """Run the layer over a level of all drafts, each node going on from its parent's output."""
         feeds = [each.feed() for each in growing]
         sequences = [self._sequences[each.request.id] for each in growing]
-        before = [
-            sequence.outputs[[1 + row for row in feed.above]] for sequence, feed in zip(sequences, feeds, strict=True)
-        ]
-        rows = [
-            Rows(sequence.slot, len(sequence.positions) + len(sequence.outputs) - 1, len(feed.tokens), feed.mask)
+        before = [_rows(sequence.outputs, feed.above) for sequence, feed in zip(sequences, feeds, strict=True)]
+        spans = [
+            Span(sequence.slot, len(sequence.positions) + len(sequence.outputs) - 1, len(feed.tokens), feed.mask)
             for sequence, feed in zip(sequences, feeds, strict=True)
         ]
         tokens = [token for feed in feeds for token in feed.tokens]
         positions = [position - 1 for feed in feeds for position in feed.positions]
-        out = self._run(torch.cat(before), tokens, positions, rows)
-        counts = [each.count for each in rows]
+        out, logits = self._run(_joined(before), tokens, positions, spans, range(len(tokens)))
+        counts = [span.count for span in spans]
         for sequence, part in zip(sequences, torch.split(out, counts), strict=True):
             sequence.outputs = torch.cat([sequence.outputs, part])
-        return list(torch.split(self._logits(out), counts))
+        return list(torch.split(logits, counts))
 
-    def _run(self, features: Tensor, tokens: list[int], positions: list[int], rows: Sequence[Rows]) -> Tensor:
-        """One run of the layer, with room made for its rows: its outputs [T, d]."""
-        for each in rows:
-            self._cache.extend(each.slot, each.count)
-        embeddings = self._target.embed(torch.tensor(tokens))
-        at = torch.tensor(positions, device=self._target.device)
-        return self._head(embeddings, features, at, attention(self._cache, rows))  # type: ignore[no-any-return]
+    def _run(
+        self,
+        features: Tensor,
+        tokens: list[int],
+        positions: list[int],
+        spans: Sequence[Span],
+        logit_rows: Sequence[int],
+    ) -> tuple[Tensor, Tensor]:
+        """One run of the layer, with room made for its rows: its outputs [T, d], and logits of ``logit_rows``."""
+        for span in spans:
+            self._cache.extend(span.slot, span.count)
+        return self._runner.run(features, tokens, positions, spans, logit_rows)
 
-    def _logits(self, out: Tensor) -> Tensor:
-        return self._scores(self._head.scorable(out))
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _rows(outputs: Tensor, above: Sequence[int]) -> Tensor:
+    """The outputs [1 + fed, d] that draft rows go on from; -1 is the first."""
+    if len(above) == 1:
+        return outputs[1 + above[0], None]
+    return outputs.index_select(0, torch.tensor([1 + row for row in above], device=outputs.device))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,25 +10,16 @@ from torch.nn import functional as F
 
 from outrider.cache import KVCache
 from outrider.heads.eagle import Attend
+from outrider.kernels.batch import Span
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The rows one request brings to a run of the head, next to each other."""
-
-    slot: int
-    start: int  # cache rows before them
-    count: int
-    mask: Tensor | None = None  # as in ``Span``
-
-
-def attention(cache: KVCache, rows: Sequence[Rows]) -> Attend:
+def attention(cache: KVCache, spans: Sequence[Span]) -> Attend:
     """Keys and values go to ``cache``, which has room for them; each row sees what its request has there."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         outs: list[Tensor] = []
         first = 0
-        for each in rows:
+        for each in spans:
             part, end = slice(first, first + each.count), each.start + each.count
             cache.write(0, each.slot, each.start, k[part], v[part])
             outs.append(_attend(q[part], *cache.read(0, each.slot, end), _visible(each, q.device)))
@@ -39,13 +29,13 @@ def attention(cache: KVCache, rows: Sequence[Rows]) -> Attend:
     return attend
 
 
-def _visible(rows: Rows, device: torch.device) -> Tensor | None:
+def _visible(span: Span, device: torch.device) -> Tensor | None:
     """bool [count, start + count]; None: all of it."""
-    if rows.count == 1 and rows.mask is None:
+    if span.count == 1 and span.mask is None:
         return None
-    visible = torch.ones(rows.count, rows.start + rows.count, dtype=torch.bool, device=device).tril(rows.start)
-    if rows.mask is not None:
-        visible[-len(rows.mask) :, -rows.mask.shape[1] :] = rows.mask
+    visible = torch.ones(span.count, span.start + span.count, dtype=torch.bool, device=device).tril(span.start)
+    if span.mask is not None:
+        visible[-len(span.mask) :, -span.mask.shape[1] :] = span.mask
     return visible
 
 

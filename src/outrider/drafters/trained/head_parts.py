@@ -7,20 +7,35 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
+from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
 from outrider.heads.vocabulary import ScoringHead
 from outrider.kernels.linear.linear import TorchLinear
 from outrider.kernels.native.library import library
-from outrider.kernels.native.weights import pack_tensor
+from outrider.kernels.native.weights import NativeWeight, Target, pack_tensor
 from outrider.models.base import HeadTarget
+from outrider.models.native_llama import NativeLlamaModel
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
+def head_format(target: HeadTarget) -> Target:
+    """How heads' matrices are held in the native library: in 8 bits, as a draft need not be exact, but with float32."""
+    return "float32" if target.precision == "float32" else "q8_0"
+
+
+def lm_head_weight(head: ScoringHead, target: NativeLlamaModel) -> NativeWeight:
+    """What scores a head's hidden states: its own LM head, or the target's rows of its draft vocabulary."""
+    if head.lm_head is not None:
+        return pack_tensor(head.lm_head.weight.float(), head_format(target))
+    if head.draft_ids is None:
+        return target.head
+    return pack_tensor(target.lm_head_rows(head.draft_ids), head_format(target))
+
+
 def _linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
-    """On the kernels that the target runs on: on CPUs in 8 bits, as a draft need not be exact, unless it is float32."""
+    """On the kernels that the target runs on."""
     if target.device.type == "cpu" and library() is not None:
-        return pack_tensor(weight.float(), "float32" if target.precision == "float32" else "q8_0", bias=bias)
+        return pack_tensor(weight.float(), head_format(target), bias=bias)
     return TorchLinear(weight, bias)
 
 
@@ -52,7 +67,7 @@ class Scores:
     def __init__(self, head: ScoringHead, target: HeadTarget) -> None:
         """``head``: packed. Without an LM head of its own, the target's rows of its draft vocabulary are used."""
         ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
-        self.vocabulary = None if ids is None else DraftVocabulary(ids, target.config.vocab_size)
+        self.vocabulary = draft_vocabulary(head, target)
         self._linear: Callable[[Tensor], Tensor]
         if head.lm_head is not None:
             self._linear = head.lm_head

@@ -139,10 +139,12 @@ class DynamicTreeBuilder:
 
     def extend(self, found: Sequence[Choices]) -> None:
         candidates: list[tuple[float, int, int]] = []  # score, parent, token
+        full = len(self._kept) == self._nodes
+        least = min(self._scores[node] for node in self._kept) if full else -math.inf  # what is below has no place
         for node, choices in zip(self.frontier, found, strict=True):
             so_far = self._score(node)
             for token, score in zip(choices.tokens, choices.scores, strict=True):
-                if score > -math.inf:  # false for NaN too
+                if so_far + score > least:  # false for NaN too
                     candidates.append((so_far + score, node, token))
         self._levels -= 1
         scores = [self._scores[node] for node in self._kept] + [score for score, _, _ in candidates]

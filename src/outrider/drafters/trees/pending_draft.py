@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,10 +87,10 @@ class PendingDraft:
         paths = [path_to(self._tree.parents, node) for node in nodes]
         mask = None
         if not self.in_order:
-            mask = torch.zeros(len(nodes), fed + len(nodes), dtype=torch.bool)
-            for i, path in enumerate(paths):
-                mask[i, [self._row[node] for node in path]] = True
-            mask = None if bool(mask.all()) and len(nodes) == 1 else mask
+            seen = np.zeros((len(nodes), fed + len(nodes)), dtype=np.bool_)
+            for row, path in zip(seen, paths, strict=True):
+                row[[self._row[node] for node in path]] = True
+            mask = None if len(nodes) == 1 and len(paths[0]) == seen.shape[1] else torch.from_numpy(seen)
         return Feed(
             self.slot,
             start,

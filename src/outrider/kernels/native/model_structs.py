@@ -14,7 +14,7 @@ class LayerStruct(ctypes.Structure):
 
     _fields_ = (
         *((name, WeightStruct) for name in ("q", "k", "v", "out", "gate", "up", "down")),
-        *((name, ctypes.c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
+        *((name, ctypes.c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm", "embedding_norm")),
     )
 
 
@@ -54,5 +54,8 @@ class BatchStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("rows", "spans", "layers", "features", "logit_rows", "reserved")),
         *((name, ctypes.c_void_p) for name in ("tokens", "positions", "inputs", "span", "feature_layers")),
-        *((name, ctypes.c_void_p) for name in ("logit_row", "feature", "hidden_out", "logits", "residual")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings")
+        ),
     )

@@ -92,11 +92,27 @@ static const outrider_weight *quantised_of(const outrider_layer *l) {
     return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
 }
 
-static void norm_for_attention(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+static void norm_or_copy(const pass *p, const float *x, const float *weight, float *out) {
     int64_t d = p->model->hidden;
-    for (int64_t r = first; r < last; r++)
-        p->k->norm(d, p->x + r * d, l->attention_norm, p->model->eps, p->normed + r * d);
-    quantise_some(p, p->normed, d, quantised_of(l), NULL, first, last);
+    if (weight)
+        p->k->norm(d, x, weight, p->model->eps, out);
+    else
+        memcpy(out, x, (size_t)d * sizeof(float));
+}
+
+/* Inputs of q, k and v. */
+static int64_t attention_inputs(const pass *p, const outrider_layer *l) {
+    return l->embedding_norm ? 2 * (int64_t)p->model->hidden : p->model->hidden;
+}
+
+static void norm_for_attention(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
+    int64_t d = p->model->hidden, wide = attention_inputs(p, l);
+    for (int64_t r = first; r < last; r++) {
+        float *out = p->normed + r * wide;
+        if (l->embedding_norm) p->k->norm(d, p->batch->embeddings + r * d, l->embedding_norm, p->model->eps, out);
+        norm_or_copy(p, p->x + r * d, l->attention_norm, out + wide - d);
+    }
+    quantise_some(p, p->normed, wide, quantised_of(l), NULL, first, last);
 }
 
 static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
@@ -150,8 +166,8 @@ static void run_layer(pass *p, const outrider_layer *l) {
     int64_t rows = p->batch->rows, d = m->hidden, width = (int64_t)m->heads * m->head_dim;
     int64_t own = (int64_t)m->kv_heads * m->head_dim;
     run_rows(p, l, rows, norm_for_attention);
-    activations normed = rows_of(p, p->normed, rows, d);
-    run_linear(p->k, &normed, 3,
+    activations read = rows_of(p, p->normed, rows, attention_inputs(p, l));
+    run_linear(p->k, &read, 3,
                (product[]){{&l->q, p->q, width}, {&l->k, p->keys, own}, {&l->v, p->values, own}});
     run_rows(p, l, rows, place_heads);
     run_attention(p, (int32_t)(l - m->layer));
@@ -159,6 +175,7 @@ static void run_layer(pass *p, const outrider_layer *l) {
     activations attended = rows_of(p, p->attended, rows, width);
     run_linear(p->k, &attended, 1, (product[]){{&l->out, p->y, d}});
     run_rows(p, l, rows, add_and_norm);
+    activations normed = rows_of(p, p->normed, rows, d);
     run_linear(p->k, &normed, 2, (product[]){{&l->gate, p->gate, m->inner}, {&l->up, p->up, m->inner}});
     run_rows(p, l, rows, gate_rows);
     activations gated = rows_of(p, p->gate, rows, m->inner);
@@ -191,7 +208,7 @@ static void score_rows(pass *p) {
     const outrider_model *m = p->model;
     int64_t d = m->hidden;
     for (int64_t i = 0; i < b->logit_rows; i++)
-        p->k->norm(d, p->x + b->logit_row[i] * d, m->final_norm, m->eps, p->normed + i * d);
+        norm_or_copy(p, p->x + b->logit_row[i] * d, m->final_norm, p->normed + i * d);
     if (b->hidden_out) memcpy(b->hidden_out, p->normed, (size_t)(b->logit_rows * d) * sizeof(float));
     if (!b->logits || !b->logit_rows) return;
     activations a = rows_of(p, p->normed, b->logit_rows, d);

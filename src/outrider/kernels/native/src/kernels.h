@@ -49,6 +49,7 @@ typedef struct {
     void (*gumbel_of)(int64_t count, const float *v, float *out);
     float (*least_weight)(const weight_row *row, int64_t top_k, double top_p, uint32_t *scratch);
     void (*log_weights)(const weight_row *row, float *out);
+    int64_t (*most_likely)(const weight_row *row, int64_t count, int64_t *index, float *score);
     int64_t (*draw)(const weight_row *row, const uint32_t *keys, float *score);
 } kernels;
 

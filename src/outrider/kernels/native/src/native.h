@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 1 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 2 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -68,8 +68,10 @@ OUTRIDER_API int outrider_rows(const outrider_weight *weight, int64_t count, con
 
 typedef struct {
     outrider_weight q, k, v, out, gate, up, down;
-    const float *attention_norm, *mlp_norm; /* [hidden] */
+    const float *attention_norm, *mlp_norm; /* [hidden]; attention_norm may be NULL: attention reads x as it is */
     const float *q_norm, *k_norm;           /* [head_dim], or NULL */
+    const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and
+                                    behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
 } outrider_layer;
 
 typedef struct {
@@ -79,7 +81,7 @@ typedef struct {
     float eps;
     const float *rotations; /* [positions][2][head_dim / 2]: cosines, then sines */
     const outrider_layer *layer;
-    const float *final_norm;          /* [hidden] */
+    const float *final_norm;          /* [hidden], or NULL: the head reads x as it is */
     const outrider_weight *embedding; /* [vocabulary, hidden], or NULL: inputs are always given */
     const outrider_weight *head;      /* [vocabulary, hidden], or NULL: no logits are asked for */
 } outrider_model;
@@ -123,6 +125,7 @@ typedef struct {
     float *hidden_out;             /* [logit_rows, hidden], after the final norm; or NULL */
     float *logits;                 /* [logit_rows, vocabulary]; or NULL */
     float *residual;               /* [rows, hidden]: the last layer's output; or NULL */
+    const float *embeddings;       /* [rows, hidden], for layers with an embedding_norm; or NULL: there are none */
 } outrider_batch;
 
 enum outrider_status {

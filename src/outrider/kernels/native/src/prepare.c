@@ -33,9 +33,17 @@ static int check_span(const outrider_cache *cache, const outrider_span *s) {
     return fits ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
 }
 
+/* Whether a layer reads embeddings beside the residual stream. */
+static int reads_embeddings(const outrider_model *m) {
+    for (int32_t i = 0; i < m->layers; i++)
+        if (m->layer[i].embedding_norm) return 1;
+    return 0;
+}
+
 int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
     int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
-               cache->block > 0 && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head);
+               cache->block > 0 && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
+               (b->embeddings || !reads_embeddings(m));
     if (!fine) return OUTRIDER_BAD_ARGUMENT;
     int64_t rows = 0;
     for (int32_t i = 0; i < b->spans; i++) {
@@ -83,10 +91,11 @@ static void take_pass(arena *a, pass *p) {
     const outrider_model *m = p->model;
     int64_t rows = p->batch->rows, most = rows > p->batch->logit_rows ? rows : p->batch->logit_rows, d = m->hidden;
     int64_t width = (int64_t)m->heads * m->head_dim, own = (int64_t)m->kv_heads * m->head_dim;
-    int64_t widest = d > width ? d : width;
+    int64_t wide = reads_embeddings(m) ? 2 * d : d; /* what attention reads */
+    int64_t widest = wide > width ? wide : width;
     if (m->inner > widest) widest = m->inner;
     p->x = take(a, rows * d, sizeof(float));
-    p->normed = take(a, most * d, sizeof(float));
+    p->normed = take(a, most * wide, sizeof(float));
     p->y = take(a, rows * d, sizeof(float));
     p->q = take(a, rows * width, sizeof(float));
     p->attended = take(a, rows * width, sizeof(float));

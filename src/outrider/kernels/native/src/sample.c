@@ -27,6 +27,20 @@ int outrider_first_largest(int64_t rows, int64_t width, int64_t stride, const fl
     return OUTRIDER_OK;
 }
 
+int outrider_most_likely(int64_t rows, int64_t width, int64_t stride, const float *logits, float temperature,
+                         int64_t count, int64_t *index, float *score, int64_t *found) {
+    if (rows < 0 || width < 1 || stride < width || count < 1 || !(temperature > 0) || !is_finite(temperature))
+        return OUTRIDER_BAD_ARGUMENT;
+    for (int64_t i = 0; i < rows; i++) {
+        weight_row row = {width, logits + i * stride, 0, temperature, -INFINITY};
+        current_kernels()->first_largest(width, row.x, &row.largest);
+        found[i] = -1;
+        if (is_finite(row.largest))
+            found[i] = current_kernels()->most_likely(&row, count, index + i * count, score + i * count);
+    }
+    return OUTRIDER_OK;
+}
+
 int outrider_gumbel(int64_t width, const uint32_t *keys, float *out) {
     if (width < 0 || width > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
     current_kernels()->gumbel(width, keys, out);

@@ -37,6 +37,13 @@ OUTRIDER_API int outrider_draw(int64_t width, const float *log_weights, const ui
 OUTRIDER_API int outrider_sample(int64_t width, const float *logits, const outrider_sampling *sampling,
                                  const uint32_t *keys, int64_t *token, float *largest);
 
+/* The ``count`` most likely tokens of each row of logits [rows, stride] at a temperature, the first of equals first.
+ *
+ * index, score: [rows, count], a token and its log-probability; found: [rows], how many there are: tokens of -inf are
+ * left out. -1 if a row's largest logit is not finite. */
+OUTRIDER_API int outrider_most_likely(int64_t rows, int64_t width, int64_t stride, const float *logits,
+                                      float temperature, int64_t count, int64_t *index, float *score, int64_t *found);
+
 /* ---- Inside the library --------------------------------------------------------------------------------------- */
 
 /* A row of log-weights: (x - largest) / temperature; smaller ones than ``least`` are impossible. */

@@ -13,7 +13,8 @@
 /* The members of ``kernels`` that this file provides. */
 #define SAMPLE_KERNELS                                                                                       \
     .first_largest = first_largest, .gumbel = gumbel_row, .gumbel_of = gumbel_of_each,                       \
-    .least_weight = least_weight, .log_weights = write_log_weights, .draw = draw_token
+    .least_weight = least_weight, .log_weights = write_log_weights, .draw = draw_token,             \
+    .most_likely = most_likely
 
 /* Whether any of 64 numbers from i on is above ``bound``, or is NaN. */
 static inline int any_above(const float *x, int64_t width, int64_t i, vec bound) {
@@ -104,6 +105,13 @@ static inline vec noise_of(const uint32_t *high, int64_t first, const uint32_t *
     return gumbel_of(vec_load(v));
 }
 
+static inline float log_of_number(float x) {
+    vec scale, number = vec_set(x), k = vec_exponent(number, &scale);
+    float out[LANES];
+    vec_store(out, log_of(k, vec_sub(vec_mul(number, scale), vec_set(1))));
+    return out[0];
+}
+
 static void gumbel_row(int64_t width, const uint32_t *keys, float *out) {
     uint32_t high[HASH_BLOCK];
     for (int64_t start = 0; start < width; start += HASH_BLOCK) {
@@ -172,6 +180,36 @@ static int64_t draw_token(const weight_row *row, const uint32_t *keys, float *sc
         }
     }
     return token;
+}
+
+/* Moves ``x`` to its place among the ``found`` largest so far, in descending order, behind its equals. */
+static void insert_largest(float x, int64_t token, int64_t found, int64_t *index, float *largest) {
+    int64_t at = found;
+    for (; at > 0 && x > largest[at - 1]; at--) largest[at] = largest[at - 1], index[at] = index[at - 1];
+    largest[at] = x;
+    index[at] = token;
+}
+
+/* See outrider_most_likely: one pass, in which few numbers are above the least of the largest so far. */
+static int64_t most_likely(const weight_row *row, int64_t count, int64_t *index, float *score) {
+    int64_t found = 0;
+    float least = -INFINITY, x[LANES];
+    vec sum = vec_set(0);
+    for (int64_t i = 0; i < row->width; i += LANES) {
+        vec numbers = load_row(row->x, row->width, i);
+        sum = vec_add(sum, vec_exp(scale_logits(row, numbers)));
+        if (!vec_any_above(numbers, vec_set(least))) continue;
+        vec_store(x, numbers);
+        for (int lane = 0; lane < LANES; lane++) {
+            if (!(x[lane] > least)) continue;
+            if (found < count) found++;
+            insert_largest(x[lane], i + lane, found - 1, index, score);
+            if (found == count) least = score[count - 1];
+        }
+    }
+    float total = log_of_number(sum_lanes(sum));
+    for (int64_t i = 0; i < found; i++) score[i] = (score[i] - row->largest) / row->temperature - total;
+    return found;
 }
 
 static void write_log_weights(const weight_row *row, float *out) {

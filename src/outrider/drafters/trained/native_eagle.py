@@ -1,0 +1,111 @@
+"""EAGLE's decoder layer on a CPU: layer, norm and LM head are one call of the native library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec, make_cache
+from outrider.drafters.trained.head_parts import head_format, lm_head_weight
+from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
+from outrider.heads.eagle import DecoderLayer, EagleLayer, Norm
+from outrider.kernels.batch import Span
+from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
+from outrider.kernels.native.passes import CacheView, check_status, rotation_table, span_structs
+from outrider.kernels.native.weights import NativeWeight, native_library, pack_tensor
+from outrider.kernels.rope import inverse_frequencies
+from outrider.models.native_llama import NativeLlamaModel
+
+
+class NativeEagle:
+    """A model of one layer whose inputs are features; an ``EagleRunner``."""
+
+    def __init__(self, head: EagleLayer, target: NativeLlamaModel, cache: CacheSpec) -> None:
+        """The weights of ``head`` are packed; it is not needed afterwards."""
+        c = head.config
+        self._target, self._hidden, self._library = target, c.hidden_size, native_library()
+        self.vocabulary = draft_vocabulary(head, target)
+        self.cache = make_cache(cache, layers=1, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
+        self._view = CacheView(self.cache)
+        self._reads_embeddings = c.kind == "eagle3"
+        self._fc = pack_tensor(
+            head.fc.weight.float(), head_format(target), bias=None if head.fc.bias is None else head.fc.bias.detach()
+        )
+        self._lm_head = lm_head_weight(head, target)
+        self._held: list[NativeWeight | Tensor] = []  # what the structs point to
+        self._layer = self._layer_struct(head.layer)
+        self._rotations = rotation_table(inverse_frequencies(c.head_dim, c.rope_theta, {}), target.config.max_seq_len)
+        self._model = ModelStruct(
+            layers=1,
+            hidden=c.hidden_size,
+            heads=c.num_heads,
+            kv_heads=c.num_kv_heads,
+            head_dim=c.head_dim,
+            inner=c.intermediate_size,
+            window=0,
+            positions=target.config.max_seq_len,
+            eps=c.rms_norm_eps,
+            rotations=self._rotations.data_ptr(),
+            layer=ctypes.addressof(self._layer),
+            final_norm=self._vector(head.norm) if c.kind == "eagle3" else None,
+            head=ctypes.addressof(self._lm_head.struct),
+        )
+
+    def _layer_struct(self, layer: DecoderLayer) -> LayerStruct:
+        attention, mlp = layer.self_attn, layer.mlp
+        matrices = {
+            "q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "out": attention.o_proj,
+            "gate": mlp.gate_proj, "up": mlp.up_proj, "down": mlp.down_proj,
+        }  # fmt: skip
+        packed = {name: pack_tensor(m.weight.float(), head_format(self._target)) for name, m in matrices.items()}
+        self._held += packed.values()
+        return LayerStruct(
+            **{name: weight.struct for name, weight in packed.items()},
+            attention_norm=self._vector(layer.hidden_norm),
+            mlp_norm=self._vector(layer.post_attention_layernorm),
+            embedding_norm=self._vector(layer.input_layernorm),
+        )
+
+    def _vector(self, norm: Norm | None) -> int | None:
+        """The address of a norm's weight; None, which norms nothing, without one."""
+        if norm is None:
+            return None
+        weight = norm.weight.detach().to(torch.float32, copy=True).contiguous()
+        self._held.append(weight)
+        return weight.data_ptr()
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """See ``EagleRunner``."""
+        return self._fc(features) if self._reads_embeddings else self._target.final_norm(features)
+
+    def run(
+        self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
+        logit_rows: Sequence[int],
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """See ``EagleRunner``."""
+        at, scored = torch.tensor(positions), torch.tensor(logit_rows)
+        embeddings = self._target.embed(torch.tensor(tokens))
+        inputs = features if self._reads_embeddings else self._fc(torch.cat([embeddings, features], dim=1))
+        inputs = inputs.contiguous()
+        structs, held = span_structs(spans, self.cache)
+        out = torch.empty(len(tokens), self._hidden)
+        logits = torch.empty(len(logit_rows), self._lm_head.outputs)
+        batch = BatchStruct(
+            rows=len(tokens),
+            spans=len(structs),
+            layers=1,
+            logit_rows=len(logit_rows),
+            positions=at.data_ptr(),
+            inputs=inputs.data_ptr(),
+            span=ctypes.addressof(structs),
+            logit_row=scored.data_ptr(),
+            logits=logits.data_ptr(),
+            residual=out.data_ptr(),
+            embeddings=embeddings.data_ptr(),
+        )
+        check_status(self._library.outrider_forward(ctypes.byref(self._model), self._view.address, ctypes.byref(batch)))
+        del held
+        return out, logits

@@ -1,0 +1,75 @@
+"""What every forward pass of the native library is given: a cache, and the rows of each sequence."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outrider.cache import KVCache
+from outrider.kernels.batch import Span
+from outrider.kernels.native.model_structs import CacheStruct, SpanStruct
+from outrider.kernels.native.weights import native_library
+
+__all__ = ["CacheView", "check_status", "rotation_table", "span_structs"]
+
+_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+
+
+class CacheView:
+    """A cache as the library sees it."""
+
+    def __init__(self, cache: KVCache) -> None:
+        pool = cache.pool
+        self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
+        self._struct = CacheStruct(
+            type=_CACHE_TYPES[pool.k[0].dtype],
+            block=pool.block,
+            rows=len(pool.k[0]),
+            keys=ctypes.addressof(self._keys),
+            values=ctypes.addressof(self._values),
+        )
+        self.address = ctypes.byref(self._struct)
+
+
+def _pointers(tensors: Any) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[object]]:
+    """An array of spans, and what it points to, which is to be kept until the pass is over."""
+    held: list[object] = []
+    structs = (SpanStruct * len(spans))()
+    for struct, span in zip(structs, spans, strict=True):
+        table = np.array(cache.table(span.slot, span.start + span.count), dtype=np.int32)
+        struct.start, struct.count, struct.table = span.start, span.count, table.ctypes.data
+        held.append(table)
+        if span.mask is not None:
+            mask = span.mask.contiguous().view(torch.uint8)  # as booleans are stored
+            struct.mask_rows, struct.mask_keys = mask.shape
+            struct.mask = mask.data_ptr()
+            held.append(mask)
+    return structs, held
+
+
+def check_status(status: int) -> None:
+    """Raise what ``outrider_forward`` returned, if that is an error."""
+    if status == 1:
+        raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
+    if status:
+        raise ValueError("a forward pass was given a size, an id or a position out of range")
+
+
+def rotation_table(inverse: Tensor, positions: int) -> Tensor:
+    """float32 [positions, 2, head_dim / 2]: cosines, then sines, of each pair's angle at each position.
+
+    Args:
+        inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
+    """
+    out = torch.empty(positions, 2, len(inverse))
+    native_library().outrider_rotations(*out.shape[::2], inverse.data_ptr(), out.data_ptr())
+    return out
