@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.config.engine import KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, CacheStruct, LayerStruct, ModelStruct, SpanStruct
@@ -20,7 +21,8 @@ from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, na
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
 
-_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+_CACHE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 Stored = Mapping[str, StoredTensor | Tensor]
 """Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
@@ -37,7 +39,14 @@ class NativeLlamaModel:
     dtype = torch.float32
     """Of activations, features and logits."""
 
-    def __init__(self, config: ModelConfig, weights: Stored, *, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Stored,
+        *,
+        target: Target | None = None,
+        kv_cache_dtype: KVCacheDType = "auto",
+    ) -> None:
         """``target``: what to round matrices to; None keeps them as they are stored.
 
         Raises:
@@ -49,6 +58,9 @@ class NativeLlamaModel:
                 f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
             )
         self.config, self.target = config, target
+        default = torch.float32 if target == "float32" else torch.bfloat16
+        self.cache_dtype = _CACHE_DTYPES.get(kv_cache_dtype, default)
+        """Of keys and values."""
         self._library = native_library()
         self._library.outrider_set_threads(torch.get_num_threads())
         self._parts = _Packer(weights, target)
@@ -100,11 +112,6 @@ class NativeLlamaModel:
     def weight_bytes(self) -> int:
         """Memory that the weights take."""
         return self._parts.nbytes
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
-        return torch.float32 if self.target == "float32" else torch.bfloat16
 
     @property
     def precision(self) -> str:
@@ -226,12 +233,15 @@ class _CacheView:
     def __init__(self, cache: KVCache) -> None:
         pool = cache.pool
         self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
+        self._key_scales, self._value_scales = _pointers(pool.k_scales), _pointers(pool.v_scales)
         self._struct = CacheStruct(
             type=_CACHE_TYPES[pool.k[0].dtype],
             block=pool.block,
             rows=len(pool.k[0]),
             keys=ctypes.addressof(self._keys),
             values=ctypes.addressof(self._values),
+            key_scales=ctypes.addressof(self._key_scales) if pool.k_scales else None,
+            value_scales=ctypes.addressof(self._value_scales) if pool.v_scales else None,
         )
         self.address = ctypes.byref(self._struct)
 
