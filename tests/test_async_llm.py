@@ -38,7 +38,7 @@ def test_a_cancelled_task_frees_its_place(folder: Path) -> None:
         async with AsyncLLM(str(folder), draft="none", max_batch_size=1, max_seq_len=120) as llm:
             endless = SamplingParams(max_tokens=100, ignore_eos=True)
             task = asyncio.create_task(llm.generate("hello", endless))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.002)  # a hundred tokens take some twenty milliseconds
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -19,7 +19,7 @@ from outrider.config import EngineConfig, SamplingParams, SpeculationParams, eng
 from outrider.server.settings import ServerSettings
 
 DRAFTING = "draft spec-length tree verifier lenience draft-temperature draft-model heads draft-layers draft-table"
-LOADING = "dtype draft-dtype device threads"
+LOADING = "dtype draft-dtype kv-cache-dtype device threads"
 CUTTING = "max-tokens min-tokens temperature top-k top-p min-p repetition-penalty presence-penalty frequency-penalty"
 FORMS = "logit-bias seed stop ignore-eos logprobs json-schema json-object regex choice grammar"
 FLAGS = {

@@ -18,8 +18,6 @@ from outrider.models.config import ModelConfig
 from outrider.models.llama import LlamaModel
 from outrider.models.native_llama import NativeLlamaModel
 
-_EMBEDDING = "model.embed_tokens.weight"
-_FLOATS = ("F32", "F16", "BF16")
 _QUANTISED = ("q8_0", "q4_0", "q4_1")
 _BY_TORCH: dict[DTypeName, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -52,10 +50,9 @@ def make_model(
     if dtype == "int8":
         dtype = "q8_0"
     if device.type == "cpu" and not fixed_shapes and library() is not None:
-        if dtype == "auto" and stored is not None and stored[_EMBEDDING].type not in _FLOATS:
-            return NativeLlamaModel(config, stored, kv_cache_dtype=kv_cache_dtype)
-        target: Target = "bfloat16" if dtype == "auto" else dtype
-        return NativeLlamaModel(config, weights, target=target, kv_cache_dtype=kv_cache_dtype)
+        target: Target | None = None if dtype == "auto" else dtype
+        given = weights if stored is None else stored
+        return NativeLlamaModel(config, given, target=target, kv_cache_dtype=kv_cache_dtype)
     where = f"not on {device}" if device.type != "cpu" else "and there is none: install a C compiler"
     if dtype in _QUANTISED:
         raise ConfigError(f"dtype={dtype!r} needs the native library of the CPU, {where}, or use bfloat16")

@@ -22,6 +22,8 @@ from outrider.models.config import ModelConfig
 
 _CACHE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
+_FLOATS = ("F32", "F16", "BF16")
+
 Stored = Mapping[str, StoredTensor | Tensor]
 """Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
 
@@ -45,7 +47,7 @@ class NativeLlamaModel:
         target: Target | None = None,
         kv_cache_dtype: KVCacheDType = "auto",
     ) -> None:
-        """``target``: what to round matrices to; None keeps them as they are stored.
+        """``target``: what to round matrices to; None keeps codes as they are stored, and rounds floats to bfloat16.
 
         Raises:
             ModelFormatError: weights are damaged.
@@ -192,8 +194,10 @@ class _Packer:
         weight = self._weights[f"{name}.weight"]
         bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
         make: Callable[..., NativeWeight] = pack if isinstance(weight, StoredTensor) else pack_tensor
-        packed = make(weight, target=self._target, bias=bias)
-        kind = weight.type.lower() if isinstance(weight, StoredTensor) else str(weight.dtype).removeprefix("torch.")
+        stored = weight.type if isinstance(weight, StoredTensor) else "F32"
+        target: Target | None = "bfloat16" if self._target is None and stored in _FLOATS else self._target
+        packed = make(weight, target=target, bias=bias)
+        kind = target or stored.lower()
         self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
         self._matrices.append(packed)
         return packed

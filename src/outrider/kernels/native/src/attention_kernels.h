@@ -66,6 +66,7 @@ static void weigh(float *scores, int32_t first, int32_t last, float scale, float
         largest = vec_max(v, largest);
     }
     *most = max_lanes(largest);
+    if (*most == MINUS_INFINITY) *most = float_of_bits(0x7fc00000); /* scores that are no numbers, not keys unseen */
     for (int32_t i = 0; i < end; i += LANES) {
         vec weight = vec_exp(vec_sub(vec_load(scores + i), vec_set(*most)));
         vec_store(scores + i, weight);
