@@ -36,7 +36,7 @@ def head_of(kind: str, **changes: Any) -> EagleLayer:
     assert isinstance(head, EagleLayer)
     for i, parameter in enumerate(head.parameters()):  # norms that are all alike could be mixed up
         if parameter.dim() == 1:
-            parameter += 0.3 * normal(1, len(parameter), seed=100 + i)[0]
+            parameter.add_(0.3 * normal(1, len(parameter), seed=100 + i)[0])
     return head
 
 
