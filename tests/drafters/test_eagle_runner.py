@@ -16,7 +16,6 @@ from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import Span
 from outrider.kernels.native.library import available_isas, library
-from outrider.models.native_llama import NativeLlamaModel
 from tests import tiny
 from tests.drafters.heads import random_head
 
@@ -37,7 +36,7 @@ def head_of(kind: str, **changes: Any) -> EagleLayer:
     assert isinstance(head, EagleLayer)
     for i, parameter in enumerate(head.parameters()):  # norms that are all alike could be mixed up
         if parameter.dim() == 1:
-            parameter.data += 0.3 * normal(1, len(parameter), seed=100 + i)[0]
+            parameter.add_(0.3 * normal(1, len(parameter), seed=100 + i)[0])
     return head
 
 
@@ -99,16 +98,17 @@ def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str) -> None:
         functions.outrider_set_threads(threads)
 
 
+@pytest.mark.parametrize(
+    ("token", "position", "error"), [(64, 0, IndexError), (1, 64, ValueError), (1, -1, ValueError)]
+)
 @torch.inference_mode()
-def test_a_token_out_of_range_is_refused() -> None:
-    """Where the layer reads embeddings, tokens matter though inputs are given."""
+def test_what_is_out_of_range_is_refused(token: int, position: int, error: type[Exception]) -> None:
     target = tiny.llama("fp32", max_seq_len=64)
-    assert isinstance(target, NativeLlamaModel)
     runner = make_runner(head_of("eagle3"), target, spec("contiguous"))
     slot = runner.cache.allocate()
     runner.cache.extend(slot, 1)
-    with pytest.raises(IndexError, match="are not all rows"):
-        runner.run(torch.zeros(1, target.config.hidden_size), [64], [0], [Span(slot, 0, 1)], [0])
+    with pytest.raises(error, match=r"out of range|are not all rows"):
+        runner.run(torch.zeros(1, target.config.hidden_size), [token], [position], [Span(slot, 0, 1)], [0])
 
 
 def test_without_the_native_model_the_layer_runs_in_torch() -> None:

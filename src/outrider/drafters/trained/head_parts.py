@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
+from outrider.heads.blockwise import BlockwiseHeads
+from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import ScoringHead
 from outrider.kernels.linear.linear import TorchLinear
 from outrider.kernels.native.library import library
@@ -61,15 +65,36 @@ def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
     return head
 
 
+def packed_states(heads: MedusaHeads | BlockwiseHeads, target: HeadTarget) -> Callable[[Tensor], Tensor]:
+    """``heads`` in few operations: float [n, d] after the target's final norm -> [heads, n, d], for the LM head."""
+    heads.to(device=target.device, dtype=target.dtype)
+    count = heads.config.heads
+    if isinstance(heads, MedusaHeads):
+        blocks = [block for block in heads.blocks if isinstance(block, nn.Linear)]
+        weight = torch.cat([block.weight.detach() for block in blocks])
+        every = _linear(weight, torch.cat([block.bias.detach() for block in blocks]), target)
+        return lambda hidden: hidden + F.silu(every(hidden).unflatten(1, (count, -1))).transpose(0, 1)
+    inner = _linear(heads.inner.weight.detach(), heads.inner.bias.detach(), target)
+    outer = [_linear(weight.contiguous(), None, target) for weight in heads.outer.detach()]
+
+    def states(hidden: Tensor) -> Tensor:
+        read = F.relu(inner(hidden)).unflatten(1, (count, -1))  # [n, heads, d]
+        return hidden + torch.stack([linear(read[:, i]) for i, linear in enumerate(outer)])
+
+    return states
+
+
 class Scores:
     """A head's logits, of all the target's tokens or of its draft ``vocabulary``."""
 
     def __init__(self, head: ScoringHead, target: HeadTarget) -> None:
-        """``head``: packed. Without an LM head of its own, the target's rows of its draft vocabulary are used."""
+        """``head``: packed or not. If it has no LM head of its own, the target's rows are used."""
         ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
         self.vocabulary = draft_vocabulary(head, target)
         self._linear: Callable[[Tensor], Tensor]
-        if head.lm_head is not None:
+        if isinstance(head.lm_head, nn.Linear):
+            self._linear = _linear(head.lm_head.weight.detach(), None, target)
+        elif head.lm_head is not None:
             self._linear = head.lm_head
         else:
             self._linear = target.compute_logits if ids is None else _linear(target.lm_head_rows(ids), None, target)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.trained.head_parts import Scores, packed
+from outrider.drafters.trained.head_parts import Scores, packed_states
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
@@ -45,9 +45,9 @@ class MedusaDrafter(Drafter):
     """
 
     def __init__(self, target: HeadTarget, heads: MedusaHeads | BlockwiseHeads, *, vocab_size: int) -> None:
-        """``heads`` becomes the drafter's own: it is packed. ``vocab_size``: columns from there are padding."""
-        self._target, self._heads = target, packed(heads, target)
-        self._scores = Scores(self._heads, target)
+        """The weights of ``heads`` are packed. ``vocab_size``: columns from there are padding."""
+        self._target, self._config, self._states = target, heads.config, packed_states(heads, target)
+        self._scores = Scores(heads, target)
         self._vocab_size, self._source = vocab_size, heads.config.kind
         self.feature_layers = (target.config.num_layers,)
         self._last: dict[str, tuple[int, Tensor]] = {}  # position and feature [1, d] of the last token read
@@ -63,7 +63,7 @@ class MedusaDrafter(Drafter):
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
-        heads = self._heads.config.heads
+        heads = self._config.heads
         pending = [
             self._pending_draft(request, budget if request.speculation.tree else min(budget, heads))
             for request, budget in zip(requests, budgets, strict=True)
@@ -72,10 +72,10 @@ class MedusaDrafter(Drafter):
         if pending:
             features = torch.cat([self._last[each.request.id][1] for each in pending])
             deepest = min(heads, max(each.request.depth_limit for each in pending))
-            states = self._heads(self._target.final_norm(features))[:deepest]  # [depths, requests, d]
+            states = self._states(self._target.final_norm(features))[:deepest]  # [depths, requests, d]
             grow_parallel(pending, self._scores(states.flatten(0, 1)).unflatten(0, states.shape[:2]))
         return drafts_of(pending, requests, self._source)
 
     def _pending_draft(self, request: RequestView, budget: int) -> PendingDraft:
-        learned = self._heads.config.acceptance
+        learned = self._config.acceptance
         return PendingDraft(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)
