@@ -56,8 +56,12 @@ def llama_cpp(engine: str, job: dict[str, Any], python: str) -> tuple[str, list[
 
 def outrider(engine: str, checkpoint: Checkpoint, texts: Sequence[Tensor]) -> list[Tensor]:
     """Logits (float32 [n, vocabulary]) of every text, each read in one forward pass."""
-    dtype: Any = engine.split(":")[1] if ":" in engine else "auto"
-    model = make_model(checkpoint.config, checkpoint.tensors, stored=checkpoint.stored, dtype=dtype)
+    dtype: Any
+    kv_cache_dtype: Any
+    dtype, kv_cache_dtype = (*engine.split(":")[1:], "auto", "auto")[:2]
+    model = make_model(
+        checkpoint.config, checkpoint.tensors, stored=checkpoint.stored, dtype=dtype, kv_cache_dtype=kv_cache_dtype
+    )
     found = []
     for tokens in texts:
         cache = model.new_cache(CacheSpec(max_seq_len=len(tokens)))

@@ -52,8 +52,10 @@ def tensors(config: ModelConfig, seed: int = 0) -> dict[str, Tensor]:
 
 
 def llama(kind: str = "bf16", *, seed: int = 0, **changes: Any) -> LoadedModel:
-    """``kind`` is bf16, fp32, int8 or q4."""
+    """``kind`` is bf16, fp32, int8 or q4; or kv8: in bfloat16, with keys and values in 8 bits."""
     c = config(**changes)
+    if kind == "kv8":
+        return make_model(c, tensors(c, seed), dtype="bfloat16", kv_cache_dtype="int8")
     return make_model(c, tensors(c, seed), dtype=DTYPES[kind])
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from outrider.cache import CacheSpec
-from outrider.cache.protocol import CacheKind, KVCache, Pool
+from outrider.cache.pool import Pool
+from outrider.cache.protocol import CacheKind, KVCache
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions, SamplingParams
 from outrider.kernels.batch import ForwardOutput

@@ -102,8 +102,8 @@ def in_chunks(model: LoadedModel, tokens: Sequence[int], sizes: Sequence[int]) -
 
 
 ISAS = [name for name in ("avx2", "neon", "best") if name == "best" or has_isa(name)]
-SETTINGS = [(kind, threads, isa) for kind in tiny.DTYPES for threads in (1, 2, 3) for isa in ISAS]
-FAST = [("bf16", 2, "best"), ("fp32", 3, "best"), ("int8", 1, "best"), ("q4", 2, ISAS[0])]
+SETTINGS = [(kind, threads, isa) for kind in (*tiny.DTYPES, "kv8") for threads in (1, 2, 3) for isa in ISAS]
+FAST = [("bf16", 2, "best"), ("fp32", 3, "best"), ("int8", 1, "best"), ("q4", 2, ISAS[0]), ("kv8", 2, "best")]
 
 
 @pytest.fixture(params=[s if s in FAST else pytest.param(s, marks=pytest.mark.slow) for s in SETTINGS], ids=str)
@@ -196,7 +196,7 @@ def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
     generator = torch.Generator().manual_seed(in_features)
     weight = torch.randn(192, in_features, generator=generator)
     bias = torch.randn(192, generator=generator) if biased else None
-    layer = pack_tensor(weight, cast(Target, tiny.DTYPES[kind]), bias=bias)
+    layer = pack_tensor(weight, cast(Target, tiny.DTYPES.get(kind, "bfloat16")), bias=bias)
     x = torch.randn(64, in_features, generator=generator)
     whole = layer(x)
     for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63):

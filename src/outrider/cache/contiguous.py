@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.cache.protocol import Pool
+from outrider.cache.pool import Pool
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
 """Rows are reserved in whole blocks of this many: attention reads past a sequence's end, in such blocks of keys."""
 
 
-def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Zeros that take up memory only where they are written to, as the operating system hands out zero pages."""
-    if torch.device(device).type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
-
-
 class ContiguousCache:
     """A fixed number of slots, each with room for ``max_seq_len`` rows.
 
-        k[layer]: [slots, rows, kv_heads, head_dim]      slot 0: [ valid rows | stale or zero rows ]
+        rows of the pool: [ slot 0: valid rows, stale or zero rows | slot 1 | ... ]
 
     Rolling back only lowers a length: stale rows stay, are masked, and are overwritten by the next forward pass.
     Memory starts as zeros, so a row never written is finite, and pages never touched cost nothing.
@@ -46,15 +37,22 @@ class ContiguousCache:
     ) -> None:
         self.max_seq_len = max_seq_len
         rows = -(-max_seq_len // ROW_BLOCK) * ROW_BLOCK
-        shape = (slots * rows + 1, kv_heads, head_dim)  # and a spare row
         try:
-            k, v = ([lazy_zeros(shape, dtype, device) for _ in range(layers)] for _ in range(2))
+            self.pool = Pool.make(
+                slots * rows + 1,  # and a spare row
+                layers=layers,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                dtype=dtype,
+                device=device,
+                block=ROW_BLOCK,
+                filler=slots * rows - 1,
+                spare=slots * rows,
+            )
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
                 f"no memory for a cache of {slots} sequences of {max_seq_len} tokens: use a smaller max_seq_len"
             ) from error
-        self.pool = Pool(k, v, block=ROW_BLOCK, filler=slots * rows - 1, spare=slots * rows)
-        self._k, self._v = ([t[:-1].view(slots, rows, kv_heads, head_dim) for t in pool] for pool in (k, v))
         self._blocks = rows // ROW_BLOCK  # of a slot
         self._slots = slots
         self._prefix_reuse = prefix_reuse
@@ -103,8 +101,8 @@ class ContiguousCache:
     def zero(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
         self._verified.pop(slot, None)
-        for rows in (*self._k, *self._v):
-            rows[slot].zero_()
+        for rows in self.pool.tensors:
+            rows[self._rows(slot)] = 0
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
@@ -122,12 +120,15 @@ class ContiguousCache:
         self._lengths[slot] = length
 
     def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
-        end = start + k.shape[0]
-        self._k[layer][slot, start:end] = k
-        self._v[layer][slot, start:end] = v
+        self.pool.write(layer, self._rows(slot, start, start + k.shape[0]), k, v)
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
-        return self._k[layer][slot, :rows], self._v[layer][slot, :rows]
+        return self.pool.read(layer, self._rows(slot, 0, rows))
+
+    def _rows(self, slot: int, start: int = 0, end: int | None = None) -> slice:
+        """Rows of the pool that are rows ``start`` to ``end`` (None: the last) of a slot."""
+        size = self._blocks * ROW_BLOCK
+        return slice(slot * size + start, slot * size + (size if end is None else min(end, size)))
 
     def table(self, slot: int, rows: int) -> list[int]:
         """A slot's rows lie in one stretch, so its blocks follow one another."""
@@ -149,9 +150,10 @@ class ContiguousCache:
             after    a b   w y
         """
         if any(source != target for target, source in enumerate(path)):
-            sources = torch.tensor([base + node for node in path], device=self._k[0].device)
-            for rows in (*self._k, *self._v):
-                rows[slot, base : base + len(path)] = rows[slot].index_select(0, sources)
+            first = self._rows(slot, base).start
+            sources = torch.tensor([first + node for node in path], device=self.pool.k[0].device)
+            for rows in self.pool.tensors:
+                rows[first : first + len(path)] = rows.index_select(0, sources)
         self.truncate_to(slot, base + len(path))
 
     def free_tokens(self) -> int:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache.blocks import BlockPool, chain_digests
-from outrider.cache.contiguous import lazy_zeros
-from outrider.cache.protocol import Pool
+from outrider.cache.pool import Pool
 from outrider.errors import CapacityError
 
 
@@ -39,15 +38,22 @@ class PagedCache:
     ) -> None:
         self.max_seq_len, self.block_size = max_seq_len, block_size
         self._filler = blocks * block_size  # one more row, never written: what is read beyond a sequence's blocks
-        shape = (self._filler + 2, kv_heads, head_dim)
         try:
-            self._k = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
-            self._v = [lazy_zeros(shape, dtype, device) for _ in range(layers)]
+            self.pool = Pool.make(
+                self._filler + 2,
+                layers=layers,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                dtype=dtype,
+                device=device,
+                block=block_size,
+                filler=self._filler,
+                spare=self._filler + 1,
+            )
         except (RuntimeError, MemoryError) as error:  # torch reports a failed allocation as RuntimeError
             raise CapacityError(
                 f"no memory for {blocks} cache blocks of {block_size} tokens: ask for fewer tokens of cache"
             ) from error
-        self.pool = Pool(self._k, self._v, block=block_size, filler=self._filler, spare=self._filler + 1)
         self._pool = BlockPool(blocks)
         self._slots = slots
         self._prefix_reuse = prefix_reuse
@@ -83,10 +89,10 @@ class PagedCache:
     def zero(self, slot: int) -> None:
         rows = torch.tensor(
             [block * self.block_size + i for block in self._tables[slot] for i in range(self.block_size)
-             if self._pool.is_exclusive(block)], dtype=torch.int64, device=self._k[0].device,
+             if self._pool.is_exclusive(block)], dtype=torch.int64, device=self.pool.k[0].device,
         )  # fmt: skip
-        for pool in (*self._k, *self._v):
-            pool[rows] = 0
+        for held in self.pool.tensors:
+            held[rows] = 0
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
@@ -132,15 +138,14 @@ class PagedCache:
 
     def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
         rows = self._row_index(slot)[start : start + k.shape[0]]
-        self._k[layer].index_copy_(0, rows, k)
-        self._v[layer].index_copy_(0, rows, v)
+        self.pool.write(layer, rows, k, v)
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
         index = self._row_index(slot)
         if index.shape[0] < rows:
             index = torch.nn.functional.pad(index, (0, rows - index.shape[0]), value=self._filler)
             self._rows[slot] = index
-        return self._k[layer].index_select(0, index[:rows]), self._v[layer].index_select(0, index[:rows])
+        return self.pool.read(layer, index[:rows])
 
     def table(self, slot: int, rows: int) -> list[int]:
         """The slot's block table, cut or filled up with a block that lies beyond the pool's."""
@@ -165,8 +170,8 @@ class PagedCache:
             index = self._row_index(slot)
             sources = index[[base + node for node in path]]
             targets = index[base : base + len(path)]
-            for pool in (*self._k, *self._v):
-                pool[targets] = pool.index_select(0, sources)
+            for held in self.pool.tensors:
+                held[targets] = held.index_select(0, sources)
         self.truncate_to(slot, base + len(path))
 
     def free_tokens(self) -> int:
@@ -191,8 +196,8 @@ class PagedCache:
         table = self._tables[slot]
         if within and not self._pool.is_exclusive(table[at]):
             old, new = table[at], self._pool.take()
-            for pool in (*self._k, *self._v):
-                pool[new * self.block_size :][:within] = pool[old * self.block_size :][:within]
+            for held in self.pool.tensors:
+                held[new * self.block_size :][:within] = held[old * self.block_size :][:within]
             self._pool.release(old)
             table[at] = new
             self._published[slot] = min(self._published[slot], at)
@@ -201,7 +206,7 @@ class PagedCache:
         """int64 [at least blocks of the slot * block_size]: the row of the pool that holds each position."""
         index = self._rows.get(slot)
         if index is None:
-            table = torch.tensor(self._tables[slot], dtype=torch.int64, device=self._k[0].device)
+            table = torch.tensor(self._tables[slot], dtype=torch.int64, device=self.pool.k[0].device)
             within = torch.arange(self.block_size, device=table.device)
             index = self._rows[slot] = (table[:, None] * self.block_size + within).flatten()
         return index

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
+from outrider.cache.pool import Pool
+
 CacheKind = Literal["contiguous", "paged"]
 
 
@@ -21,23 +23,6 @@ class CacheSpec:
     tokens: int | None = None  # of all sequences together, where they share a pool; None: slots * max_seq_len
     block_size: int = 16
     prefix_reuse: bool = True
-
-
-@dataclass(frozen=True)
-class Pool:
-    """All rows of a cache by number, for code that finds a sequence's rows by a table (``models.cuda_graphs``).
-
-    ::
-
-        k, v     [ rows of all sequences ... | filler | spare ]
-        table    [7, 2]: rows 0 .. block-1 of a sequence lie from 7 * block on, the next ones from 2 * block on
-    """
-
-    k: Sequence[Tensor]  # one a layer: [rows, kv_heads, head_dim]
-    v: Sequence[Tensor]
-    block: int  # rows that one entry of a table stands for
-    filler: int  # the last row that may be read, and finite; rows beyond it are to be read as this one
-    spare: int  # a row to write to what nobody will read; never read itself, as it may hold anything
 
 
 class KVCache(Protocol):
@@ -86,7 +71,7 @@ class KVCache(Protocol):
         ...
 
     def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
-        """Store k, v: [count, kv_heads, head_dim] as rows ``start`` and following of ``slot``."""
+        """Store k, v: float [count, kv_heads, head_dim] as rows ``start`` and following of ``slot``."""
         ...
 
     def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:

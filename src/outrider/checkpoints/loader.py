@@ -37,6 +37,7 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
         checkpoint.tensors,
         stored=checkpoint.stored,
         dtype=options.dtype,
+        kv_cache_dtype=options.kv_cache_dtype,
         device=device,
         fixed_shapes=graphs,
     )

@@ -14,8 +14,10 @@ from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError
 
 CacheName = Literal["contiguous", "paged"]
+KVCacheDType = Literal["auto", "bfloat16", "float32", "int8"]
 DTypeName = Literal["auto", "bfloat16", "float32", "q8_0", "q4_0", "q4_1", "int8"]
 CACHES: tuple[str, ...] = ("contiguous", "paged")
+KV_CACHE_DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "q8_0", "q4_0", "q4_1", "int8")
 
 
@@ -30,6 +32,13 @@ class ModelOptions:
     without bfloat16 instructions. ``q8_0``, ``q4_0`` and ``q4_1`` round weights to 8 or 4 bits, as the GGUF formats of
     these names do; ``int8`` is another name for ``q8_0``.
     """
+    kv_cache_dtype: KVCacheDType = "auto"
+    """How keys and values are held.
+
+    ``auto``: bfloat16 with the native library, or float32 if ``dtype`` is; on GPUs, and where there is no native
+    library, as the weights. ``int8`` has a scale for each head of each token. What is not ``auto`` needs the native
+    library, unless it is what ``auto`` means.
+    """
     device: str = "auto"
     max_seq_len: int | None = None
     """Positions per sequence; None is the model's own context length."""
@@ -39,6 +48,9 @@ class ModelOptions:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ConfigError(f"dtype={self.dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+        if self.kv_cache_dtype not in KV_CACHE_DTYPES:
+            known = ", ".join(KV_CACHE_DTYPES)
+            raise ConfigError(f"kv_cache_dtype={self.kv_cache_dtype!r} is unknown: use one of {known}")
         if self.max_seq_len is not None and (not is_int(self.max_seq_len) or self.max_seq_len < 2):
             raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")
 
@@ -102,6 +114,11 @@ class EngineConfig:
     """contiguous or paged.
 
     ``contiguous``: a stretch of memory per sequence; ``paged``: blocks, shared between sequences.
+    """
+    kv_cache_dtype: KVCacheDType = ModelOptions.kv_cache_dtype
+    """How keys and values are held: auto (bfloat16, or float32 if dtype is), bfloat16, float32 or int8.
+
+    For target and draft models; int8 takes half the memory of bfloat16 and needs the native library.
     """
     block_size: int = 16
     """Tokens in a block of the paged cache."""
@@ -207,10 +224,19 @@ class EngineConfig:
 
     def target_options(self) -> ModelOptions:
         return ModelOptions(
-            dtype=self.dtype, device=self.device, max_seq_len=self.max_seq_len, cuda_graphs=self.cuda_graphs
+            dtype=self.dtype,
+            kv_cache_dtype=self.kv_cache_dtype,
+            device=self.device,
+            max_seq_len=self.max_seq_len,
+            cuda_graphs=self.cuda_graphs,
         )
 
     def draft_options(self) -> ModelOptions:
-        return ModelOptions(dtype=self.draft_dtype, device=self.device, cuda_graphs=self.cuda_graphs)
+        return ModelOptions(
+            dtype=self.draft_dtype,
+            kv_cache_dtype=self.kv_cache_dtype,
+            device=self.device,
+            cuda_graphs=self.cuda_graphs,
+        )
 
     __repr__ = short_repr

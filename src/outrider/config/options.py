@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from outrider.config.combination import AUTO
-from outrider.config.engine import ALIASES, CacheName, DTypeName, EngineConfig
+from outrider.config.engine import ALIASES, CacheName, DTypeName, EngineConfig, KVCacheDType
 from outrider.config.fields import accept, default_of, field_docs
 from outrider.config.sampling import SamplingParams
 from outrider.config.speculation import SpeculationParams, VerifierName
@@ -51,6 +51,7 @@ class EngineOptions(TypedDict, total=False):
     cuda_graphs: bool
     threads: int | None
     kv_cache: CacheName
+    kv_cache_dtype: KVCacheDType
     block_size: int
     prefix_reuse: bool
     kv_tokens: int | None

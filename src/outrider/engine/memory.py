@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from outrider.cache.pool import token_bytes
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.core.shapes import levels_wanted, nodes_wanted
@@ -180,7 +181,7 @@ class Sized(Protocol):
 def row_bytes(model: Sized) -> int:
     """Cache bytes of one token: keys and values of every layer."""
     c = model.config
-    return 2 * c.num_layers * c.num_kv_heads * c.head_dim * model.cache_dtype.itemsize
+    return token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=model.cache_dtype)
 
 
 def plan_memory(

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from outrider.config import DTypeName
+from outrider.config.engine import DTypeName, KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import StoredTensor
+from outrider.kernels.native.weights import Target
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
@@ -29,6 +30,7 @@ def make_model(
     *,
     stored: Mapping[str, StoredTensor] | None = None,
     dtype: DTypeName = "auto",
+    kv_cache_dtype: KVCacheDType = "auto",
     device: torch.device | str = "cpu",
     fixed_shapes: bool | None = None,
 ) -> LoadedModel:
@@ -39,10 +41,11 @@ def make_model(
         stored: the same as their file holds them.
         dtype: ``auto`` is what the file holds (on a CPU; float32 and float16 matrices become bfloat16), and is
             bfloat16 on a GPU.
+        kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
         fixed_shapes: as in ``LlamaModel``.
 
     Raises:
-        ConfigError: the dtype is not available there.
+        ConfigError: a dtype is not available there.
         ModelFormatError: weights are damaged.
     """
     device = torch.device(device)
@@ -50,11 +53,17 @@ def make_model(
         dtype = "q8_0"
     if device.type == "cpu" and not fixed_shapes and library() is not None:
         if dtype == "auto" and stored is not None and stored[_EMBEDDING].type not in _FLOATS:
-            return NativeLlamaModel(config, stored)
-        return NativeLlamaModel(config, weights, target="bfloat16" if dtype == "auto" else dtype)
+            return NativeLlamaModel(config, stored, kv_cache_dtype=kv_cache_dtype)
+        target: Target = "bfloat16" if dtype == "auto" else dtype
+        return NativeLlamaModel(config, weights, target=target, kv_cache_dtype=kv_cache_dtype)
+    where = f"not on {device}" if device.type != "cpu" else "and there is none: install a C compiler"
     if dtype in _QUANTISED:
-        where = f"not on {device}" if device.type != "cpu" else "and there is none: install a C compiler"
         raise ConfigError(f"dtype={dtype!r} needs the native library of the CPU, {where}, or use bfloat16")
     if dtype == "auto":
         dtype = "bfloat16" if device.type == "cuda" or has_bf16_instructions() else "float32"
+    if kv_cache_dtype not in ("auto", dtype):
+        raise ConfigError(
+            f"kv_cache_dtype={kv_cache_dtype!r} needs the native library of the CPU, {where}, or use auto, which is "
+            f"{dtype} there"
+        )
     return LlamaModel(config, weights, dtype=_BY_TORCH[dtype], device=device, fixed_shapes=fixed_shapes)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
-from outrider.cache.protocol import Pool
+from outrider.cache.pool import Pool
 from outrider.kernels.attention.attention import plan
 from outrider.kernels.backends import Dimensions, LayerForward, LayerWeights, TorchBackend, unfused_layer
 from outrider.kernels.batch import ForwardBatch, ForwardOutput

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.config.engine import KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
@@ -18,6 +19,8 @@ from outrider.kernels.native.stored import StoredTensor
 from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_tensor
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
+
+_CACHE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 Stored = Mapping[str, StoredTensor | Tensor]
 """Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
@@ -34,7 +37,14 @@ class NativeLlamaModel:
     dtype = torch.float32
     """Of activations, features and logits."""
 
-    def __init__(self, config: ModelConfig, weights: Stored, *, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Stored,
+        *,
+        target: Target | None = None,
+        kv_cache_dtype: KVCacheDType = "auto",
+    ) -> None:
         """``target``: what to round matrices to; None keeps them as they are stored.
 
         Raises:
@@ -46,6 +56,9 @@ class NativeLlamaModel:
                 f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
             )
         self.config, self.target = config, target
+        default = torch.float32 if target == "float32" else torch.bfloat16
+        self.cache_dtype = _CACHE_DTYPES.get(kv_cache_dtype, default)
+        """Of keys and values."""
         self._library = native_library()
         self._library.outrider_set_threads(torch.get_num_threads())
         self._parts = _Packer(weights, target)
@@ -96,11 +109,6 @@ class NativeLlamaModel:
     def weight_bytes(self) -> int:
         """Memory that the weights take."""
         return self._parts.nbytes
-
-    @property
-    def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
-        return torch.float32 if self.target == "float32" else torch.bfloat16
 
     @property
     def precision(self) -> str:

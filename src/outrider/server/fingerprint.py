@@ -23,7 +23,7 @@ def fingerprint(llm: LLM) -> str:
     digest = hashlib.sha256()
     for part in (__version__, torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability()):
         digest.update(f"{part}\n".encode())
-    digest.update(f"{llm.config.dtype} {llm.model.dtype} {llm.model.device}\n".encode())
+    digest.update(f"{llm.config.dtype} {llm.model.dtype} {llm.model.cache_dtype} {llm.model.device}\n".encode())
     if llm.speculation.verifier != "matching":  # matching gives the same text however it drafts
         digest.update(repr(llm.speculation).encode())
     folder = resolve(llm.config.model)

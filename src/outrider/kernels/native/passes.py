@@ -17,7 +17,7 @@ from outrider.kernels.native.weights import native_library
 
 __all__ = ["CacheView", "check_status", "rotation_table", "span_structs"]
 
-_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
 class CacheView:
@@ -26,12 +26,15 @@ class CacheView:
     def __init__(self, cache: KVCache) -> None:
         pool = cache.pool
         self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
+        self._key_scales, self._value_scales = _pointers(pool.k_scales), _pointers(pool.v_scales)
         self._struct = CacheStruct(
             type=_CACHE_TYPES[pool.k[0].dtype],
             block=pool.block,
             rows=len(pool.k[0]),
             keys=ctypes.addressof(self._keys),
             values=ctypes.addressof(self._values),
+            key_scales=ctypes.addressof(self._key_scales) if pool.k_scales else None,
+            value_scales=ctypes.addressof(self._value_scales) if pool.v_scales else None,
         )
         self.address = ctypes.byref(self._struct)
 

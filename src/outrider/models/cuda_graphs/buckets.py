@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.cache.protocol import KVCache, Pool
+from outrider.cache.pool import Pool
+from outrider.cache.protocol import KVCache
 from outrider.kernels.batch import ForwardBatch
 
 MIN_KEYS = 512

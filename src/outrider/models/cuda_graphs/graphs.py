@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from torch import Tensor
 
-from outrider.cache.protocol import KVCache, Pool
+from outrider.cache.pool import Pool
+from outrider.cache.protocol import KVCache
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.cuda_graphs.buckets import Bucket, Grid, bucket_for, lay_out
 

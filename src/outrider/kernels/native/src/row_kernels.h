@@ -55,13 +55,16 @@ static void store_bf16(int64_t count, const float *x, uint16_t *row) {
     for (; i < count; i++) row[i] = float_to_bf16(x[i]);
 }
 
-/* Numbers of one head by their largest magnitude / 127. */
+/* Numbers of one head by their largest magnitude / 127. Infinity and NaN make the scale NaN. */
 static void store_i8(int64_t head_dim, const float *x, int8_t *row, float *scale) {
-    vec most = vec_set(0);
-    for (int64_t i = 0; i < head_dim; i += LANES)
-        most = vec_max(vec_abs(vec_load_some(x + i, lanes_left(head_dim, i))), most);
+    vec most = vec_set(0), zero = vec_set(0), spoilt = zero;
+    for (int64_t i = 0; i < head_dim; i += LANES) {
+        vec v = vec_load_some(x + i, lanes_left(head_dim, i));
+        most = vec_max(vec_abs(v), most);
+        spoilt = vec_fma(v, zero, spoilt);
+    }
     float largest = max_lanes(most);
-    *scale = largest / 127.0f;
+    *scale = largest / 127.0f + sum_lanes(spoilt);
     vec inverse = vec_set(largest > 1e-36f ? 127.0f / largest : 0.0f);
     for (int64_t i = 0; i < head_dim; i += LANES) {
         int n = lanes_left(head_dim, i);

@@ -1,0 +1,112 @@
+"""The memory of a key-value cache: rows of keys and values by number, as floats or as 8-bit codes with scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Pool", "token_bytes"]
+
+_LEAST = 1e-36
+"""Heads whose largest number is not above this have codes of zero, as the inverse of their scale may be infinite."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All rows of a cache by number, for code that finds a sequence's rows by a table.
+
+    ::
+
+        k, v     [ rows of all sequences ... | filler | spare ]
+        table    [7, 2]: rows 0 .. block-1 of a sequence lie from 7 * block on, the next ones from 2 * block on
+
+    In int8 a number is its code times its head's scale; whoever moves rows moves all ``tensors``.
+    """
+
+    k: Sequence[Tensor]  # one a layer: [rows, kv_heads, head_dim]
+    v: Sequence[Tensor]
+    block: int  # rows that one entry of a table stands for
+    filler: int  # the last row that may be read, and finite; rows beyond it are to be read as this one
+    spare: int  # a row to write to what nobody will read; never read itself, as it may hold anything
+    k_scales: Sequence[Tensor] = ()  # of int8, one a layer: float32 [rows, kv_heads]
+    v_scales: Sequence[Tensor] = ()
+
+    @classmethod
+    def make(
+        cls,
+        rows: int,
+        *,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        block: int,
+        filler: int,
+        spare: int,
+    ) -> Pool:
+        """Rows of zeros. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
+
+        def tensors(dtype: torch.dtype, *shape: int) -> list[Tensor]:
+            return [_lazy_zeros((rows, *shape), dtype, device) for _ in range(layers)]
+
+        k, v = tensors(dtype, kv_heads, head_dim), tensors(dtype, kv_heads, head_dim)
+        if dtype != torch.int8:
+            return cls(k, v, block, filler, spare)
+        return cls(k, v, block, filler, spare, tensors(torch.float32, kv_heads), tensors(torch.float32, kv_heads))
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Everything that a row consists of: [rows, ...] each."""
+        return [*self.k, *self.v, *self.k_scales, *self.v_scales]
+
+    def write(self, layer: int, rows: Tensor | slice, k: Tensor, v: Tensor) -> None:
+        """Store k, v: float [n, kv_heads, head_dim] as these n rows."""
+        for held, scales, x in ((self.k, self.k_scales, k), (self.v, self.v_scales, v)):
+            if scales:
+                held[layer][rows], scales[layer][rows] = _quantise(x)
+            else:
+                held[layer][rows] = x
+
+    def read(self, layer: int, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Keys and values of n rows, [n, kv_heads, head_dim]: as they are held, or float32 where that is int8."""
+        k, v = _rows(self.k[layer], rows), _rows(self.v[layer], rows)
+        if not self.k_scales:
+            return k, v
+        k_scales, v_scales = _rows(self.k_scales[layer], rows), _rows(self.v_scales[layer], rows)
+        return k.float() * k_scales[..., None], v.float() * v_scales[..., None]
+
+
+def token_bytes(*, layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+    """Memory that keys and values of one token take in all layers, scales included."""
+    scale = torch.float32.itemsize if dtype == torch.int8 else 0
+    return 2 * layers * kv_heads * (head_dim * dtype.itemsize + scale)
+
+
+def _rows(held: Tensor, rows: Tensor | slice) -> Tensor:
+    return held[rows] if isinstance(rows, slice) else held.index_select(0, rows)
+
+
+def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (int8, of x's shape) and scales (float32, without the last dimension), with the native library's bits.
+
+    Scale: largest magnitude / 127, NaN if a number is not finite; code: the nearest integer, ties to even.
+    """
+    x = x.float()
+    largest = x.abs().amax(-1)
+    finite = x.isfinite().all(-1)
+    inverse = torch.where(finite & (largest > _LEAST), 127 / largest, 0.0)
+    codes = (x * inverse[..., None]).nan_to_num(0.0).round().to(torch.int8)
+    return codes, torch.where(finite, largest / 127, torch.nan)
+
+
+def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """Zeros that take up memory only where they are written to, as the operating system hands out zero pages."""
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)
