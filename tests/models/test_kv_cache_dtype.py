@@ -1,0 +1,162 @@
+"""Keys and values in another precision than weights: 8-bit codes with a scale for each head of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec, KVCache
+from outrider.cache.contiguous import ContiguousCache
+from outrider.config import SamplingParams
+from outrider.config.engine import EngineConfig, KVCacheDType
+from outrider.engine.memory import row_bytes
+from outrider.errors import ConfigError
+from outrider.kernels.native.library import library
+from outrider.models.base import LoadedModel
+from outrider.models.factory import make_model
+from tests import tiny
+from tests.pairwise import pairwise
+from tests.rig import engine, request, run
+
+native = pytest.mark.skipif(library() is None, reason="no native library")
+CONFIG = tiny.config(head_dim=20, hidden_size=72)  # heads that fill no vector
+TOKENS = tiny.ids(40)
+
+
+def model(kv_cache_dtype: KVCacheDType, **changes: Any) -> LoadedModel:
+    weights = tiny.tensors(CONFIG) | changes
+    return make_model(CONFIG, weights, dtype="float32", kv_cache_dtype=kv_cache_dtype)
+
+
+def filled(target: LoadedModel, tokens: Sequence[int] = TOKENS, **spec: Any) -> tuple[KVCache, Tensor]:
+    """A cache that has read the tokens in slot 0, and their logits."""
+    cache = target.new_cache(CacheSpec(max_seq_len=128, **spec))
+    return cache, tiny.feed(target, cache, (cache.allocate(), tokens))[0]
+
+
+@native
+def test_codes_and_scales_are_those_of_the_exact_keys() -> None:
+    """The library rounds as ``Pool.write`` does, so that both can be told from a cache in float32."""
+    exact, _ = filled(model("float32"))
+    found, _ = filled(model("int8"))
+    again = ContiguousCache(
+        layers=1, slots=1, max_seq_len=128, kv_heads=CONFIG.num_kv_heads, head_dim=CONFIG.head_dim, dtype=torch.int8
+    )
+    again.write(0, again.allocate(), 0, *exact.read(0, 0, 40))  # of layer 0, whose inputs are the same
+    assert found.pool.k[0].abs().amax() == 127
+    for ours, theirs in ((found.pool.k, again.pool.k), (found.pool.v, again.pool.v)):
+        assert torch.equal(ours[0][:40], theirs[0][:40])
+    for ours, theirs in ((found.pool.k_scales, again.pool.k_scales), (found.pool.v_scales, again.pool.v_scales)):
+        assert torch.equal(ours[0][:40], theirs[0][:40])
+
+
+@native
+def test_attention_reads_codes_times_scales() -> None:
+    """Other scales behind the library's back: the next token's logits move, by values as by keys."""
+    target = model("int8")
+    for which in ("k_scales", "v_scales"):
+        cache, _ = filled(target)
+        before = tiny.feed(target, cache, (0, [5]))[0]
+        cache.truncate_to(0, 40)
+        getattr(cache.pool, which)[0][:40] *= 0.5
+        assert not torch.allclose(tiny.feed(target, cache, (0, [5]))[0], before, rtol=1e-3)
+
+
+@native
+def test_logits_are_near_those_of_exact_keys() -> None:
+    (_, exact), (_, rounded) = filled(model("float32")), filled(model("int8"))
+    assert not torch.equal(exact, rounded)
+    assert (exact - rounded).norm() < 0.01 * exact.norm()
+
+
+@native
+@pytest.mark.parametrize("block", [1, 16])
+def test_paged_has_the_bits_of_contiguous(block: int) -> None:
+    target = model("int8")
+    paged, logits = filled(target, kind="paged", block_size=block)
+    contiguous, wanted = filled(target)
+    assert tiny.identical(logits, wanted)
+    assert tiny.identical(*(tiny.feed(target, cache, (0, TOKENS[:5]))[0] for cache in (paged, contiguous)))
+
+
+@native
+def test_a_shared_block_is_copied_with_its_scales() -> None:
+    """Copy on write: two sequences with one beginning, one of them cut within a shared block."""
+    target = model("int8")
+    cache, _ = filled(target, kind="paged", block_size=16, slots=2)
+    cache.publish_prefix(0, TOKENS)
+    other = cache.allocate([*TOKENS[:32], 1])
+    assert cache.length(other) == 32
+    cache.truncate_to(other, 20)
+    found = tiny.feed(target, cache, (other, TOKENS[20:]))[0]
+    assert tiny.identical(found, filled(target)[1][20:])
+    cache.check()
+
+
+@native
+def test_a_broken_row_is_seen_by_those_after_it() -> None:
+    """8-bit codes have no NaN: the scale must say so, or later logits would be wrong and finite."""
+    target = model("int8")
+    cache, _ = filled(target)
+    broken = torch.ones(1, CONFIG.num_kv_heads, CONFIG.head_dim)
+    for bad in (torch.nan, torch.inf):
+        broken[0, 1, 7] = bad
+        cache.write(0, 0, 3, broken, broken)
+        assert cache.pool.k_scales[0][3].isnan().tolist() == [False, True]
+        assert tiny.feed(target, cache, (0, [5]))[0].isnan().all()
+
+
+@native
+def test_infinite_keys_make_the_scale_nan() -> None:
+    """Those that the library stores itself: one output of the first layer's keys overflows."""
+    name = "model.layers.0.self_attn.k_proj.weight"
+    overflowing = tiny.tensors(CONFIG)[name].clone()
+    overflowing[0] = 3e38
+    cache, logits = filled(model("int8", **{name: overflowing}), TOKENS[:3])
+    assert cache.pool.k_scales[0][:3].isnan().tolist() == [[True, False]] * 3
+    assert logits.isnan().all()
+
+
+FACTORS = (("contiguous", "paged"), ("greedy", "sampled"), ("ngram", "lookup", "model", "layer_skip"))
+
+
+@native
+@pytest.mark.parametrize(("kind", "sampling", "source"), pairwise(*FACTORS))
+def test_drafts_change_nothing(kind: Any, sampling: str, source: str) -> None:
+    options: dict[str, Any] = {} if sampling == "greedy" else {"temperature": 0.9, "seed": 6}
+    params, prompt = SamplingParams(max_tokens=24, logprobs=2, **options), [*TOKENS[:20], *TOKENS[:20]]
+    target = model("int8")
+    plain, drafted = (
+        run(engine(target, kind=kind), request(prompt, params, draft=draft))["r"] for draft in ("none", source)
+    )
+    assert [(o.token_id, o.logprobs) for o in plain] == [(o.token_id, o.logprobs) for o in drafted]
+
+
+def test_memory_is_counted_with_scales() -> None:
+    """Two layers, two key heads: 20 numbers and a scale each, for keys and for values."""
+    if library() is not None:
+        assert row_bytes(model("int8")) == 2 * 2 * 2 * (20 + 4)
+        assert row_bytes(model("bfloat16")) == 2 * 2 * 2 * 20 * 2
+    assert row_bytes(model("float32")) == 2 * 2 * 2 * 20 * 4
+
+
+def test_auto_follows_the_weights() -> None:
+    assert model("auto").cache_dtype == torch.float32
+    if library() is not None:
+        assert make_model(CONFIG, tiny.tensors(CONFIG)).cache_dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["int8", "bfloat16"])
+def test_torch_has_no_other_cache_than_its_own(name: KVCacheDType) -> None:
+    """``fixed_shapes`` stands for a GPU here: it takes the path that GPUs take."""
+    with pytest.raises(ConfigError, match=f"kv_cache_dtype='{name}' needs the native library.*use auto"):
+        make_model(CONFIG, tiny.tensors(CONFIG), dtype="float32", kv_cache_dtype=name, fixed_shapes=True)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="kv_cache_dtype='fp8' is unknown: use one of auto, bfloat16, float32, int8"):
+        EngineConfig(model="m", kv_cache_dtype="fp8")  # type: ignore[arg-type]
