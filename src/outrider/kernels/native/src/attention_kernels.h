@@ -54,7 +54,8 @@ static void score_pairs(const workspace *s, const float *const *q, int count, in
         }
 }
 
-/* Scores to weights, for keys first .. last - 1 of the chunk that are seen; the others' become 0. */
+/* Scores to weights, for keys first .. last - 1 of the chunk that are seen; the others' become 0. Where no score is a
+ * number, the largest is NaN: minus infinity would say that no key is seen, and the chunk would be left out. */
 static void weigh(float *scores, int32_t first, int32_t last, float scale, float *most, float *sum) {
     vec largest = vec_set(MINUS_INFINITY), lanes = vec_set(0), by = vec_set(scale);
     int32_t end = (last + LANES - 1) / LANES * LANES;
@@ -66,6 +67,7 @@ static void weigh(float *scores, int32_t first, int32_t last, float scale, float
         largest = vec_max(v, largest);
     }
     *most = max_lanes(largest);
+    if (*most == MINUS_INFINITY) *most = float_of_bits(0x7fc00000);
     for (int32_t i = 0; i < end; i += LANES) {
         vec weight = vec_exp(vec_sub(vec_load(scores + i), vec_set(*most)));
         vec_store(scores + i, weight);
