@@ -82,7 +82,7 @@ def make(request: pytest.FixtureRequest) -> MakeCache:
 def rows(tags: list[int], layer: int) -> tuple[Tensor, Tensor]:
     """Keys and values [n, 2, 3] that no other tag or layer has, not even after rounding to 8 bits."""
     k = torch.tensor(tags, dtype=torch.float32)[:, None, None] * 100 + torch.arange(6.0).view(2, 3) + layer * 10
-    return k, -k
+    return k, -3 * k
 
 
 def append(cache: KVCache, slot: int, tags: list[int]) -> None:
