@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.errors import ConfigError, ModelFormatError
+from outrider.kernels.native.arena import aligned_memory
 from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import GGUF_TYPES, StoredTensor, code_table, gguf_number
 from outrider.kernels.native.structs import SourceStruct, WeightStruct
@@ -22,7 +23,6 @@ Target = Literal["float32", "bfloat16", "q8_0", "q4_0", "q4_1"]
 _TARGETS: dict[str | None, int] = {None: 0, "float32": 1, "bfloat16": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
 _TORCH_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _PANEL_OUTPUTS = 16
-_ALIGNMENT = 64
 _NO_MEMORY, _DAMAGED, _UNKNOWN_TYPE, _BAD_SIZE, _TOO_LARGE = 1, 16, 17, 18, 19
 
 
@@ -113,7 +113,7 @@ def pack(
     weight = WeightStruct()
     native = native_library()
     _raise_for(native.outrider_plan_weight(ctypes.byref(source), ctypes.byref(weight)), stored, target)
-    panels = _aligned(-(-outputs // _PANEL_OUTPUTS) * weight.panel_bytes)
+    panels = aligned_memory(-(-outputs // _PANEL_OUTPUTS) * weight.panel_bytes)
     _raise_for(native.outrider_pack(ctypes.byref(source), panels.ctypes.data, panels.nbytes), stored, target)
     return NativeWeight(weight, panels, _packed_bias(bias, outputs))
 
@@ -159,12 +159,6 @@ def _packed_bias(bias: Tensor | None, outputs: int) -> NDArray[np.float32] | Non
         raise ModelFormatError("a bias holds NaN or infinity: download the model again")
     packed: NDArray[np.float32] = bias.detach().to("cpu", torch.float32).contiguous().numpy().copy()
     return packed
-
-
-def _aligned(size: int) -> NDArray[np.uint8]:
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size]
 
 
 def _raise_for(status: int, stored: StoredTensor, target: str | None) -> None:

@@ -43,4 +43,29 @@ static inline isum isum_add(isum sum, quad w, const int8_t *x) {
     return (isum){_mm256_add_epi32(sum.low, four_products(w.low, every)),
                   _mm256_add_epi32(sum.high, four_products(w.high, every))};
 }
+/* Codes of 4 bits that count evenly need no look-up: value = code + the first value, which the start adds. They are
+ * unsigned and small: 2 * 15 * 127 is far from saturating. */
+static inline quad quad_of_low_codes(const uint8_t *p) {
+    __m256i mask = _mm256_set1_epi8(15);
+    return (quad){_mm256_and_si256(load_bytes(p), mask), _mm256_and_si256(load_bytes(p + 32), mask)};
+}
+static inline quad quad_of_high_codes(const uint8_t *p) {
+    __m256i mask = _mm256_set1_epi8(15);
+    return (quad){_mm256_and_si256(_mm256_srli_epi16(load_bytes(p), 4), mask),
+                  _mm256_and_si256(_mm256_srli_epi16(load_bytes(p + 32), 4), mask)};
+}
+static inline isum isum_start_codes(int32_t sum_x, int32_t first) {
+    __m256i start = _mm256_set1_epi32(first * sum_x);
+    return (isum){start, start};
+}
+static inline __m256i four_small_products(__m256i w, __m256i x) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1));
+}
+static inline isum isum_add_codes(isum sum, quad w, const int8_t *x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    __m256i every = _mm256_set1_epi32(four);
+    return (isum){_mm256_add_epi32(sum.low, four_small_products(w.low, every)),
+                  _mm256_add_epi32(sum.high, four_small_products(w.high, every))};
+}
 static inline vec vec_of_isum(isum s) { return (vec){_mm256_cvtepi32_ps(s.low), _mm256_cvtepi32_ps(s.high)}; }

@@ -38,6 +38,23 @@ static inline isum isum_add(isum sum, quad w, const int8_t *x) {
     EACH_PART sum.part[i] = vdotq_s32(sum.part[i], w.part[i], every);
     return sum;
 }
+/* Codes of 4 bits that count evenly need no look-up: value = code + the first value, which the start adds. */
+static inline quad quad_of_low_codes(const uint8_t *p) {
+    quad q;
+    EACH_PART q.part[i] = vreinterpretq_s8_u8(vandq_u8(vld1q_u8(p + 16 * i), vdupq_n_u8(15)));
+    return q;
+}
+static inline quad quad_of_high_codes(const uint8_t *p) {
+    quad q;
+    EACH_PART q.part[i] = vreinterpretq_s8_u8(vshrq_n_u8(vld1q_u8(p + 16 * i), 4));
+    return q;
+}
+static inline isum isum_start_codes(int32_t sum_x, int32_t first) {
+    isum s;
+    EACH_PART s.part[i] = vdupq_n_s32(first * sum_x);
+    return s;
+}
+static inline isum isum_add_codes(isum sum, quad w, const int8_t *x) { return isum_add(sum, w, x); }
 static inline vec vec_of_isum(isum s) {
     vec v;
     EACH_PART v.part[i] = vcvtq_f32_s32(s.part[i]);

@@ -38,15 +38,14 @@ static void linear_item(void *context, int64_t item) {
     work->k->linear(p->weight, work->input, first, last < panels ? last : panels, p->y, p->stride);
 }
 
-/* An item takes some ten microseconds, and there are a few for each thread. */
+/* Two items for each thread: long runs of panels are read faster than short ones. */
 static void run_linear(const kernels *k, const activations *input, int count, const product *products) {
     linear_work work = {k, input, products, count, 1};
-    int64_t panels = 0, items = 0;
+    int64_t panels = 0, items = 0, wanted = 2 * outrider_threads();
     for (int i = 0; i < count; i++) panels += panels_of(products[i].weight);
-    work.share = panels / (8 * outrider_threads());
-    int64_t most = 1 + 4096 / input->rows; /* many rows: a panel is work enough */
+    work.share = (panels + wanted - 1) / wanted;
+    int64_t most = 1 + 65536 / input->rows; /* many rows: fewer panels are work enough, and the end comes together */
     if (work.share > most) work.share = most;
-    if (work.share < 1) work.share = 1;
     for (int i = 0; i < count; i++) items += shares_of(&work, i);
     run_items(items, linear_item, &work);
 }

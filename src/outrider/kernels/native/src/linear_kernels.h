@@ -46,9 +46,52 @@ static void quantise(const activations *a, int64_t first, int64_t last) {
         }
 }
 
-/* One panel for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4) and ``wide``. */
+/* How codes become values. */
+enum form { FORM_BYTES, FORM_TABLE, FORM_EVEN }; /* EVEN: 4 bits that count evenly, value = code + values[0] */
+
+/* Rows for which the upper codes stay sixteen times too large: cheaper to unpack, dearer to add up. */
+#if defined(HAS_SIXTEENFOLD)
+#define IS_SIXTEENFOLD(form, count) ((form) == FORM_EVEN && (count) <= 2)
+#else
+#define IS_SIXTEENFOLD(form, count) 0
+#define quad_of_sixteenfold_codes quad_of_high_codes
+#define isum_plus_sixteenth(sum, sixteenfold) (sum)
+#endif
+
+/* The codes of a block, for all rows. The compiler knows the last three arguments. */
+FORCE_INLINE void unpack_block(const uint8_t *codes, lookup table, quad *weights, const int steps,
+                               const enum form form, const int sixteenfold) {
+    for (int s = 0; s < steps; s++) {
+        const uint8_t *upper = codes + 64 * (s - steps / 2);
+        if (form == FORM_BYTES)
+            weights[s] = quad_of_bytes(codes + 64 * s);
+        else if (s < steps / 2)
+            weights[s] = form == FORM_EVEN ? quad_of_low_codes(codes + 64 * s) : quad_of_low_halves(codes + 64 * s, table);
+        else if (sixteenfold)
+            weights[s] = quad_of_sixteenfold_codes(upper);
+        else
+            weights[s] = form == FORM_EVEN ? quad_of_high_codes(upper) : quad_of_high_halves(upper, table);
+    }
+}
+
+/* The exact sum of a block's products with one row. ``first``: values[0]. */
+FORCE_INLINE isum sum_block(const quad *weights, const int8_t *x, int32_t sum_x, int32_t first, const int steps,
+                            const enum form form, const int sixteenfold) {
+    isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, first) : isum_start(sum_x);
+    isum upper = isum_start_codes(0, 0);
+    for (int s = 0; s < steps; s++)
+        if (form != FORM_EVEN)
+            sum = isum_add(sum, weights[s], x + 4 * s);
+        else if (sixteenfold && s >= steps / 2)
+            upper = isum_add_codes(upper, weights[s], x + 4 * s);
+        else
+            sum = isum_add_codes(sum, weights[s], x + 4 * s);
+    return sixteenfold ? isum_plus_sixteenth(sum, upper) : sum;
+}
+
+/* One panel for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4) and ``form``. */
 FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block, const activations *a, int64_t row,
-                                  const int count, const int steps, const int wide, vec *y) {
+                                  const int count, const int steps, const enum form form, vec *y) {
     int per_scale = 8 / steps; /* groups of weights to a group of activations */
     int scale_bytes = w->half_scales ? 32 : 64;
     int64_t stride = a->groups * 32, bytes = w->panel_bytes / w->groups;
@@ -63,18 +106,12 @@ FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block
         if (w->has_minimum)
             minimum = w->half_scales ? vec_load_half((const uint16_t *)(block + 32)) : vec_load((const float *)(block + 64));
         quad weights[8];
-        for (int s = 0; s < steps; s++)
-            if (wide)
-                weights[s] = quad_of_bytes(codes + 64 * s);
-            else
-                weights[s] = s < steps / 2 ? quad_of_low_halves(codes + 64 * s, table)
-                                           : quad_of_high_halves(codes + 64 * (s - steps / 2), table);
+        unpack_block(codes, table, weights, steps, form, IS_SIXTEENFOLD(form, count));
         int64_t at = row * a->groups + g / per_scale;
         for (int r = 0; r < count; r++, at += a->groups) {
             const int32_t *sums = a->sums + 2 * at;
             int32_t sum_x = per_scale == 1 ? sums[0] + sums[1] : sums[g % 2];
-            isum sum = isum_start(sum_x);
-            for (int s = 0; s < steps; s++) sum = isum_add(sum, weights[s], x + r * stride + 4 * s);
+            isum sum = sum_block(weights, x + r * stride, sum_x, w->values[0], steps, form, IS_SIXTEENFOLD(form, count));
             vec scales = vec_mul(scale, vec_set(a->scales[at]));
 #if !defined(OUTRIDER_CONTROL_REORDERED)
             y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);
@@ -111,26 +148,32 @@ FORCE_INLINE void float_panel(const outrider_weight *w, const uint8_t *panel, co
     }
 }
 
+/* Whether codes of 4 bits stand for numbers one apart. */
+static inline int counts_evenly(const outrider_weight *w) {
+    int evenly = 1;
+    for (int i = 1; i < 16; i++) evenly &= w->values[i] == w->values[0] + i;
+    return evenly;
+}
+
 /* One panel for ``count`` rows, which the compiler knows. */
 FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const activations *a, int64_t row,
                              const int count, float *out, int64_t stride) {
     vec y[MOST_ROWS];
     const uint8_t *at = w->panels + panel * w->panel_bytes;
-    switch (w->layout) {
-    case OUTRIDER_F32: float_panel(w, at, a, row, count, 0, y); break;
-    case OUTRIDER_BF16: float_panel(w, at, a, row, count, 1, y); break;
-    case OUTRIDER_Q8:
-        if (w->group == 32)
-            quantised_panel(w, at, a, row, count, 8, 1, y);
-        else
-            quantised_panel(w, at, a, row, count, 4, 1, y);
-        break;
-    default:
-        if (w->group == 32)
-            quantised_panel(w, at, a, row, count, 8, 0, y);
-        else
-            quantised_panel(w, at, a, row, count, 4, 0, y);
-    }
+    if (w->layout == OUTRIDER_F32)
+        float_panel(w, at, a, row, count, 0, y);
+    else if (w->layout == OUTRIDER_BF16)
+        float_panel(w, at, a, row, count, 1, y);
+    else if (w->layout == OUTRIDER_Q8 && w->group == 32)
+        quantised_panel(w, at, a, row, count, 8, FORM_BYTES, y);
+    else if (w->layout == OUTRIDER_Q8)
+        quantised_panel(w, at, a, row, count, 4, FORM_BYTES, y);
+    else if (w->group == 32 && counts_evenly(w))
+        quantised_panel(w, at, a, row, count, 8, FORM_EVEN, y);
+    else if (w->group == 32)
+        quantised_panel(w, at, a, row, count, 8, FORM_TABLE, y);
+    else
+        quantised_panel(w, at, a, row, count, 4, FORM_TABLE, y);
     int64_t left = w->outputs - panel * LANES;
     int lanes = left < LANES ? (int)left : LANES;
     for (int r = 0; r < count; r++) {
