@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config import SamplingParams
-from outrider.core import shaping
+from outrider.core import native, shaping
 from outrider.core.constraint import Constraint
 from outrider.core.draft import Draft
 from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
@@ -174,6 +174,9 @@ class TargetRows:
     def _greedy(self) -> list[tuple[int, float]]:
         """First largest logit of every row and its value, in one call: what ``_row`` would find row by row."""
         rows = self._logits[:, : self._vocab_size].float().cpu().numpy()
+        sampler = native.sampler()
+        if sampler is not None:
+            return list(zip(*sampler.first_largest(rows), strict=True))
         tokens = rows.argmax(axis=1)  # a NaN counts as the largest
         return list(zip(tokens.tolist(), rows[range(len(rows)), tokens].tolist(), strict=True))
 
