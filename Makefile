@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check docs format bench lab wheel wheel-check native-digest fuzz-native clean
+.PHONY: demo test test-slow test-gpu mutants check docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -62,6 +62,9 @@ fuzz-native:  ## random tensors into the packing of weights, under sanitizers (F
 		tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c plan.c pack.c rows.c) \
 		-lm -o build/native/fuzz_pack
 	build/native/fuzz_pack $(FUZZ_SECONDS)
+
+fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
+	PYTHONPATH=src $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)

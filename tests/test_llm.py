@@ -184,7 +184,7 @@ def test_representations_are_short(llm: LLM, folder: Path) -> None:
     assert repr(llm) == about
     output = llm.generate("hello", replace(SAMPLED, max_tokens=100))
     assert re.fullmatch(
-        r"Output\('.*…', 100 tokens, finish_reason='length', seed=5, \d\.\d\d tokens a run\)", repr(output)
+        r"Output\((['\"]).*…\1, 100 tokens, finish_reason='length', seed=5, \d+\.\d\d tokens a run\)", repr(output)
     )
     assert repr(PARAMS) == "SamplingParams(max_tokens=24, ignore_eos=True)"
     assert repr(SpeculationParams()) == "SpeculationParams()"
