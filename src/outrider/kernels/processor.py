@@ -35,9 +35,3 @@ def has_onednn_bf16() -> bool:
     """Whether oneDNN takes bfloat16 here; on x86 it wants AVX-512 or AVX-NE-CONVERT, and raises without them."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return supported is not None and bool(supported())
-
-
-@cache
-def has_bf16_tiles() -> bool:
-    """Whether the processor multiplies bfloat16 in matrix tiles (AMX), and the system lets programs do so."""
-    return bool(processor().get("amx_bf16")) and bool(getattr(torch.cpu, "_init_amx", bool)())
