@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--max-chars", type=int, default=1500, help="leave longer questions out")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="auto", help="of Outrider; peers of folders of their own have their own")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the peers installed")
     parser.add_argument("--out", type=Path)

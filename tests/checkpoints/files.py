@@ -103,13 +103,15 @@ def write_gguf(
     family: str = "llama",
     *,
     kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+    embedding: GGMLQuantizationType | None = None,
     metadata: Mapping[str, Any] | None = None,
     rope_divisors: np.ndarray[Any, Any] | None = None,
     **changes: Any,
 ) -> dict[str, Tensor]:
     """A GGUF file with a SentencePiece vocabulary and a chat template; returns the weights under canonical names.
 
-    ``metadata`` changes or (None) removes keys of the ``llama.`` group.
+    ``kind``: of matrices, but for the embedding if ``embedding`` is given. ``metadata`` changes or (None) removes keys
+    of the ``llama.`` group.
     """
     config = parse_config(raw_config(family, **changes))
     weights = random_weights(config)
@@ -140,6 +142,8 @@ def write_gguf(
         if family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
             weight = permute(weight, config.num_heads if "q_proj" in name else config.num_kv_heads)
         quantised = kind if weight.ndim == 2 else GGMLQuantizationType.F32
+        if name == "model.embed_tokens.weight" and embedding is not None:
+            quantised = embedding
         data = quantize(weight.numpy(), quantised)
         writer.add_tensor(gguf_name(name), data, raw_dtype=quantised)
     if rope_divisors is not None:

@@ -1,14 +1,15 @@
 """One backend in a process of its own, JSON on stdin and stdout: ``python -m outrider.bench.worker``.
 
 Backends: ``outrider:SOURCE[:K]``, ``outrider-paged:SOURCE[:K]``, ``transformers``, ``transformers:lookup[:K]``,
-``transformers:batch`` (continuous batching), ``llama.cpp:FILE.gguf`` and ``openvino:FOLDER[:lookup:K]``. The peer's
-library is imported here, so that backends share neither memory nor threads.
+``transformers:batch`` (continuous batching), ``vllm:FOLDER`` (safetensors), ``llama.cpp:FILE.gguf`` and
+``openvino:FOLDER[:lookup:K]``. The peer's library is imported here, so that backends share neither memory nor threads.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 import time
@@ -150,11 +151,30 @@ def openvino(args: argparse.Namespace, folder: str, source: str, k: int) -> tupl
     return one_by_one(single), peer.__version__
 
 
+def vllm(args: argparse.Namespace, folder: str) -> tuple[Generate, str]:
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": str(args.threads)}
+    os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
+    import vllm as peer
+
+    model = peer.LLM(folder, dtype="bfloat16", max_model_len=2048, enforce_eager=True, enable_prefix_caching=False)
+
+    def batch(prompts: list[list[int]], max_tokens: int) -> Result:
+        began = time.perf_counter()
+        asked = [{"prompt_token_ids": ids} for ids in prompts]
+        done = model.generate(asked, peer.SamplingParams(temperature=0, max_tokens=max_tokens), use_tqdm=False)
+        seconds = time.perf_counter() - began
+        return Result([list(each.outputs[0].token_ids) for each in done], [seconds] * len(prompts))
+
+    return batch, peer.__version__
+
+
 def make(args: argparse.Namespace) -> tuple[Generate, str]:
     name, _, rest = args.backend.partition(":")
     source, _, k = rest.partition(":")
     if name == "llama.cpp":
         return llama_cpp(args, rest)
+    if name == "vllm":
+        return vllm(args, rest)
     if name == "openvino":
         folder, _, options = rest.partition(":")
         source, _, k = options.partition(":")

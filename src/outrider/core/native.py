@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
+from outrider.core.truncation import log_of
 from outrider.kernels.native.library import library
 
 Row = NDArray[np.float32]  # [vocab]
@@ -140,7 +141,7 @@ def clipped_temperature(params: SamplingParams) -> np.float32:
 
 
 def _struct(params: SamplingParams) -> SamplingStruct:
-    least = math.log(params.min_p) if params.min_p > 0.0 else -math.inf
+    least = log_of(params.min_p) if params.min_p > 0.0 else -math.inf
     return SamplingStruct(params.top_k, params.top_p, float(clipped_temperature(params)), least)
 
 

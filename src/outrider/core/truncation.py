@@ -6,7 +6,8 @@ how a sort happens to order equal values.
 
 from __future__ import annotations
 
-import math
+from decimal import Decimal, localcontext
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,14 @@ def truncate_(row: NDArray[np.float32], params: SamplingParams) -> None:
         _keep_from_(row, _top_p_threshold(row, params.top_p))
     if params.min_p > 0.0:
         # The largest is log 1 and always kept so far, so min_p is relative to it whatever went before.
-        _keep_from_(row, np.float32(math.log(params.min_p)))
+        _keep_from_(row, np.float32(log_of(params.min_p)))
+
+
+@lru_cache
+def log_of(share: float) -> float:
+    """The natural logarithm of a share above 0, rounded once: those of C libraries differ in the last place."""
+    with localcontext(prec=40):
+        return float(Decimal(share).ln())
 
 
 def _keep_from_(row: NDArray[np.float32], threshold: np.float32) -> None:

@@ -217,7 +217,8 @@ class Engine:
             return
         kept = output.features[:count]
         if path:
-            kept = torch.cat([kept, output.features[[count + index for index in scheduled.pack_path(path)]]])
+            rows = torch.tensor([count + index for index in scheduled.pack_path(path)], device=kept.device)
+            kept = torch.cat([kept, output.features.index_select(0, rows)])
         start = request.num_computed_tokens - len(kept)
         self._drafting.forward_features(request, start, kept, output.feature_layers)
 

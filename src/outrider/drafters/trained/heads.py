@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
 
+from outrider.cache.pool import token_bytes
 from outrider.config import SOURCES, EngineConfig
 from outrider.config.combination import AUTO, WITH_EAGLE, WITHOUT_HEADS, check_known
 from outrider.config.sources import head_sources
+from outrider.drafters.trained.head_parts import bytes_of_a_weight
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.config import fingerprint_rows
 from outrider.heads.find import shipped_heads, shipped_kinds
-from outrider.models.base import HeadTarget
+from outrider.models.base import HeadTarget, LoadedModel
 
 
 def source_of_head(head: nn.Module) -> str:
@@ -67,17 +70,17 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
     return draft, heads
 
 
-def head_memory(heads: Mapping[str, nn.Module], target: HeadTarget) -> tuple[int, int]:
+def head_memory(heads: Mapping[str, nn.Module], target: LoadedModel) -> tuple[int, int]:
     """Bytes of the heads' weights, and of what they cache of one token."""
-    size, weights, row = target.dtype.itemsize, 0, 0
+    size, weights, row = bytes_of_a_weight(target), 0.0, 0
     for head in heads.values():
         c = head.config
         assert isinstance(c, HeadConfig)
         weights += sum(parameter.numel() for parameter in head.parameters()) * size
         if c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
-        row += 2 * c.num_kv_heads * c.head_dim * size
-    return weights, row
+        row += token_bytes(layers=1, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
+    return math.ceil(weights), row
 
 
 def _source_of_kind(kind: str) -> str:

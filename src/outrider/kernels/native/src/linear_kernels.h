@@ -155,9 +155,9 @@ static inline int counts_evenly(const outrider_weight *w) {
     return evenly;
 }
 
-/* One panel for ``count`` rows, which the compiler knows. */
+/* One panel for ``count`` rows, which the compiler knows. ``evenly``: see ``counts_evenly``. */
 FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const activations *a, int64_t row,
-                             const int count, float *out, int64_t stride) {
+                             const int count, int evenly, float *out, int64_t stride) {
     vec y[MOST_ROWS];
     const uint8_t *at = w->panels + panel * w->panel_bytes;
     if (w->layout == OUTRIDER_F32)
@@ -168,7 +168,7 @@ FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const acti
         quantised_panel(w, at, a, row, count, 8, FORM_BYTES, y);
     else if (w->layout == OUTRIDER_Q8)
         quantised_panel(w, at, a, row, count, 4, FORM_BYTES, y);
-    else if (w->group == 32 && counts_evenly(w))
+    else if (w->group == 32 && evenly)
         quantised_panel(w, at, a, row, count, 8, FORM_EVEN, y);
     else if (w->group == 32)
         quantised_panel(w, at, a, row, count, 8, FORM_TABLE, y);
@@ -186,48 +186,42 @@ FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const acti
     }
 }
 
-static void one_row(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y, int64_t stride) {
-    panel_rows(w, p, a, row, 1, y, stride);
-}
-static void two_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y, int64_t stride) {
-    panel_rows(w, p, a, row, 2, y, stride);
-}
+/* The rows that one panel is multiplied with at once, as many as the registers hold. */
+#define ROWS(name, count)                                                                                            \
+    static void name(const outrider_weight *w, int64_t panel, const activations *a, int64_t row, int evenly,         \
+                     float *y, int64_t stride) {                                                                     \
+        panel_rows(w, panel, a, row, count, evenly, y, stride);                                                      \
+    }
+ROWS(one_row, 1)
+ROWS(two_rows, 2)
 #if MOST_ROWS >= 4
-static void four_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y,
-                      int64_t stride) {
-    panel_rows(w, p, a, row, 4, y, stride);
-}
+ROWS(four_rows, 4)
 #endif
 #if MOST_ROWS >= 8
-static void eight_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y,
-                       int64_t stride) {
-    panel_rows(w, p, a, row, 8, y, stride);
-}
+ROWS(eight_rows, 8)
 #endif
 #if MOST_ROWS >= 16
-static void sixteen_rows(const outrider_weight *w, int64_t p, const activations *a, int64_t row, float *y,
-                         int64_t stride) {
-    panel_rows(w, p, a, row, 16, y, stride);
-}
+ROWS(sixteen_rows, 16)
 #endif
 
 static void linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
                    int64_t stride) {
+    int evenly = counts_evenly(w);
     for (int64_t tile = 0; tile < a->rows; tile += ROW_TILE) {
         int64_t end = tile + ROW_TILE < a->rows ? tile + ROW_TILE : a->rows;
         for (int64_t p = first; p < last; p++) {
             int64_t r = tile;
 #if MOST_ROWS >= 16
-            for (; r + 16 <= end; r += 16) sixteen_rows(w, p, a, r, y, stride);
+            for (; r + 16 <= end; r += 16) sixteen_rows(w, p, a, r, evenly, y, stride);
 #endif
 #if MOST_ROWS >= 8
-            for (; r + 8 <= end; r += 8) eight_rows(w, p, a, r, y, stride);
+            for (; r + 8 <= end; r += 8) eight_rows(w, p, a, r, evenly, y, stride);
 #endif
 #if MOST_ROWS >= 4
-            for (; r + 4 <= end; r += 4) four_rows(w, p, a, r, y, stride);
+            for (; r + 4 <= end; r += 4) four_rows(w, p, a, r, evenly, y, stride);
 #endif
-            for (; r + 2 <= end; r += 2) two_rows(w, p, a, r, y, stride);
-            for (; r < end; r++) one_row(w, p, a, r, y, stride);
+            for (; r + 2 <= end; r += 2) two_rows(w, p, a, r, evenly, y, stride);
+            for (; r < end; r++) one_row(w, p, a, r, evenly, y, stride);
         }
     }
 }

@@ -67,27 +67,32 @@ static int do_item(void) {
     return 0;
 }
 
-static void sleep_until_work(void) {
+static int is_wanted(int number) { return number < atomic_load_explicit(&wanted, memory_order_relaxed); }
+
+static void sleep_until_work(int number) {
     pthread_mutex_lock(&sleep_lock);
     atomic_fetch_add(&sleeping, 1);
-    while (!has_items(atomic_load(&ticket))) pthread_cond_wait(&wake, &sleep_lock);
+    while (!is_wanted(number) || !has_items(atomic_load(&ticket))) pthread_cond_wait(&wake, &sleep_lock);
     atomic_fetch_sub(&sleeping, 1);
     pthread_mutex_unlock(&sleep_lock);
 }
 
-static void *serve(void *number) {
-    for (;;) {
-        if ((int)(intptr_t)number >= atomic_load_explicit(&wanted, memory_order_relaxed) || !do_item()) {
-            int64_t until = nanoseconds() + SPIN_NANOSECONDS;
-            int found = 0;
-            while (!found && nanoseconds() < until)
-                for (int i = 0; i < 64 && !found; i++) {
-                    pause_briefly();
-                    found = has_items(atomic_load_explicit(&ticket, memory_order_relaxed));
-                }
-            if (!found) sleep_until_work();
+/* Whether there is work within the time that is worth waiting for it. */
+static int spin_until_work(void) {
+    int64_t until = nanoseconds() + SPIN_NANOSECONDS;
+    while (nanoseconds() < until)
+        for (int i = 0; i < 64; i++) {
+            pause_briefly();
+            if (has_items(atomic_load_explicit(&ticket, memory_order_relaxed))) return 1;
         }
-    }
+    return 0;
+}
+
+/* A thread beyond those wanted sleeps, also while there is work. */
+static void *serve(void *argument) {
+    int number = (int)(intptr_t)argument;
+    for (;;)
+        if (!is_wanted(number) || (!do_item() && !spin_until_work())) sleep_until_work(number);
     return NULL;
 }
 
