@@ -34,7 +34,7 @@ static _Atomic int sleeping;
 static _Atomic int wanted = 1; /* threads, the caller's included */
 static int started = 1;
 static pthread_mutex_t pass = PTHREAD_MUTEX_INITIALIZER, sleep_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, recruit = PTHREAD_COND_INITIALIZER;
 
 void lock_threads(void) { pthread_mutex_lock(&pass); }
 void unlock_threads(void) { pthread_mutex_unlock(&pass); }
@@ -69,11 +69,18 @@ static int do_item(void) {
 
 static int is_wanted(int number) { return number < atomic_load_explicit(&wanted, memory_order_relaxed); }
 
-static void sleep_until_work(int number) {
+static void sleep_until_work(void) {
     pthread_mutex_lock(&sleep_lock);
     atomic_fetch_add(&sleeping, 1);
-    while (!is_wanted(number) || !has_items(atomic_load(&ticket))) pthread_cond_wait(&wake, &sleep_lock);
+    while (!has_items(atomic_load(&ticket))) pthread_cond_wait(&wake, &sleep_lock);
     atomic_fetch_sub(&sleeping, 1);
+    pthread_mutex_unlock(&sleep_lock);
+}
+
+/* Such a sleeper is not counted: new work need not wake it. */
+static void sleep_until_wanted(int number) {
+    pthread_mutex_lock(&sleep_lock);
+    while (!is_wanted(number)) pthread_cond_wait(&recruit, &sleep_lock);
     pthread_mutex_unlock(&sleep_lock);
 }
 
@@ -88,11 +95,13 @@ static int spin_until_work(void) {
     return 0;
 }
 
-/* A thread beyond those wanted sleeps, also while there is work. */
 static void *serve(void *argument) {
     int number = (int)(intptr_t)argument;
     for (;;)
-        if (!is_wanted(number) || (!do_item() && !spin_until_work())) sleep_until_work(number);
+        if (!is_wanted(number))
+            sleep_until_wanted(number);
+        else if (!do_item() && !spin_until_work())
+            sleep_until_work();
     return NULL;
 }
 
@@ -126,6 +135,7 @@ static void forget_threads(void) {
     pthread_mutex_init(&pass, NULL);
     pthread_mutex_init(&sleep_lock, NULL);
     pthread_cond_init(&wake, NULL);
+    pthread_cond_init(&recruit, NULL);
     atomic_store(&sleeping, 0);
     atomic_store(&ticket, 0);
     int count = atomic_load(&wanted);
@@ -144,7 +154,10 @@ OUTRIDER_API int outrider_set_threads(int count) {
         if (pthread_create(&thread, NULL, serve, (void *)(intptr_t)started)) break;
         pthread_detach(thread);
     }
+    pthread_mutex_lock(&sleep_lock);
     atomic_store(&wanted, count < started ? count : started);
+    pthread_cond_broadcast(&recruit);
+    pthread_mutex_unlock(&sleep_lock);
     unlock_threads();
     return OUTRIDER_OK;
 }
