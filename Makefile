@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests clean
+.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -26,7 +26,10 @@ check: $(READY)  ## what must be clean before a commit
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) docs
+	$(MAKE) audit docs
+
+audit: $(READY)  ## known vulnerabilities in what is installed
+	$(BIN)/python -m tests.audit
 
 docs: $(READY)  ## the documentation site, in build/site; a broken link is an error (not with --quiet, which hides it)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
