@@ -7,7 +7,6 @@ downloads/     finished parts of unfinished pulls    locks/            one lock 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import filelock
 import platformdirs
 
 from outrider.errors import CapacityError, ConfigError
@@ -35,15 +35,17 @@ def locked(name: str, *, announce: bool = False) -> Iterator[None]:
     with _explained():
         path = cache_root() / "locks" / f"{name}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
-    with file:
+        lock = filelock.FileLock(path)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
             if announce:
                 print(f"waiting for another process that prepares {name}", file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield  # closing the file gives the lock back
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
