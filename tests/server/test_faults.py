@@ -131,6 +131,24 @@ def test_a_dead_engine_is_said_and_ends_the_process(server: Live, error: BaseExc
     wait_until(lambda: server.server.should_exit, 10)
 
 
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_a_clock_that_jumps_moves_nobody(server: Live, jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines, keep-alive and times of requests come from a clock that only goes on."""
+    plain = server.post(PATH, ASK)["choices"]
+    real, jumps = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + jumps[0])
+    body = ASK | {"stream": True, "stream_options": {"include_usage": True}}
+    with server.client.stream("POST", PATH, json=body) as streamed:
+        pieces = streamed.iter_text()
+        first = next(pieces)
+        jumps[0] = jump
+        chunks = events(iter([first, *pieces]))
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"]) == plain[0]["text"]
+    assert server.post(PATH, ASK)["choices"] == plain
+    assert 0 < server.metric("e2e_request_latency_seconds_sum") < 600
+    wait_until(server.idle)
+
+
 def test_a_log_that_cannot_be_written_stops_nobody(server: Live) -> None:
     class Full(logging.StreamHandler[Any]):
         def emit(self, record: logging.LogRecord) -> None:

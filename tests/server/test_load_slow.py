@@ -83,6 +83,20 @@ def test_a_second_signal_ends_at_once(server: Server) -> None:
     assert server.process.wait(10) == 1
 
 
+def test_a_process_that_was_stopped_goes_on_where_it_was(server: Server) -> None:
+    body = LONG | {"temperature": 0.7, "seed": 3, "stream": False}
+    whole = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).json()["choices"][0]["text"]
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body | {"stream": True}, timeout=60) as answer:
+        pieces = answer.iter_text()
+        first = next(pieces)
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        server.process.send_signal(signal.SIGCONT)
+        chunks = events(iter([first, *pieces]))
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"]) == whole
+    assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+
+
 def serve(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "outrider.cli.main", "serve", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | env, check=False)
