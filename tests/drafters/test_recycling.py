@@ -1,4 +1,4 @@
-"""Recycled drafts: what the target's rows said after one or two tokens, kept per salt and within bounds."""
+"""Recycled drafts: what the target's rows said after one or two tokens, kept per domain and within bounds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.tree import depths
 from outrider.drafters.api import Outcome
-from outrider.drafters.text.recycling import WIDTH, RecyclingDrafter
+from outrider.drafters.text.recycling import CONTEXT_BYTES, WIDTH, RecyclingDrafter
 from outrider.engine.request import Request
+from outrider.utils.domains import DOMAIN_BYTES
 from tests.drafters.views import request
 
 VOCAB = 12
@@ -22,14 +23,19 @@ def observe(
     logits = torch.full((len(rows), VOCAB), float("-inf"))
     for row, favourites in zip(logits, rows, strict=True):
         row[favourites] = torch.linspace(3, 1, len(favourites))
+    drafter.start(view)
     p = TargetRows(logits, view.params, Context(view.prompt, view.output), draft)
     view.tokens += committed
     path = tuple(range(len(committed) - 1))
     drafter.observe([Outcome(view, draft, Verdict(path, committed[-1]), tuple(committed), p)])
+    drafter.finish(view.id)
 
 
 def drafted(drafter: RecyclingDrafter, view: Request, budget: int = 6) -> Draft:
-    return drafter.propose([view], [budget])[0]
+    drafter.start(view)
+    draft = drafter.propose([view], [budget])[0]
+    drafter.finish(view.id)
+    return draft
 
 
 def test_nothing_is_known_at_first() -> None:
@@ -84,10 +90,10 @@ def test_one_salt_hears_nothing_of_another() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    drafter = RecyclingDrafter(VOCAB, capacity=6)
+    drafter = RecyclingDrafter(VOCAB, capacity=6 * CONTEXT_BYTES + DOMAIN_BYTES)
     for token in range(10):
         observe(drafter, request([0, token]), EMPTY, [4], [list(range(VOCAB))])
-        assert len(drafter.memory) <= 6
+        assert drafter.memories.size <= 6 * CONTEXT_BYTES + DOMAIN_BYTES
     assert drafted(drafter, request([0, 0])) == EMPTY
     assert len(drafted(drafter, request([0, 9]), 100).tokens) >= WIDTH
 

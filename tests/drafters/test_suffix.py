@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import children, depths
+from outrider.drafters.text.responses import TOKEN_BYTES
 from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, continuations, predict
 from outrider.drafters.text.suffix_index import MAX_MATCH, SuffixIndex
 from outrider.engine.request import Request
+from outrider.utils.domains import DOMAIN_BYTES
 from tests.drafters.views import grow, request
 
 CHAINS = {"verifier": "rejection"}
@@ -142,13 +144,31 @@ def test_a_text_of_its_own_is_believed_more_than_another_s() -> None:
 
 
 def test_keeps_no_more_responses_than_it_may() -> None:
-    drafter = SuffixDrafter(100, capacity=12)
+    capacity = 12 * TOKEN_BYTES + DOMAIN_BYTES
+    drafter = SuffixDrafter(100, capacity=capacity)
     for i in range(9):
         serve(drafter, request([50], id=str(i)), [i, i + 20, i + 40, i + 60])
-    assert (len(drafter.responses), drafter.responses.size) == (3, 12)
+    serve(drafter, request([50], id="long"), [*range(13)])  # would push out all others, and itself
+    held = drafter.responses.open("").store
+    assert (len(held), held.tokens, drafter.responses.size) == (3, 12, capacity)
     nothing = SuffixDrafter(100, capacity=0)
     serve(nothing, request([50]), [1, 2, 3])
     assert len(nothing.responses) == 0
+
+
+def test_a_domain_that_is_forgotten_goes_on_drafting_from_its_own_text() -> None:
+    drafter = SuffixDrafter(100, capacity=4 * TOKEN_BYTES + DOMAIN_BYTES)
+    serve(drafter, request([50], id="1"), [1, 2, 3, 4])
+    mine, other = request([7, 8, 9, 7, 1, 2], id="2"), request([50], id="3")
+    other.cache_salt = other.tenant = "other"
+    drafter.start(mine)
+    assert drafter.propose([mine], [4])[0].tokens == (3, 4)
+    serve(drafter, other, [5, 6, 7, 8])
+    grow(drafter, mine, [3])
+    assert drafter.propose([mine], [4]) == [EMPTY]
+    grow(drafter, mine, [7, 8])
+    assert drafter.propose([mine], [1])[0].tokens == (9,)
+    drafter.finish(mine.id)
 
 
 def test_counts_as_q() -> None:

@@ -81,32 +81,23 @@ def test_frequent_endings_keep_their_latest_places() -> None:
     assert len(index) == 0
 
 
-def test_responses_are_separated_by_salt() -> None:
-    responses = Responses()
-    responses.add("a", "1", [1, 2, 3])
-    assert [o.end for o in responses.find("a", [1, 2], 9)] == [2]
-    assert responses.find("b", [1, 2], 9) == []
-    assert responses.find("", [1, 2], 9) == []
-
-
 def test_the_least_recently_used_response_goes_first() -> None:
-    responses = Responses(capacity=10)
-    responses.add("", "1", [1, 2, 3, 4])
-    responses.add("b", "2", [5, 6, 7, 8])
-    responses.used([o.text for o in responses.find("", [1], 1)])
-    responses.add("", "3", [9, 9, 9, 9])
-    assert responses.find("b", [5], 1) == []
-    assert len(responses.find("", [1], 1)) == len(responses.find("", [9], 1)) == 1
-    assert (len(responses), responses.size) == (2, 8)
-    responses.add("", "4", list(range(11)))  # too large to be held at all
-    assert (len(responses), responses.size) == (2, 8)
+    responses = Responses()
+    responses.add("1", [1, 2, 3, 4])
+    responses.add("2", [5, 6, 7, 8])
+    responses.used([o.text for o in responses.find([1], 1)])
+    responses.add("3", [9, 9, 9, 9])
+    responses.forget()
+    assert responses.find([5], 1) == []
+    assert len(responses.find([1], 1)) == len(responses.find([9], 1)) == 1
+    assert (len(responses), responses.tokens) == (2, 8)
 
 
 def test_a_request_that_ends_twice_is_held_once() -> None:
     responses = Responses()
-    responses.add("", "1", [1, 2])
-    responses.add("", "1", [1, 2, 3, 4])
-    assert (len(responses), responses.size) == (1, 4)
-    assert [o.end for o in responses.find("", [3], 9)] == [3]
-    responses.add("", "1", [5])
-    assert (len(responses), responses.size) == (0, 0)
+    responses.add("1", [1, 2])
+    responses.add("1", [1, 2, 3, 4])
+    assert (len(responses), responses.tokens) == (1, 4)
+    assert [o.end for o in responses.find([3], 9)] == [3]
+    responses.add("1", [5])
+    assert (len(responses), responses.tokens, responses.size) == (0, 0, 0)

@@ -46,7 +46,12 @@ class RequestView(Protocol):
 
     @property
     def cache_salt(self) -> str:
-        """Requests with different salts must not learn from each other."""
+        """Its domain: requests with different ones must not learn from each other (``outrider.utils.domains``)."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """Whose memory it takes for what is learned from it."""
         ...
 
     @property
@@ -103,6 +108,10 @@ class ForwardingView:
     @property
     def cache_salt(self) -> str:
         return self.request.cache_salt
+
+    @property
+    def tenant(self) -> str:
+        return self.request.tenant
 
     @property
     def constraint(self) -> Constraint | None:

@@ -51,7 +51,8 @@ class Request:
     constraint: Constraint | None = None  # of a structured output
     after: Request | None = None  # the first of n with the same prompt, to share what it has read
     priority: int = 0  # lower runs first
-    cache_salt: str = ""  # only requests with the same salt share cached prefixes
+    cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
+    tenant: str = ""  # whose it is: tenants share the machine fairly
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued

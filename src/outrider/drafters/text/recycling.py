@@ -8,48 +8,47 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
+from outrider.utils.domains import Domains, Lease
 
 WIDTH = 8  # likeliest tokens that are remembered after a context
-CAPACITY = 1 << 16  # contexts of all salts together, about 700 bytes each
+CONTEXT_BYTES = 700  # that a context takes with the tokens after it, about
+CAPACITY = (1 << 16) * CONTEXT_BYTES  # bytes of all domains together
 _SINGLE = 0.4  # how much less is believed what followed one token rather than two
 _LEAST = 1e-3  # joint probability of nodes that no budget should be spent on
 
 Followers = tuple[tuple[int, float], ...]  # tokens and probabilities, the likeliest first
-
-
-class _Key(NamedTuple):
-    """A context as one salt sees it; ``before`` is -1 where only the last token counts."""
-
-    salt: str
-    before: int
-    last: int
+Key = tuple[int, int]  # the last two tokens; -1 before the last where only that counts
 
 
 class Memory:
-    """What may follow a pair of tokens, and a single one; the least recently seen contexts are evicted."""
+    """What may follow a pair of tokens, and a single one, in one domain; a ``Store`` of ``outrider.utils.domains``."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self._after: OrderedDict[_Key, Followers] = OrderedDict()
+    def __init__(self) -> None:
+        self._after: OrderedDict[Key, Followers] = OrderedDict()
 
-    def learn(self, salt: str, before: int, last: int, followers: Followers) -> None:
-        for key in (_Key(salt, before, last), _Key(salt, -1, last)):
+    @property
+    def size(self) -> int:
+        return len(self._after) * CONTEXT_BYTES
+
+    def learn(self, before: int, last: int, followers: Followers) -> None:
+        for key in ((before, last), (-1, last)):
             self._after[key] = followers
             self._after.move_to_end(key)
-        while len(self._after) > self._capacity:
-            self._after.popitem(last=False)
 
-    def recall(self, salt: str, before: int, last: int) -> dict[int, float]:
+    def forget(self) -> None:
+        """Drop the least recently seen context."""
+        self._after.popitem(last=False)
+
+    def recall(self, before: int, last: int) -> dict[int, float]:
         """Tokens with probabilities that sum to at most 1: those after the pair, then others after the last token."""
-        pair = self._after.get(_Key(salt, before, last))
-        single = self._after.get(_Key(salt, -1, last), ())
+        pair = self._after.get((before, last))
+        single = self._after.get((-1, last), ())
         if pair is None:
             return {token: _SINGLE * p for token, p in single}
         known = dict(pair)
@@ -66,11 +65,21 @@ def build(context: DrafterContext) -> Drafter:
 
 
 class RecyclingDrafter(SingleRequestDrafter):
-    """Remembers the likeliest tokens of the target's rows, accepted or not, and drafts trees of them; per salt."""
+    """Remembers the likeliest tokens of the target's rows, accepted or not, and drafts trees of them."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
+        """``capacity``: bytes of what is remembered, of all domains together."""
         self._vocab_size = vocab_size
-        self.memory = Memory(capacity)
+        self.memories = Domains(Memory, capacity)
+        self._leases: dict[str, Lease[Memory]] = {}  # by request
+
+    def start(self, request: RequestView) -> None:
+        self._leases[request.id] = self.memories.open(request.cache_salt, request.tenant)
+
+    def finish(self, request_id: str) -> None:
+        lease = self._leases.pop(request_id, None)
+        if lease is not None:
+            self.memories.close(lease)
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         if request.speculation.counts_as_q:
@@ -79,7 +88,7 @@ class RecyclingDrafter(SingleRequestDrafter):
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            draft, salt = outcome.draft, outcome.request.cache_salt
+            draft, lease = outcome.draft, self._leases[outcome.request.id]
             base = len(outcome.request.tokens) - len(outcome.committed)
             earlier = [-1, *outcome.request.tokens[max(0, base - 2) : base]]
             for row, followers in enumerate(self._likeliest(outcome)):
@@ -87,14 +96,15 @@ class RecyclingDrafter(SingleRequestDrafter):
                 if row > 0:
                     parent = draft.parents[row - 1]
                     before, last = last if parent < 0 else draft.tokens[parent], draft.tokens[row - 1]
-                self.memory.learn(salt, before, last, followers)
+                lease.store.learn(before, last, followers)
+            self.memories.settle(lease)
 
     def _tree(self, request: RequestView, budget: int) -> Draft:
         """The likeliest tree of at most ``budget`` nodes, or the likeliest chain."""
-        branching, salt = request.draws().takes_trees, request.cache_salt
+        branching, memory = request.draws().takes_trees, self._leases[request.id].store
 
         def expand(pair: tuple[int, int]) -> Children[tuple[int, int]]:
-            after = sorted(self.memory.recall(salt, *pair).items(), key=lambda one: -one[1])
+            after = sorted(memory.recall(*pair).items(), key=lambda one: -one[1])
             return [(token, p, (pair[1], token)) for token, p in (after if branching else after[:1])]
 
         pair, depth = _last_two(request.tokens), request.depth_limit
@@ -102,11 +112,11 @@ class RecyclingDrafter(SingleRequestDrafter):
 
     def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
         """A chain drawn from what is remembered, which is its ``q``."""
-        tail = list(_last_two(request.tokens))
+        tail, memory = list(_last_two(request.tokens)), self._leases[request.id].store
 
         def after(drafted: Sequence[int]) -> dict[int, float]:
             before, last = [*tail, *drafted][-2:]
-            return self.memory.recall(request.cache_salt, before, last)
+            return memory.recall(before, last)
 
         return sampled_chain("recycling", request.draws(), after, budget, self._vocab_size)
 

@@ -17,9 +17,11 @@ from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
-from outrider.drafters.text.responses import CAPACITY, Responses
+from outrider.drafters.text.responses import TOKEN_BYTES, Responses
 from outrider.drafters.text.suffix_index import MAX_MATCH, Occurrence, SuffixIndex
+from outrider.utils.domains import Domains, Lease
 
+CAPACITY = (1 << 16) * TOKEN_BYTES  # bytes of earlier responses
 OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences looked at in the request itself, and in earlier responses
 FREE_NODES = 3  # drafted whatever their probability: four rows cost what one costs
 LEAST = 0.14  # probability of further nodes: the share of a run's cost that a row adds, times tokens a run
@@ -136,6 +138,7 @@ def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: i
 class _State:
     request: RequestView
     index: SuffixIndex
+    earlier: Lease[Responses]
     learned: int = 0  # positions of the request's tokens that are in the index
 
 
@@ -148,27 +151,32 @@ class SuffixDrafter(SingleRequestDrafter):
     """Drafts trees from the request's own tokens and from earlier responses with the same cache salt."""
 
     def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
-        """``capacity``: tokens of earlier responses that are kept; 0 keeps none."""
+        """``capacity``: bytes of earlier responses that are kept, of all domains together; 0 keeps none."""
         self._vocab_size = vocab_size
         self._states: dict[str, _State] = {}
-        self.responses = Responses(capacity)
+        self.responses = Domains(Responses, capacity)
 
     def start(self, request: RequestView) -> None:
-        self._states[request.id] = _State(request, SuffixIndex())
+        earlier = self.responses.open(request.cache_salt, request.tenant)
+        self._states[request.id] = _State(request, SuffixIndex(), earlier)
 
     def finish(self, request_id: str) -> None:
         state = self._states.pop(request_id, None)
         if state is not None:
             request = state.request
-            self.responses.add(request.cache_salt, request_id, request.tokens[request.prompt_length :])
+            response = request.tokens[request.prompt_length :]
+            if self.responses.fits(len(response) * TOKEN_BYTES):  # a longer one would push out all others, and itself
+                state.earlier.store.add(request_id, response)
+            self.responses.close(state.earlier)
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         tokens, state = request.tokens, self._states[request.id]
         state.index.extend(0, tokens, state.learned, len(tokens))  # not the very end, where nothing follows
         state.learned = len(tokens)
         tail = tokens[-MAX_MATCH:]
-        shared = self.responses.find(request.cache_salt, tail, SHARED_LIMIT)
-        self.responses.used(o.text for o in shared if o.match >= _REUSED)
+        earlier = state.earlier.store
+        shared = earlier.find(tail, SHARED_LIMIT)
+        earlier.used(o.text for o in shared if o.match >= _REUSED)
         root = [*continuations(state.index.find(tail, OWN_LIMIT), OWN), *continuations(shared, SHARED)]
         if request.speculation.counts_as_q:
             return self._sampled_chain(request, root, min(budget, request.depth_limit))

@@ -45,9 +45,14 @@ class Acceptance:
         self._records: dict[str, _Record] = {}
 
     @property
-    def request_ids(self) -> frozenset[str]:
-        """Requests with a record of their own."""
-        return frozenset(self._records)
+    def num_rates(self) -> int:
+        """Shares that have been learned."""
+        return len(self._counts) + len(self._levels)
+
+    def forget_rates(self) -> None:
+        """Forget all of them; requests keep their own records."""
+        self._counts.clear()
+        self._levels.clear()
 
     def probabilities(self, request_id: str, draft: Draft, depths: Sequence[int]) -> list[float]:
         """Of each node to be on the accepted path: the product along its path."""

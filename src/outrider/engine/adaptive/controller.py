@@ -9,7 +9,8 @@ For requests with ``spec_length="auto"``. Each step, for all requests together (
    take time for each level ask whether another is likely to pay (``RequestView.should_continue``).
 3. Of the nodes they propose, the likeliest are scored, as many as pay (``engine.adaptive.selection``).
 
-All three only choose which rows are scored. Under matching verification no output depends on that.
+All three only choose which rows are scored. Under matching verification no output depends on that. What is learned
+from texts is kept apart for each domain (``Experience``); the costs of the machine are common to all.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import depths, leaves
-from outrider.engine.adaptive.acceptance import Acceptance
 from outrider.engine.adaptive.cost import ForwardPassCost
+from outrider.engine.adaptive.experience import CAPACITY, Experience
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
-from outrider.engine.adaptive.statistics import ProposalCost, RequestStatistics, SourceStatistics, SourceTotals
+from outrider.engine.adaptive.statistics import ProposalCost, RequestStatistics, SourceStatistics
 from outrider.engine.request import Request
+from outrider.utils.domains import Domains, Lease
 
 
 class AdaptiveLength:
@@ -34,16 +36,16 @@ class AdaptiveLength:
         self._measure = calibrate
         self._settings = settings
         self._forward_pass: ForwardPassCost | None = None
-        self._acceptance = Acceptance(settings)
         self._requests: dict[str, RequestStatistics] = {}
-        self._totals: dict[str, SourceTotals] = {}
+        self._learned = Domains(lambda: Experience(settings), CAPACITY)
+        self._leases: dict[str, Lease[Experience]] = {}  # by request
         self._token = 0.0  # seconds that a token costs without drafts, in this step
         self._level: dict[str, float] = {}  # seconds that a drafter takes for a level of a draft
 
     @property
     def request_ids(self) -> frozenset[str]:
         """Requests that it keeps statistics of."""
-        return self._acceptance.request_ids | self._requests.keys()
+        return frozenset(self._requests)
 
     def calibrate(self) -> None:
         """Measure T(n), unless that has been done."""
@@ -75,14 +77,15 @@ class AdaptiveLength:
         seconds = self._level.get(source)
         if not request.adaptive or seconds is None or not any(drafts):
             return True
+        acceptance = self._experience(request).acceptance
         next_token: dict[int, float] = {}  # the probability of each proposed token to be the next one
         for draft in drafts:
-            found = self._acceptance.probabilities(request.id, draft, depths(draft.parents))
+            found = acceptance.probabilities(request.id, draft, depths(draft.parents))
             for token, parent, probability in zip(draft.tokens, draft.parents, found, strict=True):
                 if parent < 0:
                     next_token[token] = max(probability, next_token.get(token, 0.0))
         uncovered = 1.0 - min(1.0, sum(next_token.values()))
-        return uncovered * self._acceptance.expected_tokens(request.id, source, [()]) * self._token > seconds
+        return uncovered * acceptance.expected_tokens(request.id, source, [()]) * self._token > seconds
 
     def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """Whether a level more saves more time than it takes; its rows are judged by ``select`` when they are there."""
@@ -91,7 +94,7 @@ class AdaptiveLength:
         seconds = self._level.get(source)
         if seconds is None:
             return len(paths[0]) < self._settings.trial_levels
-        return self._acceptance.expected_tokens(request.id, source, paths) * self._token > seconds
+        return self._experience(request).acceptance.expected_tokens(request.id, source, paths) * self._token > seconds
 
     def observe_proposals(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
         """Learn what each drafter's proposal cost.
@@ -102,8 +105,9 @@ class AdaptiveLength:
         statistics = self._requests.get(request.id)
         if not request.adaptive or statistics is None:
             return
+        experience = self._experience(request)
         for name, cost in costs.items():
-            source, totals, seconds = statistics.sources[name], self._totals_of(name), cost.seconds
+            source, totals, seconds = statistics.sources[name], experience.totals_of(name), cost.seconds
             if source.started and cost.levels:
                 level, weight = seconds / cost.levels, self._settings.decay
                 old = self._level.get(name, level)
@@ -125,7 +129,8 @@ class AdaptiveLength:
         for i, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
             if request.adaptive and draft:
                 self._requests[request.id].proposed = draft
-                probabilities = self._acceptance.probabilities(request.id, draft, depths(draft.parents))
+                acceptance = self._experience(request).acceptance
+                probabilities = acceptance.probabilities(request.id, draft, depths(draft.parents))
                 proposals[i] = Proposal(draft.parents, probabilities, budgets[i])
         if not proposals:
             return selected
@@ -150,12 +155,13 @@ class AdaptiveLength:
         statistics = self._requests.get(request.id)
         if statistics is None:
             return
+        experience = self._experience(request)
         if statistics.proposed:
             levels = depths(statistics.proposed.parents)
-            self._acceptance.observe(request.id, statistics.proposed, levels, committed)
+            experience.acceptance.observe(request.id, statistics.proposed, levels, committed)
         accepted = statistics.count_by_source(draft, path)
         for name, source in statistics.sources.items():
-            totals = self._totals_of(name)
+            totals = experience.totals_of(name)
             totals.decay_debt(self._token)
             totals.record(source.scoring - accepted[name] * self._token, self._token)
             source.record_step(accepted[name], self._token, totals)
@@ -163,32 +169,39 @@ class AdaptiveLength:
 
     def finish(self, request_id: str) -> None:
         self._requests.pop(request_id, None)
-        self._acceptance.finish(request_id)
+        lease = self._leases.pop(request_id, None)
+        if lease is not None:
+            lease.store.acceptance.finish(request_id)
+            self._learned.close(lease)
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 
-    def _totals_of(self, source: str) -> SourceTotals:
-        if source not in self._totals:
-            self._totals[source] = SourceTotals(self._settings)
-        return self._totals[source]
+    def _experience(self, request: Request) -> Experience:
+        """What the request's domain has learned; the request has asked for a budget before."""
+        return self._leases[request.id].store
 
     def _budget(self, request: Request, room: int) -> int:
         if room == 0:
             return 0
         statistics = self._requests.get(request.id)
         if statistics is None:
-            names = request.speculation.combination.names
-            statistics = self._requests[request.id] = RequestStatistics(
-                {name: SourceStatistics(self._totals_of(name).expected_gain) for name in names}
-            )
-        statistics.active = tuple(name for name, source in statistics.sources.items() if self._may_ask(name, source))
+            statistics = self._start(request)
+        totals_of = self._experience(request).totals_of
+        statistics.active = tuple(  # not paused, and if it has yet to start in its request, that can be afforded
+            name
+            for name, source in statistics.sources.items()
+            if source.pause == 0 and (source.started or totals_of(name).may_start)
+        )
         for source in statistics.sources.values():
             source.pause = max(0, source.pause - 1)
         return room if statistics.active else 0
 
-    def _may_ask(self, name: str, source: SourceStatistics) -> bool:
-        """Whether it is not paused and, if it has yet to start in its request, whether that can be afforded."""
-        return source.pause == 0 and (source.started or self._totals_of(name).may_start)
+    def _start(self, request: Request) -> RequestStatistics:
+        lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)
+        totals_of, names = lease.store.totals_of, request.speculation.combination.names
+        sources = {name: SourceStatistics(totals_of(name).expected_gain) for name in names}
+        statistics = self._requests[request.id] = RequestStatistics(sources)
+        return statistics
 
     def _seconds_without_drafts(self, requests: Sequence[Request]) -> float:
         """Seconds of a step of these requests in plain decoding."""

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 MAX_SECONDS = 1.0  # that a drafter may take for one call
 MAX_SECONDS_PER_TOKEN = 0.02  # and for each token it sees for the first time: draft models read prompts
 MAX_OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
-MAX_STRIKES = 3  # requests that a drafter may fail before it is switched off for all
+MAX_STRIKES = 3  # requests of a tenant that a drafter may fail before it is switched off for all of them
 
 
 class IsolatedDrafters:
@@ -29,7 +29,7 @@ class IsolatedDrafters:
 
     A drafter that raises, takes too long, or returns what the target cannot score is switched off for the requests at
     hand; the reason is logged once and kept in their statistics. After ``MAX_STRIKES`` such requests it is switched
-    off for those to come.
+    off for those to come of the same tenant: what one asks for is not for others to feel.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class IsolatedDrafters:
         self._clock = clock
         self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens it has drafted behind
         self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, drafter) was late
-        self._strikes: Counter[str] = Counter()
+        self._strikes: Counter[tuple[str, str]] = Counter()  # by tenant and drafter
 
     @property
     def caches(self) -> list[KVCache]:
@@ -54,7 +54,7 @@ class IsolatedDrafters:
     def start(self, request: Request) -> None:
         """Start every drafter of the request but those that have failed too often."""
         for name in request.speculation.combination.names:
-            if self._strikes[name] >= MAX_STRIKES and name not in request.switched_off:
+            if self._strikes[request.tenant, name] >= MAX_STRIKES and name not in request.switched_off:
                 self._note(name, request, f"switched off after failing {MAX_STRIKES} requests")
             if name not in request.switched_off:
                 self._seen[request.id, name] = 0
@@ -139,8 +139,11 @@ class IsolatedDrafters:
             return
         for request in affected:
             self._note(name, request, f"{type(error).__name__}: {error}")
-        self._strikes[name] += 1
-        lasting = "for this engine" if self._strikes[name] == MAX_STRIKES else f"for {len(affected)} request(s)"
+        strikes = self._strikes
+        strikes.update({(request.tenant, name) for request in affected})
+        lasting = f"for {len(affected)} request(s)"
+        if any(strikes[request.tenant, name] == MAX_STRIKES for request in affected):
+            lasting = "for this engine" if not affected[0].tenant else "for a caller"
         logger.warning("draft source %r switched off %s: %s: %s", name, lasting, type(error).__name__, error)
 
     def _note(self, name: str, request: Request, reason: str) -> None:
