@@ -20,6 +20,7 @@ class ToyRequest:
     draft_limit: int = 0
     cached: int = 0
     done: int = 0
+    tenant: str = ""
 
     @property
     def num_pending_tokens(self) -> int:

@@ -1,6 +1,6 @@
 """Who runs in a step, and with how many tokens. Plain Python: no tensors, no clock, no model.
 
-First come, first served within a priority. One budget of tokens per step is shared, in this order, by
+Who comes first: ``fair_queue``. One budget of tokens per step is shared, in this order, by
 
     1. the last token of every running request that is decoding,
     2. their drafts, as far as memory goes without taking it from others,
@@ -8,29 +8,30 @@ First come, first served within a priority. One budget of tokens per step is sha
     4. waiting requests, admitted while places, memory and budget last,
     5. drafts behind prompts that end in this step.
 
-So a long prompt never stalls decoding, and drafts never push out a request. If memory runs short for 1 or 3, the
-request that came last among those of the lowest priority gives up its place (it is *preempted*): what it had cached is
-dropped, it waits at the front of its class, and reads its tokens again when it is admitted again.
+So a long prompt never stalls decoding, and drafts never push out a request. If memory runs short for 1 or 3, a request
+gives up its place (it is *preempted*): what it had cached is dropped, it waits at the front of its class, and reads its
+tokens again when it is admitted again. It is the last in rank. First in rank are the first of every tenant, then their
+second ones, and so on: the tenant with most requests gives up one. Among the requests of one tenant it is the latest of
+the lowest priority.
+
+A tenant without any place does not wait for others to end. Prompts that are being read leave half of the budget for
+it, and after ``PATIENCE`` steps a tenant that has several places gives up one.
 """
 
 from __future__ import annotations
 
-import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from outrider.engine.fair_queue import Entry, FairQueue, Queueable
 
-class Schedulable(Protocol):
+PATIENCE = 32  # steps that a tenant without a place waits: a few seconds, and rare enough that reading again is cheap
+
+
+class Schedulable(Queueable, Protocol):
     """What the scheduler needs to know of a request."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def priority(self) -> int:
-        """Lower runs first."""
-        ...
 
     @property
     def num_pending_tokens(self) -> int:
@@ -80,13 +81,6 @@ class Schedule(Generic[R]):
     preempted: list[R]  # that lost their place in this step, and wait again; none of them is admitted
 
 
-@dataclass(order=True)
-class _Entry(Generic[R]):
-    priority: int
-    arrival: int
-    request: R = field(compare=False)
-
-
 @dataclass
 class _Plan(Generic[R]):
     """A schedule in the making."""
@@ -106,9 +100,9 @@ class Scheduler(Generic[R]):
         self._memory = memory
         self._max_batch_size = max_batch_size
         self._max_batched_tokens = max_batched_tokens
-        self._waiting: list[_Entry[R]] = []  # a heap
-        self._running: list[_Entry[R]] = []  # in order of admission rank: priority, then arrival
-        self._arrivals = 0
+        self._waiting: FairQueue[R] = FairQueue()
+        self._running: list[Entry[R]] = []  # in order of rank
+        self._steps_without_place = 0  # of the tenant that is next, while it has none
         self.preemptions = 0
 
     @property
@@ -120,26 +114,26 @@ class Scheduler(Generic[R]):
         return [entry.request for entry in self._running]
 
     def add(self, request: R) -> None:
-        heapq.heappush(self._waiting, _Entry(request.priority, self._arrivals, request))
-        self._arrivals += 1
+        self._waiting.add(request)
 
     def remove(self, request_id: str) -> R | None:
         """Forget a request, waiting or running; what it holds is the caller's to release."""
-        for group in (self._running, self._waiting):
-            for entry in group:
-                if entry.request.id == request_id:
-                    group.remove(entry)
-                    if group is self._waiting:
-                        heapq.heapify(group)
-                    return entry.request
-        return None
+        for entry in self._running:
+            if entry.request.id == request_id:
+                self._waiting.ended(entry)
+                self._running.remove(entry)
+                self._rank()
+                return entry.request
+        return self._waiting.remove(request_id)
 
     def schedule(self) -> Schedule[R]:
         """The plan of one step."""
         plan: _Plan[R] = _Plan(self._max_batched_tokens)
-        self._feed(plan, lambda entry: entry.request.num_pending_tokens == 1)
+        self._make_way(plan)
+        self._feed(plan, lambda entry: entry.request.num_pending_tokens == 1, plan.budget)
         self._grant_drafts(plan)
-        self._feed(plan, lambda entry: entry.request.num_pending_tokens > 1)
+        reading = plan.budget if self._steps_without_place == 0 else max(1, plan.budget // 2)
+        self._feed(plan, lambda entry: entry.request.num_pending_tokens > 1, reading)
         if not plan.preempted:  # what was just pushed out must not come straight back
             self._admit(plan)
         self._grant_drafts(plan)
@@ -148,19 +142,45 @@ class Scheduler(Generic[R]):
             for request in self.running
             if request.id in plan.tokens
         ]
+        for each in scheduled:
+            self._waiting.charge(each.request, each.num_tokens)
         return Schedule(scheduled, plan.admitted, plan.preempted)
 
-    def _feed(self, plan: _Plan[R], chosen: Callable[[_Entry[R]], bool]) -> None:
-        """Give running requests their pending tokens, preempting others where memory is short."""
-        budget, spent = plan.budget, 0
-        for entry in [e for e in self._running if chosen(e)]:
+    def _make_way(self, plan: _Plan[R]) -> None:
+        """Take a place from the tenant with most of them, for one that has had none for long."""
+        entry = self._waiting.next()
+        if entry is None or self._waiting.has_place(entry.request.tenant):
+            self._steps_without_place = 0
+            return
+        self._steps_without_place += 1
+        if self._steps_without_place > PATIENCE and self._running:
+            last = self._running[-1]
+            if last.request.tenant in (other.request.tenant for other in self._running[:-1]):
+                self._preempt(last, plan)
+
+    def _rank(self) -> None:
+        """Sort the running requests: the first of every tenant, the second of every tenant, ..."""
+        seen: Counter[str] = Counter()
+        places: dict[str, int] = {}
+        for entry in sorted(self._running):
+            places[entry.request.id] = seen[entry.request.tenant]
+            seen[entry.request.tenant] += 1
+        self._running.sort(key=lambda entry: (places[entry.request.id], entry.arrival))
+
+    def _feed(self, plan: _Plan[R], chosen: Callable[[Entry[R]], bool], budget: int) -> None:
+        """Give running requests their pending tokens, preempting others where memory is short.
+
+        Tenants that were served less go first, so that short prompts need not wait behind another's long one.
+        """
+        spent = 0
+        for entry in sorted(filter(chosen, self._running), key=lambda entry: self._waiting.served(entry.request.tenant)):
             count = min(entry.request.num_pending_tokens, budget - spent)
             if count > 0 and entry in self._running and self._make_room(entry, count, plan):
                 plan.tokens[entry.request.id] = count
                 spent += count
         plan.budget -= spent
 
-    def _make_room(self, entry: _Entry[R], count: int, plan: _Plan[R]) -> bool:
+    def _make_room(self, entry: Entry[R], count: int, plan: _Plan[R]) -> bool:
         """Reserve memory, preempting from the end of the ranks; False if the request itself had to go."""
         while not self._memory.reserve(entry.request, count):
             victim = self._running[-1]
@@ -169,10 +189,11 @@ class Scheduler(Generic[R]):
                 return False
         return True
 
-    def _preempt(self, entry: _Entry[R], plan: _Plan[R]) -> None:
+    def _preempt(self, entry: Entry[R], plan: _Plan[R]) -> None:
         self._running.remove(entry)
         self._memory.evict(entry.request)
-        heapq.heappush(self._waiting, entry)
+        self._waiting.put_back(entry)
+        self._rank()
         plan.tokens.pop(entry.request.id, None)
         plan.preempted.append(entry.request)
         self.preemptions += 1
@@ -197,18 +218,17 @@ class Scheduler(Generic[R]):
 
     def _admit(self, plan: _Plan[R]) -> None:
         """Start waiting requests in order; the first that does not fit holds the rest, so that none is overtaken."""
-        while self._waiting and plan.budget > 0 and len(self._running) < self._max_batch_size:
-            entry = self._waiting[0]
-            if not self._memory.admit(entry.request):
+        while plan.budget > 0 and len(self._running) < self._max_batch_size:
+            entry = self._waiting.next()
+            if entry is None or not self._memory.admit(entry.request):
                 break
-            heapq.heappop(self._waiting)
             count = min(entry.request.num_pending_tokens, plan.budget)
             if not self._memory.reserve(entry.request, count):
                 self._memory.evict(entry.request)
-                heapq.heappush(self._waiting, entry)
                 break
+            self._waiting.take(entry)
             self._running.append(entry)
-            self._running.sort()
+            self._rank()
             plan.tokens[entry.request.id] = count
             plan.admitted.append(entry.request)
             plan.budget -= count

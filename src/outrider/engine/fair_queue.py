@@ -1,0 +1,151 @@
+"""Who of those that wait is next: fair shares between tenants; priority, and age, within one.
+
+Between tenants the one that was served least goes first, counted in tokens that the target has computed for it. A
+tenant that comes back starts level with the least served of the others: time away earns nothing. (The virtual token
+counter of Sheng et al. 2024, "Fairness in serving large language models".)
+
+Within a tenant lower priorities go first, then earlier arrivals; but every ``AGED``-th place goes to the request that
+has waited longest, whatever its priority. So behind m earlier ones a request has a place after at most
+``AGED * (m + 1)`` others of its tenant. Plain Python, without a clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
+
+AGED = 4  # of so many places one goes by age
+
+
+class Queueable(Protocol):
+    """What the queue needs to know of a request."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def priority(self) -> int:
+        """Lower goes first."""
+        ...
+
+
+R = TypeVar("R", bound=Queueable)
+
+
+@dataclass(order=True)
+class Entry(Generic[R]):
+    """A request with its rank in its tenant: the least goes first, and loses its place last."""
+
+    young: bool  # False once it has a place by age, which it then keeps
+    priority: int
+    arrival: int
+    request: R = field(compare=False)
+
+
+@dataclass
+class _Share(Generic[R]):
+    """One tenant's part."""
+
+    served: int = 0  # tokens
+    running: int = 0
+    places: int = 0  # given so far
+    waiting: list[Entry[R]] = field(default_factory=list)  # a heap
+    oldest: Entry[R] | None = None  # of those, once it has been looked for
+
+    @property
+    def active(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    @property
+    def first(self) -> Entry[R]:
+        """Whose turn it is."""
+        if self.places % AGED < AGED - 1:
+            return self.waiting[0]
+        if self.oldest is None:
+            self.oldest = min(self.waiting, key=attrgetter("arrival"))
+        return self.oldest
+
+
+class FairQueue(Generic[R]):
+    """Waiting requests, and what the tenants of running ones have had."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, _Share[R]] = {}
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return sum(len(share.waiting) for share in self._shares.values())
+
+    def add(self, request: R) -> None:
+        """A request arrives."""
+        least = min((share.served for share in self._shares.values() if share.active), default=None)
+        self._shares = {
+            tenant: share
+            for tenant, share in self._shares.items()
+            if share.active or (least is not None and share.served > least)
+        }
+        share = self._shares.setdefault(request.tenant, _Share(served=least or 0))
+        heapq.heappush(share.waiting, Entry(True, request.priority, self._arrivals, request))
+        self._arrivals += 1
+
+    def next(self) -> Entry[R] | None:
+        """Who should have the next place."""
+        shares = [share for share in self._shares.values() if share.waiting]
+        if not shares:
+            return None
+        return min(shares, key=lambda share: (share.served, share.running, share.first.arrival)).first
+
+    def take(self, entry: Entry[R]) -> None:
+        """The entry that is next has a place."""
+        share = self._shares[entry.request.tenant]
+        if entry is not share.waiting[0]:
+            entry.young = False
+        self._pull(share, entry)
+        share.running += 1
+        share.places += 1
+
+    def put_back(self, entry: Entry[R]) -> None:
+        """An entry has lost its place."""
+        share = self._shares[entry.request.tenant]
+        heapq.heappush(share.waiting, entry)
+        share.oldest = None
+        share.running -= 1
+
+    def ended(self, entry: Entry[R]) -> None:
+        """An entry with a place needs it no more."""
+        self._shares[entry.request.tenant].running -= 1
+
+    def charge(self, request: R, tokens: int) -> None:
+        """So many tokens are computed for a request."""
+        self._shares[request.tenant].served += tokens
+
+    def served(self, tenant: str) -> int:
+        """Tokens that a tenant has had; only differences mean something."""
+        return self._shares[tenant].served
+
+    def has_place(self, tenant: str) -> bool:
+        """Whether any request of the tenant has one."""
+        return self._shares[tenant].running > 0
+
+    def remove(self, request_id: str) -> R | None:
+        """Forget a request that waits."""
+        for share in self._shares.values():
+            for entry in share.waiting:
+                if entry.request.id == request_id:
+                    self._pull(share, entry)
+                    return entry.request
+        return None
+
+    @staticmethod
+    def _pull(share: _Share[R], entry: Entry[R]) -> None:
+        share.oldest = None
+        if entry is share.waiting[0]:
+            heapq.heappop(share.waiting)
+        else:
+            share.waiting.remove(entry)
+            heapq.heapify(share.waiting)
