@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.combination import AUTO
@@ -26,7 +26,8 @@ class Scheduling(TypedDict, total=False):
     """When a request runs, and with whom it shares."""
 
     priority: int  # lower runs first; default 0
-    cache_salt: str  # only requests with the same salt share cached prefixes; default ""
+    cache_salt: str  # only requests with the same one share cached prefixes and what is learned; default ""
+    tenant: str  # tenants share the machine fairly, whatever each asks for; default ""
 
 
 class InputProcessor:
@@ -53,7 +54,12 @@ class InputProcessor:
         return list(prompt)  # type: ignore[arg-type]
 
     def request(
-        self, ids: list[int], params: SamplingParams, speculation: Speculation, after: Request | None = None
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        speculation: Speculation,
+        after: Request | None = None,
+        **scheduling: Unpack[Scheduling],
     ) -> Request:
         """One request, not yet checked against an engine; ``after``: another output of the same prompt."""
         speculation = self._resolve(speculation or self._speculation)
@@ -66,8 +72,9 @@ class InputProcessor:
             speculation=speculation,
             stop_ids=stop,
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
-            constraint=None if form is None else self.grammars.constraint(form),
+            constraint=None if form is None else self.grammars.constraint(form, scheduling.get("cache_salt", "")),
             after=after,
+            **scheduling,
         )
 
     def _resolve(self, speculation: SpeculationParams) -> SpeculationParams:

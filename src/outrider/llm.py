@@ -225,8 +225,9 @@ class LLM:
             prompts: a text, or a list of texts and lists of token ids.
             params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it.
             speculation: likewise.
-            scheduling: a lower ``priority`` runs first (default 0); only requests with the same ``cache_salt``
-                (default "") share what they have read.
+            scheduling: a lower ``priority`` runs first (default 0), though none waits for ever; only requests with
+                the same ``cache_salt`` (default "") share what they have read, and draft from one another; requests
+                of different ``tenant`` (default "") get equal shares of the machine.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
@@ -295,21 +296,18 @@ class LLM:
         prompt: Prompt | Sequence[Message],
         params: SamplingParams | None = None,
         speculation: Speculation = None,
-        *,
-        priority: int = 0,
-        cache_salt: str = "",
+        **scheduling: Unpack[Scheduling],
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
         ids = self._input_processor.token_ids(prompt)
-        first = self._input_processor.request(ids, params, speculation)
+        make = self._input_processor.request
+        first = make(ids, params, speculation, **scheduling)
         self.engine.check(first)
         others = [
-            self._input_processor.request(ids, replace(params, seed=first.seed + i), speculation, after=first)
+            make(ids, replace(params, seed=first.seed + i), speculation, after=first, **scheduling)
             for i in range(1, params.n)
         ]
-        for request in (first, *others):
-            request.priority, request.cache_salt = priority, cache_salt
         return [first, *others]
 
     def _run(self, requests: Sequence[Request]) -> list[Output]:

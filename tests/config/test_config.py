@@ -57,6 +57,10 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: SpeculationParams(verifier="hope"), "verifier='hope'"),  # type: ignore[arg-type]
         (lambda: SpeculationParams(draft_temperature=-1.0), "draft_temperature=-1.0"),
         (lambda: SpeculationParams(verifier="lenient", lenience=0.0), "lenience=0.0"),
+        (lambda: SpeculationParams(verifier="lenient", lenience=1e-300), "lenience=1e-300 is not valid: use a number"),
+        (lambda: SpeculationParams(verifier="lenient", lenience=0.099), "from 0.1 to 1"),
+        (lambda: SpeculationParams(verifier="typical", posterior_threshold=0.009), "from 0.01 to 1"),
+        (lambda: SpeculationParams(verifier="typical", posterior_alpha=0.09), "from 0.1 to 1"),
         (lambda: SpeculationParams(verifier="lenient", lenience=1.1), "lenience=1.1"),
         (lambda: SpeculationParams(verifier="lenient", lenience=math.nan), "lenience=nan"),
         (lambda: SpeculationParams(lenience=0.5), "do nothing with verifier='matching': use verifier='lenient'"),

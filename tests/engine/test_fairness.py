@@ -20,9 +20,7 @@ def request(tenant: str, prompt: int = 2, output: int = 1, **more: int) -> ToyRe
     return ToyRequest(f"{tenant}{next(names)}", prompt, output, tenant=tenant, **more)
 
 
-def steps_until_done(
-    scheduler: Scheduler[ToyRequest], memory: ToyMemory, wanted: ToyRequest, most: int = 1000
-) -> int:
+def steps_until_done(scheduler: Scheduler[ToyRequest], memory: ToyMemory, wanted: ToyRequest, most: int = 1000) -> int:
     for step in range(1, most):
         run_step(scheduler, memory)
         if wanted.done >= wanted.output:

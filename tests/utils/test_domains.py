@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,9 +87,7 @@ actions = st.lists(
 
 
 @given(actions, st.integers(0, 8000))
-def test_any_use_stays_within_the_limit_and_adds_up(
-    uses: list[tuple[str, int, int, bool]], capacity: int
-) -> None:
+def test_any_use_stays_within_the_limit_and_adds_up(uses: list[tuple[str, int, int, bool]], capacity: int) -> None:
     domains = Domains(Notes, capacity)
     leases = []
     for tenant, number, units, keep in uses:

@@ -24,7 +24,9 @@ MAX_TREE_NODES = 1024
 # Parameters of the lossy verifiers where none are given, and the verifier that each is for.
 LENIENCE = 0.5
 POSTERIOR_THRESHOLD, POSTERIOR_ALPHA = 0.09, 0.3  # those of Medusa (Cai et al. 2024)
-_LOSSY = {"lenience": "lenient", "posterior_threshold": "typical", "posterior_alpha": "typical"}
+LOSSY_OPTIONS = {"lenience": "lenient", "posterior_threshold": "typical", "posterior_alpha": "typical"}
+# Below the least that their papers tried, drafts are accepted whatever the target says: the output would be theirs.
+LEAST = {"lenience": 0.1, "posterior_threshold": 0.01, "posterior_alpha": 0.1}
 
 AUTO_LENGTH = 16  # nodes that spec_length="auto" may score for a request
 FIXED_LENGTH = 5  # what it stands for where it cannot adapt
@@ -100,17 +102,17 @@ class SpeculationParams:
     lenience: float | None = None
     """lenient: no token more than 1/l times too likely.
 
-    In (0, 1]; None is ``LENIENCE``.
+    In [0.1, 1]; None is ``LENIENCE``.
     """
     posterior_threshold: float | None = None
     """typical: likelier tokens are always accepted.
 
-    In (0, 1]; None is ``POSTERIOR_THRESHOLD``.
+    In [0.01, 1]; None is ``POSTERIOR_THRESHOLD``.
     """
     posterior_alpha: float | None = None
     """typical: accept from alpha exp(-entropy).
 
-    In (0, 1]; None is ``POSTERIOR_ALPHA``.
+    In [0.1, 1]; None is ``POSTERIOR_ALPHA``.
     """
 
     def __post_init__(self) -> None:
@@ -136,12 +138,12 @@ class SpeculationParams:
         self._check_lossy()
 
     def _check_lossy(self) -> None:
-        for name, verifier in _LOSSY.items():
+        for name, verifier in LOSSY_OPTIONS.items():
             value = getattr(self, name)
             if value is None:
                 continue
-            if not is_finite(value) or not 0 < value <= 1:
-                raise ConfigError(f"{name}={value!r} is not valid: use a number above 0 and at most 1")
+            if not is_finite(value) or not LEAST[name] <= value <= 1:
+                raise ConfigError(f"{name}={value!r} is not valid: use a number from {LEAST[name]:g} to 1")
             if self.verifier != verifier:
                 raise ConfigError(
                     f"{name}={value!r} would do nothing with verifier={self.verifier!r}: "

@@ -173,7 +173,9 @@ class Scheduler(Generic[R]):
         Tenants that were served less go first, so that short prompts need not wait behind another's long one.
         """
         spent = 0
-        for entry in sorted(filter(chosen, self._running), key=lambda entry: self._waiting.served(entry.request.tenant)):
+        for entry in sorted(
+            filter(chosen, self._running), key=lambda entry: self._waiting.served(entry.request.tenant)
+        ):
             count = min(entry.request.num_pending_tokens, budget - spent)
             if count > 0 and entry in self._running and self._make_room(entry, count, plan):
                 plan.tokens[entry.request.id] = count

@@ -18,7 +18,8 @@ from outrider.tokenizer.tokenizer import Tokenizer
 
 MAX_CACHED = 16  # grammars, and refusals, that are not compiled again
 
-GrammarKey = tuple[Kind, str, bool]
+GrammarKey = tuple[str, Kind, str, bool]
+"""The domain, and what to compile: how long that takes must not tell one domain what another has asked for."""
 
 
 class GrammarCompiler:
@@ -36,14 +37,14 @@ class GrammarCompiler:
         self._lock = threading.Lock()  # never does, as the engine's own thread may wait for it
         self._compiled: OrderedDict[GrammarKey, LLMatcher | str] = OrderedDict()  # or why it was refused
 
-    def constraint(self, structured: StructuredOutput) -> GrammarConstraint:
-        """A new request's constraint.
+    def constraint(self, structured: StructuredOutput, domain: str = "") -> GrammarConstraint:
+        """A new request's constraint. Requests of one ``domain`` share what has been compiled.
 
         Raises:
             InvalidRequestError: the grammar is wrong, allows nothing, or is too complex; or the model names no
                 end-of-text token, or its tokenizer is of a kind that cannot be constrained.
         """
-        key = cache_key(structured)
+        key: GrammarKey = (domain, *cache_key(structured))
         compiled = self._lookup(key)
         if compiled is None:
             with self._compile_lock:
@@ -52,7 +53,7 @@ class GrammarCompiler:
             raise InvalidRequestError(f"{structured.kind} cannot be used: {compiled}", param=structured.kind)
 
         def recompile() -> LLMatcher:
-            matcher = compile_grammar(self._llguidance, *key)
+            matcher = compile_grammar(self._llguidance, *key[1:])
             self._store(key, matcher)
             return matcher
 
@@ -76,8 +77,8 @@ class GrammarCompiler:
         if not self._eos:
             return "the model names no end-of-text token, which a structured output has to end with"
         own, sandbox = self._llguidance, self._sandbox
-        problem = sandbox.check(*key)
-        return one_line(problem) if problem is not None else compile_grammar(own, *key)
+        problem = sandbox.check(*key[1:])
+        return one_line(problem) if problem is not None else compile_grammar(own, *key[1:])
 
     @cached_property
     def _llguidance(self) -> LLTokenizer:

@@ -46,8 +46,8 @@ def create_app(service: Service) -> ASGIApp:
 def _guarded(app: FastAPI, service: Service) -> ASGIApp:
     settings = service.settings
     guarded: ASGIApp = SizeLimitMiddleware(app, head=settings.max_header_bytes, body=settings.max_body_bytes)
-    if settings.keys:
-        guarded = ApiKeyMiddleware(guarded, settings.keys)
+    if settings.keys or settings.metrics_key is not None:
+        guarded = ApiKeyMiddleware(guarded, settings, service.callers)
     if settings.cors_origins:
         guarded = CORSMiddleware(
             guarded,

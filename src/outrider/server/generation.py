@@ -18,6 +18,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.speculation import LOSSY_OPTIONS
+from outrider.core.verify import VERIFIERS
 from outrider.engine.request import Request, StepOutput
 from outrider.server.http.errors import ApiError, invalid, json_response
 from outrider.server.http.logs import log_generation
@@ -67,25 +69,27 @@ async def respond(
 class Reservation:
     """Room for ``count`` sequences, running or waiting, given back exactly once. ApiError 429 if there is none."""
 
-    def __init__(self, service: Service, count: int) -> None:
+    def __init__(self, service: Service, count: int, tenant: str) -> None:
+        """Every tenant has as much room as if it were alone: what others ask for fills none of it."""
         max_batch_size = service.engine.llm.config.max_batch_size
         room = max_batch_size + service.settings.max_queue
         if count > room:
             raise invalid(f"{count} sequences in one request are more than the {room} this server holds: ask for fewer")
-        if service.sequences + count > room:
+        held = service.sequences_of[tenant]
+        if held + count > room:
             service.metrics.rejected.inc()
             seconds = service.metrics.seconds_until_room(max_batch_size)
             raise ApiError(
                 429,
-                f"{service.sequences} sequences run or wait, and there is room for {room}: try again in {seconds} s",
+                f"{held} sequences run or wait, and there is room for {room}: try again in {seconds} s",
                 code="queue_full",
                 headers={"Retry-After": str(seconds)},
             )
-        self._service, self._count = service, count
-        service.sequences += count
+        self._sequences_of, self._tenant, self._count = service.sequences_of, tenant, count
+        self._sequences_of[tenant] += count
 
     def release(self) -> None:
-        self._service.sequences -= self._count
+        self._sequences_of[self._tenant] -= self._count
         self._count = 0
 
 
@@ -116,20 +120,22 @@ class Generation:
         prompts: int = 1,
         id_prefix: str,
         model: str,
+        tenant: str,
         **scheduling: Any,
     ) -> Generation:
         """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
 
         Raises ApiError, or what ``LLM.requests`` raises.
         """
-        reservation = Reservation(service, prompts * params.n)
+        check_verifier(service, speculation)
+        reservation = Reservation(service, prompts * params.n, tenant)
         llm = service.engine.llm
 
         def make() -> list[Request]:
             requests: list[Request] = []
             for ids in tokenize():
                 _check_length(ids, service.settings.max_prompt_tokens)
-                requests += llm.requests(ids, params, speculation, **scheduling)
+                requests += llm.requests(ids, params, speculation, tenant=tenant, **scheduling)
             return requests
 
         try:
@@ -183,6 +189,22 @@ class Generation:
         async with aclosing(self.bursts()) as bursts:
             async for _ in bursts:
                 pass
+
+
+def check_verifier(service: Service, wanted: SpeculationParams) -> None:
+    """Raise ApiError for a lossy verifier that the operator neither uses nor allows.
+
+    Under such a one the drafts have a say in the output, and drafts may come from what other texts have taught.
+    """
+    default = service.engine.llm.speculation
+    same = all(getattr(wanted, name) == getattr(default, name) for name in ("verifier", *LOSSY_OPTIONS))
+    if not same and not VERIFIERS[wanted.verifier].exact and not service.settings.allow_lossy:
+        raise invalid(
+            f"verifier={wanted.verifier!r} changes the output, which this server does not allow: use 'matching', or "
+            "start the server with --allow-lossy",
+            "speculation.verifier",
+            "unsupported",
+        )
 
 
 def new_id(prefix: str) -> str:

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from outrider import __version__
-from outrider.config import VERIFIERS
+from outrider.core.verify import VERIFIERS
+from outrider.server.http.callers import check_sees_all
 from outrider.server.http.errors import ApiError, json_response
 from outrider.server.http.openapi import responses
 from outrider.server.service import Service
@@ -52,6 +53,10 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         return entry
     llm = service.engine.llm
     speculation = llm.speculation
+
+    def may_verify(name: str) -> bool:
+        return VERIFIERS[name].exact or service.settings.allow_lossy or name == speculation.verifier
+
     return entry | {
         "root": name,
         "max_model_len": service.max_seq_len,
@@ -61,7 +66,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
             "draft": speculation.draft,
             "spec_length": speculation.spec_length,
             "verifier": speculation.verifier,
-            "verifiers": list(VERIFIERS),
+            "verifiers": [name for name in VERIFIERS if may_verify(name)],
         },
     }
 
@@ -73,6 +78,7 @@ async def version() -> Response:
 
 @router.get("/metrics", responses=responses("Prometheus' text format.", {"text/plain": {"schema": {"type": "string"}}}))
 async def metrics(request: Request) -> Response:
-    """Counters, for Prometheus."""
+    """Counters, for Prometheus. They are of all callers together, so not every key reads them."""
+    check_sees_all(request)
     service: Service = request.app.state.service
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -21,6 +21,7 @@ import uvicorn
 from outrider.errors import ConfigError, OutriderError
 from outrider.llm import LLM
 from outrider.server.app import create_app
+from outrider.server.http.callers import log_sharing
 from outrider.server.http.logs import configure
 from outrider.server.http.protocol import guarded_protocol
 from outrider.server.service import Service
@@ -41,6 +42,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     Raises OutriderError if the settings are wrong, the address is taken or the model cannot be loaded.
     """
     configure(settings)
+    log_sharing(settings)
     listener = listen(settings)
     name = os.path.basename(model.rstrip("/")) if os.path.exists(model) else model
     service = Service(settings, name)

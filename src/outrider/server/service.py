@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from outrider.async_llm import AsyncLLM
 from outrider.llm import LLM
 from outrider.server.fingerprint import fingerprint
+from outrider.server.http.callers import Callers
 from outrider.server.http.errors import ApiError, unavailable
 from outrider.server.http.metrics import Metrics
 from outrider.server.settings import ServerSettings
@@ -25,12 +27,13 @@ class Service:
     def __init__(self, settings: ServerSettings, model_name: str) -> None:
         """``model_name`` is what clients ask for, unless the settings name others."""
         self.settings = settings
+        self.callers = Callers(share_across_keys=settings.share_across_keys)
         self.model_names = settings.served_model_names or (model_name,)
         self.metrics = Metrics()
         self.state: State = "loading"
         self.started = int(time.time())
         self.fingerprint = ""
-        self.sequences = 0  # admitted and not yet finished (see ``generation.Reservation``)
+        self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
         self._llm: AsyncLLM | None = None
 
     def attach(self, llm: LLM, on_death: Callable[[], None] = lambda: None) -> None:
@@ -44,6 +47,11 @@ class Service:
         self.metrics.watch(llm.engine)
         self._llm = AsyncLLM(llm, on_death=died)
         self.state = "ready"
+
+    @property
+    def sequences(self) -> int:
+        """Of all tenants."""
+        return self.sequences_of.total()
 
     def close(self) -> None:
         if self._llm is not None:

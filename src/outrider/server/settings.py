@@ -41,6 +41,26 @@ class ServerSettings:
 
     Blank lines and lines that begin with # are skipped.
     """
+    metrics_key: str | None = None
+    """Key that reads /metrics and /slots, and nothing else.
+
+    None: an API key reads them where there is one alone.
+    """
+    share_across_keys: bool = False
+    """Let callers with different API keys share cached prefixes and learned text.
+
+    One can then find out what another asked and was told.
+    """
+    allow_lossy: bool = False
+    """Let requests choose verifiers that change the output.
+
+    They are lenient and typical; without it only as the server is started.
+    """
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    """priority: let requests set their priority; fcfs: refuse it.
+
+    Priorities order the requests of one API key, never those of different ones.
+    """
     cors_origins: tuple[str, ...] = ()
     """Let web pages of this origin call.
 
@@ -53,7 +73,7 @@ class ServerSettings:
     """
 
     max_queue: int = 64
-    """Sequences that may wait; beyond that, 429."""
+    """Sequences of an API key that may wait; beyond that, 429."""
     max_body_bytes: int = 8 << 20
     """Of a request."""
     max_header_bytes: int = 32 << 10
@@ -123,6 +143,8 @@ class ServerSettings:
         self._check_numbers()
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ConfigError(f"log_level={self.log_level!r} is unknown: use debug, info, warning or error")
+        if self.scheduling_policy not in ("fcfs", "priority"):
+            raise ConfigError(f"scheduling_policy={self.scheduling_policy!r} is unknown: use fcfs or priority")
         if self.log_format not in ("text", "json"):
             raise ConfigError(f"log_format={self.log_format!r} is unknown: use text or json")
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
@@ -132,7 +154,7 @@ class ServerSettings:
         for path in (self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs):
             if path is not None and not Path(path).is_file():
                 raise ConfigError(f"there is no file {path}: check the path")
-        for key in self.api_keys:
+        for key in (*self.api_keys, *(() if self.metrics_key is None else (self.metrics_key,))):
             if not key or not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
                 raise ConfigError("an API key is empty or has characters other than visible ASCII: choose another")
 

@@ -49,8 +49,8 @@ class Domains(Generic[S]):
     """The stores of all domains.
 
     Beyond the limit the tenant that holds most forgets first, the least recently used of its domains before the
-    others. So a tenant with many domains, or with much to say, costs the others nothing below their equal share. A store
-    that a request still uses is emptied at worst, never taken away.
+    others. So a tenant with many domains, or with much to say, costs the others nothing below their equal share. A
+    store that a request still uses is emptied at worst, never taken away.
     """
 
     def __init__(self, make: Callable[[], S], capacity: int) -> None:

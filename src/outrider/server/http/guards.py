@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outrider.server.http.callers import Callers
 from outrider.server.http.errors import ApiError, as_api_error
 from outrider.server.http.metrics import Metrics
+from outrider.server.settings import ServerSettings
 
 logger = logging.getLogger("outrider.server.access")
 
@@ -103,16 +105,28 @@ class ApiKeyMiddleware:
     """Requires an API key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
 
     Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
-    time, so that the time taken tells neither which key was close nor how close.
+    time, so that the time taken tells neither which key was close nor how close. What follows of the key is noted in
+    the request's state, for ``outrider.server.http.callers``.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
-        self._app, self._digests = app, [_digest(key.encode()) for key in keys]
+    def __init__(self, app: ASGIApp, settings: ServerSettings, callers: Callers) -> None:
+        self._app, self._callers = app, callers
+        keys, metrics_key = settings.keys, settings.metrics_key
+        self._digests = [_digest(key.encode()) for key in keys]
+        self._metrics_digests = [] if metrics_key is None else [_digest(metrics_key.encode())]
+        # Figures of all callers together tell one of the others, unless there are none, or they share everything.
+        self._all_see_all = metrics_key is None and (len(set(keys)) == 1 or settings.share_across_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health":
             headers = dict(scope["headers"])
-            if not self._is_known(_given_key(headers)):
+            key = _given_key(headers)
+            known = not self._digests or _is_among(key, self._digests)
+            sees_all = _is_among(key, self._metrics_digests) and scope["path"] in ("/metrics", "/slots")
+            state = scope.setdefault("state", {})
+            state["tenant"] = self._callers.tenant(key) if self._digests else ""
+            state["sees_all"] = sees_all or self._all_see_all
+            if not known and not sees_all:
                 wants_page = b"text/html" in headers.get(b"accept", b"")
                 scheme = 'Basic realm="outrider", charset="UTF-8"' if wants_page else "Bearer"
                 error = ApiError(
@@ -125,11 +139,12 @@ class ApiKeyMiddleware:
                 return
         await self._app(scope, receive, send)
 
-    def _is_known(self, given: bytes) -> bool:
-        digest, known = _digest(given), False
-        for own in self._digests:
-            known |= hmac.compare_digest(digest, own)
-        return known
+
+def _is_among(given: bytes, digests: Sequence[bytes]) -> bool:
+    digest, known = _digest(given), False
+    for own in digests:
+        known |= hmac.compare_digest(digest, own)
+    return known
 
 
 def _digest(key: bytes) -> bytes:

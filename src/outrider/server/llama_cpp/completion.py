@@ -15,6 +15,7 @@ from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
 from outrider.server.generation import Generation, new_id, respond
+from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
@@ -39,10 +40,10 @@ async def completion(
 ) -> Response:
     """Continue texts, in llama.cpp's words. With ``stream``, an event a token and one at the end."""
     service: Service = request.app.state.service
-    return await respond(request, _start(service, body), stream=bool(body.stream), done=False)
+    return await respond(request, _start(service, body, tenant_of(request)), stream=bool(body.stream), done=False)
 
 
-async def _start(service: Service, body: LlamaCppRequest) -> LlamaCppResponseBuilder:
+async def _start(service: Service, body: LlamaCppRequest, tenant: str) -> LlamaCppResponseBuilder:
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
     options.check(body, service.settings.max_n)
@@ -61,7 +62,7 @@ async def _start(service: Service, body: LlamaCppRequest) -> LlamaCppResponseBui
             prompts=len(prompts),
             id_prefix="cmpl",
             model=model,
-            **scheduling(body) | ({"cache_salt": new_id("alone")} if body.cache_prompt is False else {}),
+            **scheduling(service, body, tenant, cache_salt=new_id("alone") if body.cache_prompt is False else None),
         )
     except InvalidRequestError as error:
         raise options.renamed(error, body) from None

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider import __version__
+from outrider.server.http.callers import check_sees_all
 from outrider.server.http.errors import json_response
 from outrider.server.http.openapi import documented, responses
 from outrider.server.http.request_body import json_body
@@ -56,6 +57,7 @@ async def props(request: Request) -> Response:
 @router.get("/slots", responses=_JSON)
 async def slots(request: Request) -> Response:
     """Places of the batch, the busy ones first: a sequence has no place of its own, only a share of the next step."""
+    check_sees_all(request)
     service: Service = request.app.state.service
     engine = service.engine.llm.engine
     slots_total, running = service.engine.llm.config.max_batch_size, engine.stats.running if engine.busy else 0

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from outrider.config.structured import StructuredOutput
 from outrider.engine.request import StepOutput
 from outrider.server.generation import Generation, new_id, respond
+from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
@@ -36,10 +37,12 @@ router = APIRouter()
 async def chat(request: Request, body: Annotated[ChatRequest, Depends(json_body(ChatRequest))]) -> Response:
     """Answer a conversation. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service: Service = request.app.state.service
-    return await respond(request, _start(service, body), stream=bool(body.stream), obfuscate=wants_obfuscation(body))
+    return await respond(
+        request, _start(service, body, tenant_of(request)), stream=bool(body.stream), obfuscate=wants_obfuscation(body)
+    )
 
 
-async def _start(service: Service, body: ChatRequest) -> ChatResponseBuilder:
+async def _start(service: Service, body: ChatRequest, tenant: str) -> ChatResponseBuilder:
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
     with_tools = _check_fields(service, body)
@@ -60,7 +63,7 @@ async def _start(service: Service, body: ChatRequest) -> ChatResponseBuilder:
             options.speculation(body, service.engine.llm.speculation),
             id_prefix="chatcmpl",
             model=model,
-            **options.scheduling(body),
+            **options.scheduling(service, body, tenant),
         )
     return ChatResponseBuilder(service, generation, body, with_tools)
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.server.generation import Generation, respond
+from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
@@ -37,10 +38,12 @@ async def completions(
 ) -> Response:
     """Continue texts. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service: Service = request.app.state.service
-    return await respond(request, _start(service, body), stream=bool(body.stream), obfuscate=wants_obfuscation(body))
+    return await respond(
+        request, _start(service, body, tenant_of(request)), stream=bool(body.stream), obfuscate=wants_obfuscation(body)
+    )
 
 
-async def _start(service: Service, body: CompletionRequest) -> CompletionResponseBuilder:
+async def _start(service: Service, body: CompletionRequest, tenant: str) -> CompletionResponseBuilder:
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
     prompts = _prompts(body.prompt)
@@ -71,7 +74,7 @@ async def _start(service: Service, body: CompletionRequest) -> CompletionRespons
             prompts=len(prompts),
             id_prefix="cmpl",
             model=model,
-            **options.scheduling(body),
+            **options.scheduling(service, body, tenant),
         )
     return CompletionResponseBuilder(service, generation, body, prompts, n, num_sequences, only_echo=wanted == 0)
 

@@ -12,6 +12,7 @@ from outrider.errors import ConfigError
 from outrider.server.http.errors import invalid
 from outrider.server.openai.schema.base import GenerationRequest, PredictedOutput, SamplingRequest
 from outrider.server.openai.schema.speculation import SpeculationOptions
+from outrider.server.service import Service
 
 _SAME_NAME = (
     "seed",
@@ -108,9 +109,19 @@ def _with_prediction(
     return replace(chosen, prediction=text, draft=chosen.draft if named else "prediction")
 
 
-def scheduling(body: GenerationRequest) -> dict[str, Any]:
-    """``priority`` and ``cache_salt``."""
-    return {"priority": body.priority or 0, "cache_salt": body.cache_salt or ""}
+def scheduling(
+    service: Service, body: GenerationRequest, tenant: str, *, cache_salt: str | None = None
+) -> dict[str, Any]:
+    """When the request runs, and with whom it shares; ``cache_salt`` in place of the request's own.
+
+    Raises ApiError if it sets a priority, and callers here may not.
+    """
+    if body.priority and service.settings.scheduling_policy != "priority":
+        message = f"priority={body.priority} is not for callers to set here: leave it out"
+        raise invalid(f"{message}, or start the server with --scheduling-policy priority", "priority", "unsupported")
+    salt = body.cache_salt or "" if cache_salt is None else cache_salt
+    domain = service.callers.domain(tenant, salt)
+    return {"priority": body.priority or 0, "cache_salt": domain, "tenant": tenant}
 
 
 def check_stream_options(body: SamplingRequest) -> None:
