@@ -152,6 +152,19 @@ def test_a_source_that_keeps_failing_is_switched_off_for_all(caplog: pytest.LogC
     assert all("after failing" in str(r.stats.draft_error) for r in asked[MAX_STRIKES:])
 
 
+def test_what_one_tenant_s_requests_break_is_not_switched_off_for_another() -> None:
+    served = engine(TARGET, more={"bad": Scripted(failing)})
+    for i in range(MAX_STRIKES + 1):
+        r = request([0, 1], GREEDY, id=str(i), draft="bad")
+        r.tenant = "one"
+        run(served, r)
+    other = request([0, 1], GREEDY, id="other", draft="bad")
+    other.tenant = "other"
+    run(served, other)
+    assert "after failing" in str(r.stats.draft_error)
+    assert "no signal" in str(other.stats.draft_error)
+
+
 def test_a_request_names_only_sources_that_are_loaded() -> None:
     served = engine(TARGET)
     with pytest.raises(ConfigError, match=r"'x\.y:Z' is not loaded.*extra_sources"):

@@ -40,6 +40,22 @@ def doubling(levels: int) -> dict[str, Any]:
     return {"$defs": pairs | {f"d{levels}": {"type": "string"}}, "$ref": "#/$defs/d0"}
 
 
+def test_one_domain_does_not_find_what_another_has_compiled(
+    grammars: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling takes longer than finding, which would tell what another has asked for."""
+    compiled: list[str] = []
+
+    def compile_grammar(tokenizer: Any, kind: str, text: str, any_whitespace: bool) -> Any:
+        compiled.append(text)
+        return matcher.compile_grammar(tokenizer, kind, text, any_whitespace)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compiler, "compile_grammar", compile_grammar)
+    for domain in ("one", "other", "one", "other"):
+        grammars.constraint(StructuredOutput(regex="secret|hidden"), domain)
+    assert len(compiled) == 2
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "regex": ({"regex": "(a"}, "unclosed group"),
     "look-ahead": ({"regex": "(?=a)b"}, "look-around"),

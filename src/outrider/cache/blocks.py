@@ -17,7 +17,7 @@ def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> lis
     ``salt`` keeps tenants apart: blocks of different salts never match, nor can one tell that the other's exist.
     """
     digests: list[Digest] = []
-    previous = hashlib.blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    previous = hashlib.blake2b(salt.encode(), digest_size=16).digest()
     for end in range(block_size, len(tokens) + 1, block_size):
         block = b"".join(token.to_bytes(4, "little") for token in tokens[end - block_size : end])
         previous = hashlib.blake2b(previous + block, digest_size=16).digest()

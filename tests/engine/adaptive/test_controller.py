@@ -278,6 +278,21 @@ def test_drafters_ask_the_policy_through_the_request_they_see() -> None:
     assert not policy.request_ids
 
 
+def test_one_domain_s_drafts_do_not_show_in_another_s_counts() -> None:
+    def counts(before: float | None, domain: str) -> list[int]:
+        policy = AdaptiveLength(lambda: REAL)
+        if before is not None:
+            for i in range(20):
+                other = asked(f"other {i}")
+                other.cache_salt = other.tenant = domain
+                play(policy, other, before, steps=20)
+                policy.finish(other.id)
+        return play(policy, asked(), 0.6, steps=40)
+
+    assert counts(0.0, "other") == counts(0.95, "other") == counts(None, "")
+    assert counts(0.0, "") != counts(0.95, "")  # in one domain they show
+
+
 def test_the_curve_learns_from_runs() -> None:
     curve = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))
     for _ in range(200):

@@ -31,8 +31,7 @@ class Callers:
     def domain(self, tenant: str, salt: str) -> str:
         """Of a request; ``tenant`` is empty where there are no keys."""
         owner = "" if self._shared else tenant
-        # A salt may hold any character that JSON can write, lone surrogates too.
-        return self._name(b"domain", owner.encode(), salt.encode("utf-8", "surrogatepass"))
+        return self._name(b"domain", owner.encode(), salt.encode())
 
     def _name(self, *parts: bytes) -> str:
         digest = hashlib.blake2b(key=self._secret, digest_size=16)
