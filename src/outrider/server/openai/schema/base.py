@@ -37,8 +37,12 @@ class GenerationRequest(StrictModel):
 
     model: str | None = Field(None, max_length=256)
     stream: bool | None = None
-    priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Lower runs first.")
-    cache_salt: str | None = Field(None, max_length=256, description="Only requests with the same salt share caches.")
+    priority: int | None = Field(
+        None, ge=-(2**31), lt=2**31, description="Lower runs first; needs --scheduling-policy priority."
+    )
+    cache_salt: str | None = Field(
+        None, max_length=256, description="Only requests with the same salt, of one API key, share caches."
+    )
     speculation: SpeculationOptions | Literal["off"] | None = None
     prediction: PredictedOutput | None = None
 
