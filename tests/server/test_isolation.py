@@ -67,17 +67,21 @@ def llm(folder: Path, heads: list[str]) -> LLM:
     return load(folder, heads)
 
 
-@pytest.fixture(scope="module")
-def apart(llm: LLM) -> Iterator[Live]:
-    with Live(llm, api_keys=KEYS, allow_lossy=True) as server:
-        yield server
+SERVERS: dict[str, dict[str, Any]] = {
+    "apart": {"api_keys": KEYS},
+    "sharing": {"api_keys": KEYS[:2], "share_across_keys": True},
+}
 
 
 @pytest.fixture(scope="module")
-def sharing(llm: LLM, apart: Live) -> Iterator[Live]:
-    """``apart`` comes first, so that a server that starts later finds nothing of this one's."""
-    with Live(llm, api_keys=KEYS[:2], share_across_keys=True, allow_lossy=True) as server:
+def server(llm: LLM, request: pytest.FixtureRequest) -> Iterator[Live]:
+    """One at a time, as they are lent the same engine."""
+    with Live(llm, **SERVERS[request.param], allow_lossy=True) as server:
         yield server
+
+
+apart = pytest.mark.parametrize("server", ["apart"], indirect=True)
+sharing = pytest.mark.parametrize("server", ["sharing"], indirect=True)
 
 
 @dataclass
@@ -136,18 +140,45 @@ keys = iter(KEYS)
 
 
 @pytest.mark.parametrize("source", DRAFTING)
-def test_two_worlds_look_the_same_through_every_source(apart: Live, source: str) -> None:
+def test_neighbours_in_a_batch_change_nothing_that_is_counted(llm: LLM, source: str) -> None:
+    """An attacker's request beside a victim's, and alone, gives the same tokens and the same counts."""
+    rng = random.Random(source)
+    prompts = [rng.choices(range(2, llm.tokenizer.vocab_size), k=PROMPT) for _ in range(2)]
+    form = StructuredOutput(regex="(hello ){9}") if SOURCES[source].request_option == "structured" else None
+    params = SamplingParams(max_tokens=24, seed=1, ignore_eos=form is None, structured=form)
+    prediction = prompts[0] if source == "prediction" else None
+    speculation = SpeculationParams(draft=source, spec_length=3, prediction=prediction)
+
+    def run(*prompts: Sequence[int], trial: str) -> tuple[list[int], list[tuple[int, int]], int]:
+        requests = [
+            llm.request(prompt, params, speculation, cache_salt=f"{trial} {i}", tenant=str(i))
+            for i, prompt in enumerate(prompts)
+        ]
+        for request in requests:
+            llm.engine.add(request)
+        while llm.engine.busy:
+            llm.engine.step()
+        first = requests[0]
+        return list(first.output), first.stats.rounds, first.stats.cached_prompt_tokens
+
+    assert run(prompts[0], trial="alone") == run(*prompts, trial="beside") == run(prompts[0], prompts[0], trial="same")
+
+
+@apart
+@pytest.mark.parametrize("source", DRAFTING)
+def test_two_worlds_look_the_same_through_every_source(server: Live, source: str) -> None:
     for seed in range(ROUNDS):
-        world = World(apart, source, seed)
+        world = World(server, source, seed)
         seen = [world.attack(said, next(keys), next(keys)) for said in (0, 1)]
         assert seen[0] == seen[1]
 
 
+@sharing
 @pytest.mark.parametrize("source", DRAFTING)
-def test_the_attack_succeeds_where_keys_share(sharing: Live, source: str) -> None:
+def test_the_attack_succeeds_where_keys_share(server: Live, source: str) -> None:
     for seed in range(100, 103):
         for said in (0, 1):
-            world = World(sharing, source, 2 * seed + said)
+            world = World(server, source, 2 * seed + said)
             assert guess(world.attack(said, *KEYS[:2])) == said
 
 
@@ -189,9 +220,14 @@ def recovered(server: Live, victim: str, attacker: str, salt: str) -> str:
     return server.service.tokenizer.decode(read)
 
 
-def test_accepted_drafts_tell_nothing_of_another_key_s_answer(apart: Live, sharing: Live) -> None:
-    assert recovered(sharing, KEYS[0], KEYS[1], "room") == SECRET
-    assert len(recovered(apart, KEYS[-1], KEYS[-2], "room")) <= len("the ")
+@apart
+def test_accepted_drafts_tell_nothing_of_another_key_s_answer(server: Live) -> None:
+    assert len(recovered(server, KEYS[-1], KEYS[-2], "room")) <= len("the ")
+
+
+@sharing
+def test_accepted_drafts_tell_all_where_keys_share(server: Live) -> None:
+    assert recovered(server, KEYS[0], KEYS[1], "room") == SECRET
 
 
 ENDPOINTS: dict[str, dict[str, Any]] = {
@@ -201,11 +237,12 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
 }
 
 
+@apart
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_prompts_are_cached_for_their_key_and_salt_on_every_endpoint(apart: Live, path: str) -> None:
+def test_prompts_are_cached_for_their_key_and_salt_on_every_endpoint(server: Live, path: str) -> None:
     def cached(key: str, **options: Any) -> int:
         body = ENDPOINTS[path] | {"max_tokens" if path.startswith("/v1") else "n_predict": 2} | options
-        told = apart.post(path, body, headers={"Authorization": f"Bearer {key}"})
+        told = server.post(path, body, headers={"Authorization": f"Bearer {key}"})
         return int(told["timings"]["cache_n"])
 
     mine, other = next(keys), next(keys)
@@ -217,28 +254,3 @@ def test_prompts_are_cached_for_their_key_and_salt_on_every_endpoint(apart: Live
     assert cached(other, cache_salt="apart") == 0
     if path == "/completion":
         assert cached(mine, cache_prompt=False) == cached(mine, cache_prompt=False) == 0
-
-
-@pytest.mark.parametrize("source", DRAFTING)
-def test_neighbours_in_a_batch_change_nothing_that_is_counted(llm: LLM, source: str) -> None:
-    """An attacker's request beside a victim's, and alone, gives the same tokens and the same counts."""
-    rng = random.Random(source)
-    prompts = [rng.choices(range(2, llm.tokenizer.vocab_size), k=PROMPT) for _ in range(2)]
-    form = StructuredOutput(regex="(hello ){9}") if SOURCES[source].request_option == "structured" else None
-    params = SamplingParams(max_tokens=24, seed=1, ignore_eos=form is None, structured=form)
-    prediction = prompts[0] if source == "prediction" else None
-    speculation = SpeculationParams(draft=source, spec_length=3, prediction=prediction)
-
-    def run(*prompts: Sequence[int], trial: str) -> tuple[list[int], list[tuple[int, int]], int]:
-        requests = [
-            llm.request(prompt, params, speculation, cache_salt=f"{trial} {i}", tenant=str(i))
-            for i, prompt in enumerate(prompts)
-        ]
-        for request in requests:
-            llm.engine.add(request)
-        while llm.engine.busy:
-            llm.engine.step()
-        first = requests[0]
-        return list(first.output), first.stats.rounds, first.stats.cached_prompt_tokens
-
-    assert run(prompts[0], trial="alone") == run(*prompts, trial="beside") == run(prompts[0], prompts[0], trial="same")

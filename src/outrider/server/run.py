@@ -42,7 +42,6 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     Raises OutriderError if the settings are wrong, the address is taken or the model cannot be loaded.
     """
     configure(settings)
-    log_sharing(settings)
     listener = listen(settings)
     name = os.path.basename(model.rstrip("/")) if os.path.exists(model) else model
     service = Service(settings, name)
@@ -102,6 +101,7 @@ class UvicornServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         logger.info("listening on %s", self._address)
+        log_sharing(self.service.settings)
         if self.failure is not None or self.service.state == "dead":
             self.should_exit = True
 
