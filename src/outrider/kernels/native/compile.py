@@ -38,10 +38,14 @@ INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "isa_avx512.c": ("x86_64", (*_AVX512, _WIDE)),
     "isa_amx.c": ("x86_64", (*_AVX512, _WIDE, "-mamx-tile", "-mamx-int8")),
     "isa_neon.c": ("aarch64", ("-march=armv8.2-a+dotprod",)),
+    "isa_i8mm.c": ("aarch64", ("-march=armv8.2-a+dotprod+i8mm",)),
 }
 """Files that need flags of their own, and the only architecture they are compiled for."""
 
-_ZIG_FLAGS = {"-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod"}  # what zig calls the same
+_ZIG_FLAGS = {  # what zig calls the same
+    "-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod",
+    "-march=armv8.2-a+dotprod+i8mm": "-mcpu=generic+v8_2a+dotprod+i8mm",
+}
 
 GLIBC = "2.28"
 """The oldest glibc that libraries built with zig run on: that of manylinux_2_28."""

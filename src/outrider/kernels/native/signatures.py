@@ -18,6 +18,7 @@ _SIGNATURES = {  # arguments, then what it returns
     "outrider_abi": ("", "i"),
     "outrider_isa": ("", "s"),
     "outrider_has_isa": ("s", "i"),
+    "outrider_isa_failed": ("s", "i"),
     "outrider_set_isa": ("s", "i"),
     "outrider_threads": ("", "i"),
     "outrider_set_threads": ("i", "i"),

@@ -53,9 +53,12 @@ typedef struct {
     int64_t (*draw)(const weight_row *row, const uint32_t *keys, float *score);
 } kernels;
 
-extern const kernels portable_kernels, avx2_kernels, avx512_kernels, neon_kernels;
+extern const kernels portable_kernels, avx2_kernels, avx512_kernels, amx_kernels, neon_kernels, i8mm_kernels;
 
 /* Those in use. */
 const kernels *current_kernels(void);
+
+/* Whether products of all layouts are those of the portable kernels, bit for bit. Takes milliseconds. */
+int has_portable_bits(const kernels *k);
 
 #endif

@@ -23,6 +23,17 @@
 #define AHEAD_BYTES 4096 /* further than the processor looks ahead by itself, which is to the end of a page */
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
+/* Numbers of rows that instructions for matrices multiply a block with. */
+#if defined(ISA_AMX)
+#include "dot_amx.h"
+#elif defined(ISA_I8MM)
+#include "dot_i8mm.h"
+#else
+#define MULTIPLIES_BLOCKS(count) 0
+#define multiply_block(weights, x, stride, steps, count, sums) (void)(sums)
+#define isum_plus(a, b) (a)
+#endif
+
 static void quantise_group(const float *x, int count, int8_t *codes, float *scale, int32_t sums[2]) {
     vec low = vec_load_some(x, count < 16 ? count : 16), high = vec_load_some(x + 16, count < 16 ? 0 : count - 16);
     float most = vec_largest_lane(vec_max(vec_abs(low), vec_abs(high)));
@@ -74,10 +85,9 @@ FORCE_INLINE void unpack_block(const uint8_t *codes, lookup table, quad *weights
     }
 }
 
-/* The exact sum of a block's products with one row. ``first``: values[0]. */
-FORCE_INLINE isum sum_block(const quad *weights, const int8_t *x, int32_t sum_x, int32_t first, const int steps,
-                            const enum form form, const int sixteenfold) {
-    isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, first) : isum_start(sum_x);
+/* The exact sum of a block's products with one row, behind ``sum``. */
+FORCE_INLINE isum sum_block(isum sum, const quad *weights, const int8_t *x, const int steps, const enum form form,
+                            const int sixteenfold) {
     isum upper = isum_start_codes(0, 0);
     for (int s = 0; s < steps; s++)
         if (form != FORM_EVEN)
@@ -106,12 +116,18 @@ FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block
         if (w->has_minimum)
             minimum = w->half_scales ? vec_load_half((const uint16_t *)(block + 32)) : vec_load((const float *)(block + 64));
         quad weights[8];
+        isum products[MOST_ROWS];
         unpack_block(codes, table, weights, steps, form, IS_SIXTEENFOLD(form, count));
+        if (MULTIPLIES_BLOCKS(count)) multiply_block(weights, x, stride, steps, count, products);
         int64_t at = row * a->groups + g / per_scale;
         for (int r = 0; r < count; r++, at += a->groups) {
             const int32_t *sums = a->sums + 2 * at;
             int32_t sum_x = per_scale == 1 ? sums[0] + sums[1] : sums[g % 2];
-            isum sum = sum_block(weights, x + r * stride, sum_x, w->values[0], steps, form, IS_SIXTEENFOLD(form, count));
+            isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, w->values[0]) : isum_start(sum_x);
+            if (MULTIPLIES_BLOCKS(count))
+                sum = isum_plus(sum, products[r]);
+            else
+                sum = sum_block(sum, weights, x + r * stride, steps, form, IS_SIXTEENFOLD(form, count));
             vec scales = vec_mul(scale, vec_set(a->scales[at]));
 #if !defined(OUTRIDER_CONTROL_REORDERED)
             y[r] = vec_fma(vec_of_isum(sum), scales, y[r]);

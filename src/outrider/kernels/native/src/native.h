@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 2 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 3 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -153,10 +153,12 @@ OUTRIDER_API int outrider_abi(void);
 OUTRIDER_API int outrider_set_threads(int count);
 OUTRIDER_API int outrider_threads(void);
 
-/* Instruction sets: "portable", "avx2", "avx512", "neon". */
-OUTRIDER_API const char *outrider_isa(void);         /* the one in use: the best there is, unless one was set */
-OUTRIDER_API int outrider_has_isa(const char *name); /* whether this library and this processor have it */
-OUTRIDER_API int outrider_set_isa(const char *name); /* OUTRIDER_BAD_ARGUMENT if they do not */
+/* Instruction sets: "portable", "avx2", "avx512", "amx", "neon", "i8mm". Before its first use one must give the bits of
+ * the portable one for a few products; one that does not is not used. */
+OUTRIDER_API const char *outrider_isa(void);            /* the one in use: the best there is, unless one was set */
+OUTRIDER_API int outrider_has_isa(const char *name);    /* whether library and processor have it, and it works */
+OUTRIDER_API int outrider_isa_failed(const char *name); /* whether it was tried and gave other bits */
+OUTRIDER_API int outrider_set_isa(const char *name);    /* OUTRIDER_BAD_ARGUMENT if there is no such set that works */
 
 /* Bytes read in a second by all threads, over a buffer of so many bytes; 0 if there is no memory for it. */
 OUTRIDER_API double outrider_memory_rate(int64_t bytes);

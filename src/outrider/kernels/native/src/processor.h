@@ -48,9 +48,13 @@ static inline int has_amx(void) {
 #include <sys/auxv.h>
 /* HWCAP_ASIMDDP of the kernel. */
 static inline int has_dot_products(void) { return (getauxval(AT_HWCAP) >> 20) & 1; }
+/* HWCAP2_I8MM. */
+static inline int has_i8mm(void) { return has_dot_products() && ((getauxval(AT_HWCAP2) >> 13) & 1); }
 #else
 /* All of Apple's and Windows' processors of this architecture that matter have them. */
 static inline int has_dot_products(void) { return 1; }
+/* Not all have these. */
+static inline int has_i8mm(void) { return 0; }
 #endif
 #endif
 
