@@ -24,6 +24,7 @@ static const char *isa = "avx2";
 API int outrider_abi(void) { return %d; }
 API const char *outrider_isa(void) { return isa; }
 API int outrider_has_isa(const char *name) { return !strcmp(name, "portable") || !strcmp(name, "avx2"); }
+API int outrider_isa_failed(const char *name) { return 0; }
 API int outrider_set_isa(const char *name) {
     if (!outrider_has_isa(name)) return 2;
     isa = strcmp(name, "avx2") ? "portable" : "avx2";
@@ -250,13 +251,17 @@ def test_both_sides_count_the_same_abi() -> None:
 
 @pytest.mark.parametrize(
     ("target", "expected"),
-    [("x86_64", {"any.c", "isa_avx2.c", "isa_avx512.c"}), ("aarch64", {"any.c", "isa_neon.c"}), ("riscv64", {"any.c"})],
+    [
+        ("x86_64", {"any.c", "isa_avx2.c", "isa_avx512.c", "isa_amx.c"}),
+        ("aarch64", {"any.c", "isa_neon.c", "isa_i8mm.c"}),
+        ("riscv64", {"any.c"}),
+    ],
 )
 def test_each_architecture_compiles_its_own_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, expected: set[str]
 ) -> None:
     monkeypatch.setattr(native_compile, "SOURCES", tmp_path)
-    for name in ("any.c", "isa_avx2.c", "isa_avx512.c", "isa_neon.c", "any.h"):
+    for name in ("any.c", *native_compile.INSTRUCTION_SETS, "any.h"):
         (tmp_path / name).touch()
     files = native_compile.source_files(target)
     assert {path.name for path in files} == expected

@@ -5,7 +5,8 @@
 
 Everything that this machine can run is run: its own instruction sets; the same with zig's compiler, if the package
 ``ziglang`` is installed; the other architecture and an older processor under qemu-user, if that is installed with a
-compiler (Debian: qemu-user, gcc-aarch64-linux-gnu). A last build has one sum in another order, and must differ.
+compiler (Debian: qemu-user, gcc-aarch64-linux-gnu). Instruction sets that could not be run are named. A last build has
+one sum in another order, and must differ.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from outrider.kernels.native.compile import CompileError, Compiler, compile_program, find_compiler, machine_target
+from outrider.kernels.native.compile import (
+    SOURCES,
+    CompileError,
+    Compiler,
+    compile_program,
+    find_compiler,
+    machine_target,
+)
+from outrider.kernels.native.library import INSTRUCTION_SETS
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "digest.txt"
 CONTROL = "-DOUTRIDER_CONTROL_REORDERED"
+TILE_MODEL = ("-I", str(SOURCES), "-include", str(HERE / "tile_model.h"))
+"""Flags of a build in which the tile instructions of AMX are C functions; it needs AVX-512."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,8 @@ def checks(compiler: Compiler, *, here: bool) -> list[Check]:
     if here:
         return found
     own = machine_target()
+    if own == "x86_64":
+        found.append(Check("a model of AMX in C", compiler, TILE_MODEL, arguments=("-t", "4", "amx")))
     zig = find_compiler("zig") if _has_zig() else None
     if zig is not None:
         found.append(Check("this machine, compiled by zig", zig, arguments=("-t", "4")))
@@ -81,12 +94,15 @@ def _has_zig() -> bool:
 
 def _compare(expected: str | None, compiler: Compiler, folder: Path, *, here: bool) -> tuple[str | None, bool]:
     """The first digest, and whether all are equal, and equal to ``expected`` if there is one."""
-    first, equal = expected, True
+    first, equal, missing = expected, True, list(INSTRUCTION_SETS)
     for check in checks(compiler, here=here):
         for where, digest in run(check, folder).items():
             first = first or digest
             equal &= digest == first
+            missing = [name for name in missing if f": {name}, " not in where]
             print(f"{digest}  {where}{'' if digest == first else '   <- DIFFERS'}", flush=True)
+    if missing:
+        print(f"not run here: {', '.join(missing)}")
     return first, equal
 
 

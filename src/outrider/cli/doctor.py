@@ -87,7 +87,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
 def native_facts(threads: int) -> dict[str, Any]:
     """The native library: where it came from, its instruction sets, and what this machine can do with them."""
-    from outrider.kernels.native.library import available_isas, loaded
+    from outrider.kernels.native.library import available_isas, failed_isas, loaded
     from outrider.kernels.native.measure import measure_rates
 
     found = loaded()
@@ -98,6 +98,7 @@ def native_facts(threads: int) -> dict[str, Any]:
         "native_library": found.origin,
         "instruction_set": found.library.outrider_isa().decode(),
         "instruction_sets": available_isas(found.library),
+        "failed_self_check": failed_isas(found.library),
         **asdict(rates),
     }
 
@@ -124,7 +125,7 @@ def _show(facts: dict[str, Any]) -> None:
     yes = {True: "yes", False: "no", None: "none"}
     for key, value in facts.items():
         if key not in ("batch_invariance", "memory_plan", "run_times"):
-            value = ", ".join(value) if isinstance(value, list) else value
+            value = ", ".join(value) or None if isinstance(value, list) else value
             shown = yes[value] if value is None or isinstance(value, bool) else value
             typer.echo(f"{key.replace('_', ' '):18} {shown}")
     typer.echo("\nSame bits whatever else is in the run?")

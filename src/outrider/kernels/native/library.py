@@ -31,7 +31,7 @@ from outrider.utils.user_cache import cache_root, locked
 
 logger = logging.getLogger(__name__)
 
-ABI = 2
+ABI = 3
 """OUTRIDER_ABI of native.h: what the ctypes structures on this side are written for."""
 
 SWITCH = "OUTRIDER_COMPILE"
@@ -40,7 +40,7 @@ SWITCH = "OUTRIDER_COMPILE"
 ISA_VARIABLE = "OUTRIDER_ISA"
 """Environment variable: the instruction set to use in place of the best there is."""
 
-INSTRUCTION_SETS = ("portable", "avx2", "avx512", "amx", "neon")
+INSTRUCTION_SETS = ("portable", "avx2", "avx512", "amx", "neon", "i8mm")
 
 PACKAGED = Path(__file__).parent / "lib"
 """Where a wheel has its library."""
@@ -72,12 +72,19 @@ def loaded() -> Loaded | None:
     """As ``library()``, with the origin."""
     found = _from_wheel() or _from_cache()
     _choose_isa(found)
+    if found is not None:
+        _report_failures(found.library)
     return found
 
 
 def available_isas(native: ctypes.CDLL) -> list[str]:
-    """The instruction sets that both the library and this processor have, slowest first."""
+    """The instruction sets that both the library and this processor have and that work, slowest first."""
     return [name for name in INSTRUCTION_SETS if native.outrider_has_isa(name.encode())]
+
+
+def failed_isas(native: ctypes.CDLL) -> list[str]:
+    """The instruction sets that gave other bits than portable C when they were tried, and so are not used."""
+    return [name for name in INSTRUCTION_SETS if native.outrider_isa_failed(name.encode())]
 
 
 def _from_wheel() -> Loaded | None:
@@ -164,4 +171,12 @@ def _choose_isa(found: Loaded | None) -> None:
         raise ConfigError(f"{ISA_VARIABLE}={wanted!r} needs the native library, and there is none: unset it")
     if found.library.outrider_set_isa(wanted.encode()) != 0:
         names = ", ".join(available_isas(found.library))
-        raise ConfigError(f"{ISA_VARIABLE}={wanted!r} is not available here: choose one of {names}, or unset it")
+        problem = "gives wrong results" if wanted in failed_isas(found.library) else "is not available"
+        raise ConfigError(f"{ISA_VARIABLE}={wanted!r} {problem} here: choose one of {names}, or unset it")
+
+
+def _report_failures(native: ctypes.CDLL) -> None:
+    used = native.outrider_isa().decode()  # chosen now, from the best that the processor has
+    if failed := failed_isas(native):
+        names = ", ".join(failed)
+        logger.warning("%s gives other bits than portable C on this machine and is not used; %s runs", names, used)

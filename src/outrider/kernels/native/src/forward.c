@@ -1,4 +1,4 @@
-/* A forward pass: phases over rows, panels of weights and tasks of attention, shared out among threads. */
+/* A forward pass: phases over rows, linear layers and tasks of attention, shared out among threads. */
 #include "forward.h"
 
 #include <stdlib.h>
@@ -6,51 +6,8 @@
 
 #include "attention.h"
 #include "kernels.h"
+#include "linear.h"
 #include "threads.h"
-
-/* ---- Linear layers with one input ------------------------------------------------------------------------------ */
-
-typedef struct {
-    const outrider_weight *weight;
-    float *y;
-    int64_t stride;
-} product;
-
-typedef struct {
-    const kernels *k;
-    const activations *input;
-    const product *products;
-    int count;
-    int64_t share; /* panels of an item */
-} linear_work;
-
-static int64_t panels_of(const outrider_weight *w) { return (w->outputs + 15) / 16; }
-static int64_t shares_of(const linear_work *work, int i) {
-    return (panels_of(work->products[i].weight) + work->share - 1) / work->share;
-}
-
-static void linear_item(void *context, int64_t item) {
-    const linear_work *work = context;
-    int i = 0;
-    for (; item >= shares_of(work, i); i++) item -= shares_of(work, i);
-    const product *p = work->products + i;
-    int64_t first = item * work->share, last = first + work->share, panels = panels_of(p->weight);
-    work->k->linear(p->weight, work->input, first, last < panels ? last : panels, p->y, p->stride);
-}
-
-/* Two items for each thread: long runs of panels are read faster than short ones. */
-static void run_linear(const kernels *k, const activations *input, int count, const product *products) {
-    linear_work work = {k, input, products, count, 1};
-    int64_t panels = 0, items = 0, wanted = 2 * outrider_threads();
-    for (int i = 0; i < count; i++) panels += panels_of(products[i].weight);
-    work.share = (panels + wanted - 1) / wanted;
-    int64_t most = 1 + 65536 / input->rows; /* many rows: fewer panels are work enough, and the end comes together */
-    if (work.share > most) work.share = most;
-    for (int i = 0; i < count; i++) items += shares_of(&work, i);
-    run_items(items, linear_item, &work);
-}
-
-static int is_quantised(const outrider_weight *w) { return w->layout == OUTRIDER_Q8 || w->layout == OUTRIDER_Q4; }
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------- */
 

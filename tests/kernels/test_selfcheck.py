@@ -1,0 +1,112 @@
+"""An instruction set whose kernels give other bits than portable C is not used; the tiles of AMX give the same bits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outrider.cli.doctor import native_facts
+from outrider.errors import ConfigError
+from outrider.kernels.native import compile as native_compile
+from outrider.kernels.native import library as native_library
+from outrider.kernels.native.compile import SOURCES, find_compiler, machine_target
+from outrider.kernels.native.library import Loaded, available_isas, failed_isas, library, loaded
+
+TILE_MODEL = Path(__file__).parents[1] / "native" / "tile_model.h"
+BEST_FIRST = {"x86_64": ("amx", "avx512", "avx2"), "aarch64": ("i8mm", "neon")}.get(machine_target(), ())
+
+# Portable kernels under another name. The wrong ones flip the lowest bit of one output, of one row, in one layout.
+SEED = """
+#define {name}_kernels declared_otherwise
+#include "kernels.h"
+#undef {name}_kernels
+kernels {name}_kernels;
+
+static void wrong_linear(const outrider_weight *w, const activations *a, int64_t first, int64_t last, float *y,
+                         int64_t stride) {{
+    portable_kernels.linear(w, a, first, last, y, stride);
+    uint32_t *bits = (uint32_t *)(void *)y;
+    if (w->layout == OUTRIDER_Q4 && w->group == 16) bits[(a->rows - 1) * stride + w->outputs - 1] ^= 1;
+}}
+
+__attribute__((constructor)) static void fill(void) {{
+    {name}_kernels = portable_kernels;
+    {name}_kernels.name = "{name}";
+    if ({wrong}) {name}_kernels.linear = wrong_linear;
+}}
+"""
+Load = Callable[..., Loaded]
+
+pytestmark = [
+    pytest.mark.skipif(find_compiler() is None, reason="no C compiler"),
+    pytest.mark.skipif(not BEST_FIRST, reason="only portable C on this architecture"),
+]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Loads a library whose instruction sets are portable ones, but for ``files``; ``seeds``: which are wrong ones."""
+
+    def load_anew(seeds: dict[str, bool], *files: str) -> Loaded:
+        sources = tmp_path / "src"
+        sources.mkdir()
+        for path in SOURCES.glob("*.[ch]"):
+            if not path.name.startswith("isa_") or path.name in ("isa_portable.c", *files):
+                shutil.copy(path, sources)
+        for name, wrong in seeds.items():
+            (sources / f"seed_{name}.c").write_text(SEED.format(name=name, wrong=int(wrong)))
+        monkeypatch.setattr(native_compile, "SOURCES", sources)
+        monkeypatch.setattr(native_library, "PACKAGED", tmp_path / "lib")
+        monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+        loaded.cache_clear()
+        found = loaded()
+        assert found is not None
+        return found
+
+    fast = tuple("-O0" if flag == "-O3" else flag for flag in native_compile.FLAGS)
+    monkeypatch.setattr(native_compile, "FLAGS", fast)
+    monkeypatch.delenv("OUTRIDER_ISA", raising=False)
+    return load_anew
+
+
+@pytest.fixture(autouse=True)
+def _forget_what_was_loaded() -> None:
+    loaded.cache_clear()
+
+
+def test_a_wrong_instruction_set_is_named_and_the_next_one_runs(
+    load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    *wrong, right = BEST_FIRST
+    found = load({name: name in wrong for name in BEST_FIRST})
+    assert found.library.outrider_isa() == right.encode()
+    assert available_isas(found.library) == ["portable", right]
+    assert sorted(failed_isas(found.library)) == sorted(wrong)
+    [record] = caplog.records
+    assert record.getMessage().endswith(
+        f"gives other bits than portable C on this machine and is not used; {right} runs"
+    )
+    facts = native_facts(threads=1)
+    assert (facts["instruction_set"], sorted(facts["failed_self_check"])) == (right, sorted(wrong))
+    monkeypatch.setenv("OUTRIDER_ISA", wrong[0])
+    loaded.cache_clear()
+    with pytest.raises(ConfigError, match=f"'{wrong[0]}' gives wrong results here: choose one of portable, {right}"):
+        loaded()
+
+
+def test_tiles_modelled_in_c_give_the_portable_bits(
+    load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    native = library()
+    if native is None or not native.outrider_has_isa(b"avx512"):
+        pytest.skip("the kernels around the tiles are AVX-512")
+    loaded.cache_clear()
+    monkeypatch.setattr(
+        native_compile, "FLAGS", (*native_compile.FLAGS, "-I", str(SOURCES), "-include", str(TILE_MODEL))
+    )
+    found = load({"avx512": False, "avx2": False}, "isa_amx.c")
+    assert found.library.outrider_isa() == b"amx"
+    assert (failed_isas(found.library), caplog.records) == ([], [])
