@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,9 @@ def test_tiles_modelled_in_c_give_the_portable_bits(
     native = library()
     if native is None or not native.outrider_has_isa(b"avx512"):
         pytest.skip("the kernels around the tiles are AVX-512")
+    compiler = find_compiler()
+    if compiler is None or not compiler.knows(("-mamx-int8",)):
+        pytest.skip("the compiler does not know AMX")
     loaded.cache_clear()
     monkeypatch.setattr(
         native_compile, "FLAGS", (*native_compile.FLAGS, "-I", str(SOURCES), "-include", str(TILE_MODEL))
@@ -110,3 +114,19 @@ def test_tiles_modelled_in_c_give_the_portable_bits(
     found = load({"avx512": False, "avx2": False}, "isa_amx.c")
     assert found.library.outrider_isa() == b"amx"
     assert (failed_isas(found.library), caplog.records) == ([], [])
+
+
+def test_a_compiler_that_does_not_know_the_newest_set_makes_a_library_without_it(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    newest, *older = BEST_FIRST
+    compiler = find_compiler()
+    assert compiler is not None
+    old = tmp_path / "old-compiler"
+    old.write_text(
+        f'#!/bin/sh\ncase "$*" in *-mamx* | *+i8mm*) exit 1 ;; esac\nexec {shlex.join(compiler.command)} "$@"\n'
+    )
+    old.chmod(0o755)
+    monkeypatch.setenv("CC", str(old))
+    found = load(dict.fromkeys(older, False), f"isa_{newest}.c")
+    assert available_isas(found.library) == ["portable", *reversed(older)]

@@ -42,6 +42,9 @@ INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Files that need flags of their own, and the only architecture they are compiled for."""
 
+RECENT = ("isa_amx.c", "isa_i8mm.c")
+"""Files whose flags need gcc 11 or clang 12; compiled without them, they hold a set that no processor has."""
+
 _ZIG_FLAGS = {  # what zig calls the same
     "-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod",
     "-march=armv8.2-a+dotprod+i8mm": "-mcpu=generic+v8_2a+dotprod+i8mm",
@@ -71,6 +74,11 @@ class Compiler:
         """The same flags as this compiler spells them."""
         zig = "zig" in self.command or "ziglang" in self.command
         return [_ZIG_FLAGS.get(flag, flag) for flag in flags] if zig else list(flags)
+
+    def knows(self, flags: Sequence[str]) -> bool:
+        """Whether it accepts the flags."""
+        command = (*self.command, *self.flags(flags), "-E", "-x", "c", os.devnull)
+        return subprocess.run(command, check=False, capture_output=True, timeout=_TIMEOUT).returncode == 0
 
     @property
     def key(self) -> str:
@@ -180,6 +188,8 @@ def _compile_objects(
 ) -> list[Path]:
     def compile_one(item: tuple[Path, tuple[str, ...]]) -> Path:
         source, own = item
+        if source.name in RECENT and not compiler.knows(own):
+            own = ()
         result = folder / f"{source.stem}.o"
         _run((*compiler.command, *flags, *compiler.flags(own), "-c", str(source), "-o", str(result)))
         return result

@@ -1,5 +1,6 @@
 /* The kernels for one instruction set: those for AVX-512, with tiles for integer products of many rows. */
 #define _GNU_SOURCE /* syscall */
+#if defined(__AMX_INT8__)
 #define ISA_AVX512
 #define ISA_AMX
 #include "attention_kernels.h"
@@ -34,3 +35,10 @@ static void linear_with_tiles(const outrider_weight *w, const activations *a, in
 const kernels amx_kernels = {
     "amx", supported, quantise, linear_with_tiles, norm, add, silu_mul, rotate, store, attend, attend_scratch,
     merge, SAMPLE_KERNELS};
+
+#else /* a compiler that does not know them */
+#include "kernels.h"
+
+static int supported(void) { return 0; }
+const kernels amx_kernels = {.name = "amx", .supported = supported};
+#endif

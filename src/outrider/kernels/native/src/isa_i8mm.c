@@ -1,4 +1,5 @@
-/* The kernels for one instruction set. */
+/* The kernels for one instruction set: those for dot products, with matrix instructions for two rows and more. */
+#if defined(__ARM_FEATURE_MATMUL_INT8)
 #define ISA_NEON
 #define ISA_I8MM
 #include "attention_kernels.h"
@@ -10,3 +11,10 @@
 const kernels i8mm_kernels = {
     "i8mm", has_i8mm, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
     merge, SAMPLE_KERNELS};
+
+#else /* a compiler that does not know them */
+#include "kernels.h"
+
+static int supported(void) { return 0; }
+const kernels i8mm_kernels = {.name = "i8mm", .supported = supported};
+#endif
