@@ -11,38 +11,49 @@
 
 static int64_t attend_scratch(const struct attention_task *t) {
     int64_t padded = (t->head_dim + LANES - 1) / LANES * LANES;
-    return CHUNK * (2 * padded + 2) + ((int64_t)t->rows * t->group + PAIRS) * (CHUNK + 2 + padded) + 64;
+    return CHUNK * (2 * padded + 6) + ((int64_t)t->rows * t->group + PAIRS) * (CHUNK + 2 + padded) + 64;
 }
 
-/* Scores of ``count`` pairs with 32 keys; the compiler knows ``count`` and ``halves``. */
+/* Keys whose scores are computed together, as many as the registers hold. */
+#if defined(ISA_AVX512)
+#define KEY_VECTORS 4
+#else
+#define KEY_VECTORS 2
+#endif
+
+/* sums += queries times keys, one dimension; the compiler knows ``count``. */
+static inline __attribute__((always_inline)) void add_products(const float *const *q, const int count, int32_t i,
+                                                               const vec *keys, vec sums[PAIRS][KEY_VECTORS]) {
+    for (int p = 0; p < count; p++) {
+        vec query = vec_set(q[p][i]);
+        for (int v = 0; v < KEY_VECTORS; v++) sums[p][v] = vec_fma(query, keys[v], sums[p][v]);
+    }
+}
+
+/* Scores of ``count`` pairs with some keys; the compiler knows ``count`` and ``halves``. */
 static inline __attribute__((always_inline)) void score_block(const workspace *s, const float *const *q, const int count,
                                                               const int halves, int32_t key, float *const *scores) {
-    vec sums[PAIRS][2];
+    vec sums[PAIRS][KEY_VECTORS], loaded[KEY_VECTORS], part[KEY_VECTORS];
     const float *keys = s->keys + key;
-    for (int p = 0; p < count; p++) sums[p][0] = sums[p][1] = vec_set(0);
-    for (int32_t i = 0; i < s->task->head_dim; i += 1 + halves, keys += CHUNK) {
-        vec first = vec_load(keys), second = vec_load(keys + LANES);
-        vec low = halves ? vec_lower_bf16(first) : first, other_low = halves ? vec_lower_bf16(second) : second;
-        for (int p = 0; p < count; p++) {
-            sums[p][0] = vec_fma(vec_set(q[p][i]), low, sums[p][0]);
-            sums[p][1] = vec_fma(vec_set(q[p][i]), other_low, sums[p][1]);
-        }
+    int32_t dimensions = s->task->head_dim;
+    for (int p = 0; p < count; p++)
+        for (int v = 0; v < KEY_VECTORS; v++) sums[p][v] = vec_set(0);
+    for (int32_t i = 0; i < dimensions; i += 1 + halves, keys += CHUNK) {
+        for (int v = 0; v < KEY_VECTORS; v++) loaded[v] = vec_load(keys + v * LANES);
+        for (int v = 0; v < KEY_VECTORS; v++) part[v] = halves ? vec_lower_bf16(loaded[v]) : loaded[v];
+        add_products(q, count, i, part, sums);
         if (!halves) continue;
-        vec high = vec_upper_bf16(first), other_high = vec_upper_bf16(second);
-        for (int p = 0; p < count; p++) {
-            sums[p][0] = vec_fma(vec_set(q[p][i + 1]), high, sums[p][0]);
-            sums[p][1] = vec_fma(vec_set(q[p][i + 1]), other_high, sums[p][1]);
-        }
+        for (int v = 0; v < KEY_VECTORS; v++) part[v] = vec_upper_bf16(loaded[v]);
+        add_products(q, count, i + 1, part, sums);
     }
-    for (int p = 0; p < count; p++) {
-        vec_store(scores[p] + key, sums[p][0]);
-        vec_store(scores[p] + key + LANES, sums[p][1]);
-    }
+    for (int p = 0; p < count; p++)
+        for (int v = 0; v < KEY_VECTORS; v++) vec_store(scores[p] + key + v * LANES, sums[p][v]);
 }
 
 static void score_pairs(const workspace *s, const float *const *q, int count, int32_t first, int32_t last,
                         float *const *scores) {
-    for (int32_t key = first; key < last; key += 2 * LANES) switch (2 * count + (s->pairs != 0)) {
+    int32_t step = KEY_VECTORS * LANES;
+    for (int32_t key = first / step * step; key < last; key += step) switch (2 * count + (s->pairs != 0)) {
         case 2: score_block(s, q, 1, 0, key, scores); break;
         case 3: score_block(s, q, 1, 1, key, scores); break;
         case 4: score_block(s, q, 2, 0, key, scores); break;
@@ -75,39 +86,44 @@ static void weigh(float *scores, int32_t first, int32_t last, float scale, float
     *sum = sum_lanes(lanes);
 }
 
-/* sums[p] += weights of pair p times values, over keys first .. last - 1; up to 64 dimensions from ``at`` on. */
+/* sums[p] += weights of pair p times values, over keys first .. last - 1; up to 64 dimensions from ``at`` on. Meanwhile
+ * the next chunk's keys come nearer, ``num_ahead`` of them. */
 static inline __attribute__((always_inline)) void add_values(const workspace *s, float *const *weights,
                                                              const int count, const int halves, int32_t first,
-                                                             int32_t last, int32_t at, const int vectors,
-                                                             vec sums[PAIRS][4]) {
-    for (int32_t key = first; key < last; key++)
+                                                             int32_t last, int32_t num_ahead, int32_t at,
+                                                             const int vectors, vec sums[PAIRS][4]) {
+    const char *keys = s->task->cache->keys[s->task->layer];
+    int64_t bytes = s->bytes;
+    for (int32_t key = first; key < last; key++) {
+        const void *from = s->value_at[key];
+        if (key < num_ahead) prefetch_head(keys + s->ahead[key], bytes);
         for (int v = 0; v < vectors; v++) {
-            const void *from = s->value_at[key];
             vec value = halves ? vec_load_bf16((const uint16_t *)from + at + v * LANES)
                                : vec_load((const float *)from + at + v * LANES);
             for (int p = 0; p < count; p++)
                 sums[p][v] = vec_fma(vec_set(weights[p][key]), value, sums[p][v]);
         }
+    }
 }
 
 static void add_values_of(const workspace *s, float *const *weights, int count, int32_t first, int32_t last,
-                          int32_t at, int vectors, vec sums[PAIRS][4]) {
+                          int32_t num_ahead, int32_t at, int vectors, vec sums[PAIRS][4]) {
     if (vectors == 4 && count == PAIRS && s->in_place)
-        add_values(s, weights, PAIRS, 1, first, last, at, 4, sums);
+        add_values(s, weights, PAIRS, 1, first, last, num_ahead, at, 4, sums);
     else if (vectors == 4 && count == PAIRS)
-        add_values(s, weights, PAIRS, 0, first, last, at, 4, sums);
+        add_values(s, weights, PAIRS, 0, first, last, num_ahead, at, 4, sums);
     else if (vectors == 4 && count == 3 && s->in_place)
-        add_values(s, weights, 3, 1, first, last, at, 4, sums);
+        add_values(s, weights, 3, 1, first, last, num_ahead, at, 4, sums);
     else if (vectors == 4 && count == 3)
-        add_values(s, weights, 3, 0, first, last, at, 4, sums);
+        add_values(s, weights, 3, 0, first, last, num_ahead, at, 4, sums);
     else
         for (int p = 0; p < count; p++)
             for (int v = 0; v < vectors; v++) {
                 vec one[PAIRS][4] = {{sums[p][v]}};
                 if (s->in_place)
-                    add_values(s, weights + p, 1, 1, first, last, at + v * LANES, 1, one);
+                    add_values(s, weights + p, 1, 1, first, last, p + v ? 0 : num_ahead, at + v * LANES, 1, one);
                 else
-                    add_values(s, weights + p, 1, 0, first, last, at + v * LANES, 1, one);
+                    add_values(s, weights + p, 1, 0, first, last, p + v ? 0 : num_ahead, at + v * LANES, 1, one);
                 sums[p][v] = one[0][0];
             }
 }
@@ -133,11 +149,12 @@ static void merge(int32_t head_dim, float *result, const float *part) {
 }
 
 /* Some pairs of one row over keys first .. last - 1 of the chunk that are seen: scores, weights, values, merged. */
-static void attend_pairs(const workspace *s, int pair, int count, const float *const *q, int32_t first, int32_t last) {
+static void attend_pairs(const workspace *s, int pair, int count, const float *const *q, int32_t first, int32_t last,
+                         int32_t num_ahead) {
     const struct attention_task *t = s->task;
     float *scores[PAIRS], scale = 1.0f / __builtin_sqrtf((float)t->head_dim);
     for (int p = 0; p < count; p++) scores[p] = s->scores + (int64_t)(pair + p) * CHUNK;
-    score_pairs(s, q, count, first / 32 * 32, last, scores);
+    score_pairs(s, q, count, first, last, scores);
     float most[PAIRS], sum[PAIRS];
     for (int p = 0; p < count; p++) weigh(scores[p], first, last, scale, &most[p], &sum[p]);
     for (int32_t at = 0; at < s->padded; at += 4 * LANES) {
@@ -145,7 +162,7 @@ static void attend_pairs(const workspace *s, int pair, int count, const float *c
         int vectors = (s->padded - at) / LANES < 4 ? (s->padded - at) / LANES : 4;
         for (int p = 0; p < count; p++)
             for (int v = 0; v < 4; v++) sums[p][v] = vec_set(0);
-        add_values_of(s, scores, count, first, last, at, vectors, sums);
+        add_values_of(s, scores, count, first, last, at ? 0 : num_ahead, at, vectors, sums);
         for (int p = 0; p < count; p++)
             for (int v = 0; v < vectors; v++)
                 vec_store(s->total + (int64_t)p * s->padded + at + v * LANES, sums[p][v]);
@@ -159,7 +176,7 @@ static void attend_pairs(const workspace *s, int pair, int count, const float *c
 }
 
 /* One row, whose keys are loaded. */
-static void attend_row(const workspace *s, int32_t row, int32_t begin) {
+static void attend_row(workspace *s, int32_t row, int32_t begin) {
     const struct attention_task *t = s->task;
     const key_range *range = t->range + row;
     int32_t first = range->from > begin ? range->from - begin : 0;
@@ -168,7 +185,8 @@ static void attend_row(const workspace *s, int32_t row, int32_t begin) {
         const float *q[PAIRS];
         int count = t->group - head < PAIRS ? t->group - head : PAIRS;
         for (int p = 0; p < count; p++) q[p] = t->q + row * t->q_stride + (int64_t)(head + p) * t->head_dim;
-        attend_pairs(s, row * t->group + head, count, q, first, last);
+        attend_pairs(s, row * t->group + head, count, q, first, last, s->num_ahead);
+        s->num_ahead = 0;
     }
 }
 
@@ -180,7 +198,7 @@ static int sees(const key_range *range, int32_t begin) { return range->keys > be
 static int in_order(const key_range *range, int32_t begin) { return range->shared >= last_key(range, begin + CHUNK); }
 
 /* Keys in the sequence's own order are loaded once for all rows; a row of a tree then puts its path behind them. */
-static void attend_chunk(const workspace *s, int32_t begin) {
+static void attend_chunk(workspace *s, int32_t begin) {
     const struct attention_task *t = s->task;
     int32_t end = begin + CHUNK, loaded = begin; /* keys before it are in order */
     const key_range *longest = NULL;
@@ -205,18 +223,34 @@ static void attend_chunk(const workspace *s, int32_t begin) {
     }
 }
 
+/* Finds the keys of the chunk after this one, as far as they lie in the sequence's own order. */
+static void look_ahead(workspace *s, int32_t chunk) {
+    const struct attention_task *t = s->task;
+    int32_t begin = (chunk + 1) * CHUNK, end = begin;
+    for (int32_t r = 0; r < t->rows; r++) end = t->range[r].shared > end ? t->range[r].shared : end;
+    s->num_ahead = end - begin < CHUNK ? end - begin : CHUNK;
+    find_rows(t, begin, begin + s->num_ahead, s->ahead);
+    for (int32_t i = 0; i < s->num_ahead; i++) s->ahead[i] *= s->bytes;
+}
+
 static void attend(const struct attention_task *t, float *scratch) {
     int halves = t->cache->type == OUTRIDER_CACHE_BF16;
     workspace s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
+    s.bytes = t->head_dim * number_bytes(t->cache);
     s.pairs = halves && t->head_dim % (2 * LANES) == 0;
     s.in_place = halves && t->head_dim % LANES == 0 && t->rows * t->group <= 2 * PAIRS; /* else many read them */
     s.keys = scratch;
     s.values = s.keys + (int64_t)CHUNK * s.padded;
     s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.padded);
-    s.scores = s.values + (int64_t)CHUNK * (s.padded + 2);
+    s.heads = (int64_t *)(s.value_at + CHUNK);
+    s.ahead = s.heads + CHUNK;
+    s.scores = (float *)(s.ahead + CHUNK);
     s.part = s.scores + (int64_t)t->rows * t->group * CHUNK;
     s.total = s.part + 2 + s.padded;
     for (int64_t pair = 0; pair < (int64_t)t->rows * t->group; pair++)
         t->result[pair * (2 + t->head_dim)] = MINUS_INFINITY;
-    for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) attend_chunk(&s, chunk * CHUNK);
+    for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) {
+        look_ahead(&s, chunk);
+        attend_chunk(&s, chunk * CHUNK);
+    }
 }
