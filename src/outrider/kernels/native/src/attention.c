@@ -135,7 +135,7 @@ int prepare_attention(pass *p) {
     return OUTRIDER_OK;
 }
 
-/* A thread has some items, so that all end together, of as many chunks as possible: each asks for the next one's keys. */
+/* A thread has some items, so that all end together, of many chunks, so that each asks memory for the next one. */
 void run_attention(pass *p, int32_t layer) {
     attention_work w = {.p = p, .layer = layer, .tiles = p->tiles, .parts = p->parts, .results = p->results,
                         .result_size = p->batch->rows * p->model->heads * (2 + p->model->head_dim)};

@@ -4,11 +4,22 @@
  *                           [head_dim / 2][128]     bfloat16, two dimensions
  *     values                [128][head_dim + pad]   a vector holds 16 dimensions of one key
  */
+#ifndef OUTRIDER_ATTENTION_KEYS_H
+#define OUTRIDER_ATTENTION_KEYS_H
+
 #include "attention.h"
 #include "kernels.h"
 #include "simd.h"
 
-#define PAIRS 4 /* a pair is a row and a query head; so many are computed together */
+/* A pair is a row and a query head. As many pairs are computed together, with so many vectors of keys, and then of a
+ * value's dimensions, as the registers hold. */
+#if defined(ISA_AVX512)
+enum { KEY_VECTORS = 4, VALUE_VECTORS = 4 };
+#define PAIRS 6
+#else
+enum { KEY_VECTORS = 2, VALUE_VECTORS = 2 };
+#define PAIRS 3
+#endif
 
 typedef struct {
     const struct attention_task *task;
@@ -22,9 +33,9 @@ typedef struct {
     int64_t bytes;          /* of a head in the cache */
     int64_t *ahead;         /* [CHUNK]: where the keys of the chunk after this one begin, in bytes */
     int32_t num_ahead;
-    float *scores;          /* [rows * group][CHUNK], later the weights */
-    float *part;            /* [2 + head_dim] of one pair */
-    float *total;           /* one vector's worth for each 16 dimensions */
+    float *scores;          /* [PAIRS][CHUNK], later the weights */
+    float *parts;           /* [PAIRS][result_size]: the chunk's results */
+    int32_t result_size;
 } workspace;
 
 /* Where the key head's numbers begin for rows first .. last - 1 of the sequence, in heads. */
@@ -88,8 +99,8 @@ static inline void load_head(const struct attention_task *t, const void *numbers
 }
 
 /* A head of keys or values will be wanted. The next row's are too far for the processor to look for them by itself. A
- * few heads at a time, between other work: it has only so many requests to memory under way. To the second cache, as the
- * first is too small for a chunk ahead. */
+ * few heads at a time, between other work, as it has only so many requests to memory under way; to the second cache, as
+ * the first is too small for a chunk ahead. */
 static inline void prefetch_head(const char *at, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
@@ -141,3 +152,5 @@ static void load_keys(const workspace *s, const key_range *range, int32_t begin,
     }
     place_values(s, s->heads, last - first, first - begin);
 }
+
+#endif
