@@ -1,4 +1,4 @@
-/* Attention of a forward pass: tasks of up to sixteen rows and one key head, or of one chunk of keys of these. */
+/* Attention of a forward pass: tasks of up to sixteen rows and one key head, over all chunks of keys or one of them. */
 #include "attention.h"
 
 #include <stdlib.h>
@@ -19,6 +19,7 @@ typedef struct {
     int32_t layer;
     const tile *tiles;
     int32_t parts; /* 1: a task goes over all chunks; otherwise there is one for each chunk, the most a tile has */
+    int32_t share; /* tasks of an item */
     float *results;      /* [parts][rows of the batch][heads][2 + head_dim] */
     int64_t result_size; /* floats of one part */
 } attention_work;
@@ -68,14 +69,24 @@ static void write_rows(const attention_work *w, const struct attention_task *t) 
         }
 }
 
+static int64_t items_of_tile(const attention_work *w) {
+    return (w->parts * w->p->model->kv_heads + w->share - 1) / w->share;
+}
+
+/* Some tasks of a tile, one after the other: the heads of a chunk lie beside each other in the cache. */
 static void attend_item(void *context, int64_t item) {
     const attention_work *w = context;
-    int32_t heads = w->p->model->kv_heads, part = (int32_t)(item / heads % w->parts);
-    const tile *t = w->tiles + item / heads / w->parts;
-    if (w->parts > 1 && part >= t->chunks) return;
-    struct attention_task task = task_of(w, t, (int32_t)(item % heads), part); /* heads of a chunk share its pages */
-    w->p->k->attend(&task, thread_memory(w->p->k->attend_scratch(&task)));
-    if (w->parts == 1) write_rows(w, &task);
+    const kernels *k = w->p->k;
+    int32_t heads = w->p->model->kv_heads;
+    const tile *t = w->tiles + item / items_of_tile(w);
+    int32_t first = (int32_t)(item % items_of_tile(w)) * w->share, last = first + w->share;
+    int32_t all = (w->parts == 1 ? 1 : t->chunks) * heads;
+    if (last > all) last = all;
+    for (int32_t i = first; i < last; i++) {
+        struct attention_task task = task_of(w, t, i % heads, i / heads);
+        k->attend(&task, thread_memory(k->attend_scratch(&task)));
+        if (w->parts == 1) write_rows(w, &task);
+    }
 }
 
 /* Chunks are merged in order, as one task that goes over all of them does. */
@@ -124,10 +135,13 @@ int prepare_attention(pass *p) {
     return OUTRIDER_OK;
 }
 
+/* A thread has some items, so that all end together, of many chunks, so that each asks memory for the next one. */
 void run_attention(pass *p, int32_t layer) {
     attention_work w = {.p = p, .layer = layer, .tiles = p->tiles, .parts = p->parts, .results = p->results,
                         .result_size = p->batch->rows * p->model->heads * (2 + p->model->head_dim)};
-    int64_t tasks = p->num_tiles * p->model->kv_heads;
-    run_items(tasks * w.parts, attend_item, &w);
-    if (w.parts > 1) run_items(tasks, merge_item, &w);
+    int64_t tiles = p->num_tiles, heads = p->model->kv_heads;
+    w.share = (int32_t)(tiles * heads * w.parts / (4 * outrider_threads()));
+    if (w.parts == 1 || w.share < 1) w.share = 1;
+    run_items(tiles * items_of_tile(&w), attend_item, &w);
+    if (w.parts > 1) run_items(tiles * heads, merge_item, &w);
 }

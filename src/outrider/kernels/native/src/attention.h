@@ -30,4 +30,9 @@ struct attention_task {
     float *result;
 };
 
+/* Bytes of a number in the cache. */
+static inline int64_t number_bytes(const outrider_cache *c) {
+    return c->type == OUTRIDER_CACHE_F32 ? 4 : c->type == OUTRIDER_CACHE_BF16 ? 2 : 1;
+}
+
 #endif

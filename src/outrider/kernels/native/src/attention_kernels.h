@@ -6,110 +6,13 @@
  * order. Nothing depends on how rows, heads and chunks are shared out among calls.
  */
 #include "attention_keys.h"
+#include "attention_sums.h"
 
-#define MINUS_INFINITY (-__builtin_inff())
+#define RESULT_HEAD (LANES - 2) /* of a chunk's result in ``parts``: its sums of values are then aligned */
 
 static int64_t attend_scratch(const struct attention_task *t) {
     int64_t padded = (t->head_dim + LANES - 1) / LANES * LANES;
-    return CHUNK * (2 * padded + 2) + ((int64_t)t->rows * t->group + PAIRS) * (CHUNK + 2 + padded) + 64;
-}
-
-/* Scores of ``count`` pairs with 32 keys; the compiler knows ``count`` and ``halves``. */
-static inline __attribute__((always_inline)) void score_block(const workspace *s, const float *const *q, const int count,
-                                                              const int halves, int32_t key, float *const *scores) {
-    vec sums[PAIRS][2];
-    const float *keys = s->keys + key;
-    for (int p = 0; p < count; p++) sums[p][0] = sums[p][1] = vec_set(0);
-    for (int32_t i = 0; i < s->task->head_dim; i += 1 + halves, keys += CHUNK) {
-        vec first = vec_load(keys), second = vec_load(keys + LANES);
-        vec low = halves ? vec_lower_bf16(first) : first, other_low = halves ? vec_lower_bf16(second) : second;
-        for (int p = 0; p < count; p++) {
-            sums[p][0] = vec_fma(vec_set(q[p][i]), low, sums[p][0]);
-            sums[p][1] = vec_fma(vec_set(q[p][i]), other_low, sums[p][1]);
-        }
-        if (!halves) continue;
-        vec high = vec_upper_bf16(first), other_high = vec_upper_bf16(second);
-        for (int p = 0; p < count; p++) {
-            sums[p][0] = vec_fma(vec_set(q[p][i + 1]), high, sums[p][0]);
-            sums[p][1] = vec_fma(vec_set(q[p][i + 1]), other_high, sums[p][1]);
-        }
-    }
-    for (int p = 0; p < count; p++) {
-        vec_store(scores[p] + key, sums[p][0]);
-        vec_store(scores[p] + key + LANES, sums[p][1]);
-    }
-}
-
-static void score_pairs(const workspace *s, const float *const *q, int count, int32_t first, int32_t last,
-                        float *const *scores) {
-    for (int32_t key = first; key < last; key += 2 * LANES) switch (2 * count + (s->pairs != 0)) {
-        case 2: score_block(s, q, 1, 0, key, scores); break;
-        case 3: score_block(s, q, 1, 1, key, scores); break;
-        case 4: score_block(s, q, 2, 0, key, scores); break;
-        case 5: score_block(s, q, 2, 1, key, scores); break;
-        case 6: score_block(s, q, 3, 0, key, scores); break;
-        case 7: score_block(s, q, 3, 1, key, scores); break;
-        case 8: score_block(s, q, PAIRS, 0, key, scores); break;
-        default: score_block(s, q, PAIRS, 1, key, scores);
-        }
-}
-
-/* Scores to weights, for keys first .. last - 1 of the chunk that are seen; the others' become 0. */
-static void weigh(float *scores, int32_t first, int32_t last, float scale, float *most, float *sum) {
-    vec largest = vec_set(MINUS_INFINITY), lanes = vec_set(0), by = vec_set(scale);
-    int32_t end = (last + LANES - 1) / LANES * LANES;
-    for (int32_t i = 0; i < first; i++) scores[i] = MINUS_INFINITY;
-    for (int32_t i = last; i < end; i++) scores[i] = MINUS_INFINITY;
-    for (int32_t i = 0; i < end; i += LANES) {
-        vec v = vec_mul(vec_load(scores + i), by);
-        vec_store(scores + i, v);
-        largest = vec_max(v, largest);
-    }
-    *most = max_lanes(largest);
-    if (*most == MINUS_INFINITY) *most = float_of_bits(0x7fc00000); /* scores that are no numbers, not keys unseen */
-    for (int32_t i = 0; i < end; i += LANES) {
-        vec weight = vec_exp(vec_sub(vec_load(scores + i), vec_set(*most)));
-        vec_store(scores + i, weight);
-        lanes = vec_add(lanes, weight);
-    }
-    *sum = sum_lanes(lanes);
-}
-
-/* sums[p] += weights of pair p times values, over keys first .. last - 1; up to 64 dimensions from ``at`` on. */
-static inline __attribute__((always_inline)) void add_values(const workspace *s, float *const *weights,
-                                                             const int count, const int halves, int32_t first,
-                                                             int32_t last, int32_t at, const int vectors,
-                                                             vec sums[PAIRS][4]) {
-    for (int32_t key = first; key < last; key++)
-        for (int v = 0; v < vectors; v++) {
-            const void *from = s->value_at[key];
-            vec value = halves ? vec_load_bf16((const uint16_t *)from + at + v * LANES)
-                               : vec_load((const float *)from + at + v * LANES);
-            for (int p = 0; p < count; p++)
-                sums[p][v] = vec_fma(vec_set(weights[p][key]), value, sums[p][v]);
-        }
-}
-
-static void add_values_of(const workspace *s, float *const *weights, int count, int32_t first, int32_t last,
-                          int32_t at, int vectors, vec sums[PAIRS][4]) {
-    if (vectors == 4 && count == PAIRS && s->in_place)
-        add_values(s, weights, PAIRS, 1, first, last, at, 4, sums);
-    else if (vectors == 4 && count == PAIRS)
-        add_values(s, weights, PAIRS, 0, first, last, at, 4, sums);
-    else if (vectors == 4 && count == 3 && s->in_place)
-        add_values(s, weights, 3, 1, first, last, at, 4, sums);
-    else if (vectors == 4 && count == 3)
-        add_values(s, weights, 3, 0, first, last, at, 4, sums);
-    else
-        for (int p = 0; p < count; p++)
-            for (int v = 0; v < vectors; v++) {
-                vec one[PAIRS][4] = {{sums[p][v]}};
-                if (s->in_place)
-                    add_values(s, weights + p, 1, 1, first, last, at + v * LANES, 1, one);
-                else
-                    add_values(s, weights + p, 1, 0, first, last, at + v * LANES, 1, one);
-                sums[p][v] = one[0][0];
-            }
+    return CHUNK * (2 * padded + 6) + PAIRS * (CHUNK + LANES + padded);
 }
 
 /* result, over the keys before, and part, over those of a chunk: merged into result. */
@@ -119,10 +22,9 @@ static void merge(int32_t head_dim, float *result, const float *part) {
         memcpy(result, part, (size_t)(2 + head_dim) * sizeof(float));
         return;
     }
-    float most = result[0] > part[0] ? result[0] : part[0], factors[2 * LANES];
-    vec_store(factors, vec_exp(vec_set(result[0] - most)));
-    vec_store(factors + LANES, vec_exp(vec_set(part[0] - most)));
-    float old = factors[0], fresh = factors[LANES];
+    float most = result[0] > part[0] ? result[0] : part[0], factors[LANES] = {result[0] - most, part[0] - most};
+    vec_store(factors, vec_exp(vec_load(factors)));
+    float old = factors[0], fresh = factors[1];
     result[0] = most;
     result[1] = __builtin_fmaf(part[1], fresh, result[1] * old);
     for (int32_t i = 0; i < head_dim; i += LANES) {
@@ -132,43 +34,50 @@ static void merge(int32_t head_dim, float *result, const float *part) {
     }
 }
 
-/* Some pairs of one row over keys first .. last - 1 of the chunk that are seen: scores, weights, values, merged. */
-static void attend_pairs(const workspace *s, int pair, int count, const float *const *q, int32_t first, int32_t last) {
+/* Some pairs, over keys of the chunk from ``first`` on, each up to its own last: scores, weights, values, merged. */
+static void attend_pairs(workspace *s, int pair, int count, const float *const *q, int32_t first, const int32_t *last) {
     const struct attention_task *t = s->task;
     float *scores[PAIRS], scale = 1.0f / __builtin_sqrtf((float)t->head_dim);
-    for (int p = 0; p < count; p++) scores[p] = s->scores + (int64_t)(pair + p) * CHUNK;
-    score_pairs(s, q, count, first / 32 * 32, last, scores);
-    float most[PAIRS], sum[PAIRS];
-    for (int p = 0; p < count; p++) weigh(scores[p], first, last, scale, &most[p], &sum[p]);
-    for (int32_t at = 0; at < s->padded; at += 4 * LANES) {
-        vec sums[PAIRS][4];
-        int vectors = (s->padded - at) / LANES < 4 ? (s->padded - at) / LANES : 4;
-        for (int p = 0; p < count; p++)
-            for (int v = 0; v < 4; v++) sums[p][v] = vec_set(0);
-        add_values_of(s, scores, count, first, last, at, vectors, sums);
-        for (int p = 0; p < count; p++)
-            for (int v = 0; v < vectors; v++)
-                vec_store(s->total + (int64_t)p * s->padded + at + v * LANES, sums[p][v]);
-    }
+    float *parts = s->parts + RESULT_HEAD, *sums = s->parts + LANES;
+    int32_t longest = last[count - 1], shortest = last[0];
+    for (int p = 0; p < count; p++) scores[p] = s->scores + p * CHUNK;
+    score_pairs(s, q, count, first, longest, scores);
+    memset(s->parts, 0, (size_t)(count * s->result_size) * sizeof(float));
     for (int p = 0; p < count; p++) {
-        s->part[0] = most[p];
-        s->part[1] = sum[p];
-        memcpy(s->part + 2, s->total + (int64_t)p * s->padded, (size_t)t->head_dim * sizeof(float));
-        merge(t->head_dim, t->result + (int64_t)(pair + p) * (2 + t->head_dim), s->part);
+        float *part = parts + p * s->result_size;
+        weigh(scores[p], first, last[p], scale, &part[0], &part[1]);
     }
+    add_all_values(s, scores, sums, count, first, shortest, s->num_ahead);
+    s->num_ahead = 0;
+    for (int p = 0, same; p < count; p += same) {
+        for (same = 1; p + same < count && last[p + same] == last[p];) same++;
+        if (last[p] > shortest)
+            add_all_values(s, scores + p, sums + p * s->result_size, same, shortest, last[p], 0);
+    }
+    for (int p = 0; p < count; p++)
+        merge(t->head_dim, t->result + (int64_t)(pair + p) * (2 + t->head_dim), parts + p * s->result_size);
 }
 
-/* One row, whose keys are loaded. */
-static void attend_row(const workspace *s, int32_t row, int32_t begin) {
+static int32_t first_of(const key_range *range, int32_t begin) { return range->from > begin ? range->from - begin : 0; }
+
+static int32_t last_of(const key_range *range, int32_t begin) {
+    return range->keys - begin < CHUNK ? range->keys - begin : CHUNK;
+}
+
+/* Rows whose keys are loaded. They begin at the same key, and none ends before the one before it. */
+static void attend_rows(workspace *s, int32_t row, int32_t rows, int32_t begin) {
     const struct attention_task *t = s->task;
-    const key_range *range = t->range + row;
-    int32_t first = range->from > begin ? range->from - begin : 0;
-    int32_t last = range->keys - begin < CHUNK ? range->keys - begin : CHUNK;
-    for (int32_t head = 0; head < t->group; head += PAIRS) {
+    int32_t first = first_of(t->range + row, begin);
+    for (int32_t pair = row * t->group, end = (row + rows) * t->group; pair < end; pair += PAIRS) {
         const float *q[PAIRS];
-        int count = t->group - head < PAIRS ? t->group - head : PAIRS;
-        for (int p = 0; p < count; p++) q[p] = t->q + row * t->q_stride + (int64_t)(head + p) * t->head_dim;
-        attend_pairs(s, row * t->group + head, count, q, first, last);
+        int32_t last[PAIRS];
+        int count = end - pair < PAIRS ? end - pair : PAIRS;
+        for (int p = 0; p < count; p++) {
+            int32_t r = (pair + p) / t->group, head = (pair + p) % t->group;
+            q[p] = t->q + r * t->q_stride + (int64_t)head * t->head_dim;
+            last[p] = last_of(t->range + r, begin);
+        }
+        attend_pairs(s, pair, count, q, first, last);
     }
 }
 
@@ -179,8 +88,19 @@ static int sees(const key_range *range, int32_t begin) { return range->keys > be
 /* Whether all keys that a row sees of a chunk lie in the sequence's own order. */
 static int in_order(const key_range *range, int32_t begin) { return range->shared >= last_key(range, begin + CHUNK); }
 
+/* How many rows from r on can share the computation of a chunk in order, see ``attend_rows``; 0: it is not r's. */
+static int32_t rows_together(const struct attention_task *t, int32_t r, int32_t begin) {
+    int32_t rows = 0;
+    for (const key_range *range = t->range + r; r + rows < t->rows; rows++) {
+        const key_range *next = range + rows;
+        if (!sees(next, begin) || !in_order(next, begin) || first_of(next, begin) != first_of(range, begin)) break;
+        if (rows && last_of(next, begin) < last_of(next - 1, begin)) break;
+    }
+    return rows;
+}
+
 /* Keys in the sequence's own order are loaded once for all rows; a row of a tree then puts its path behind them. */
-static void attend_chunk(const workspace *s, int32_t begin) {
+static void attend_chunk(workspace *s, int32_t begin) {
     const struct attention_task *t = s->task;
     int32_t end = begin + CHUNK, loaded = begin; /* keys before it are in order */
     const key_range *longest = NULL;
@@ -192,8 +112,13 @@ static void attend_chunk(const workspace *s, int32_t begin) {
         }
     }
     if (longest) load_keys(s, longest, begin, begin, loaded);
-    for (int32_t r = 0; r < t->rows; r++)
-        if (sees(t->range + r, begin) && in_order(t->range + r, begin)) attend_row(s, r, begin);
+    for (int32_t r = 0, rows; r < t->rows; r += rows) {
+        rows = rows_together(t, r, begin);
+        if (rows)
+            attend_rows(s, r, rows, begin);
+        else
+            rows = 1;
+    }
     for (int32_t r = 0; r < t->rows; r++) {
         const key_range *range = t->range + r;
         if (!sees(range, begin) || in_order(range, begin)) continue;
@@ -201,22 +126,38 @@ static void attend_chunk(const workspace *s, int32_t begin) {
         from = from > begin ? from / LANES * LANES : begin;
         load_keys(s, range, begin, from, last_key(range, end));
         loaded = range->shared > begin ? range->shared : begin;
-        attend_row(s, r, begin);
+        attend_rows(s, r, 1, begin);
     }
+}
+
+/* Finds the keys of the chunk after this one, as far as they lie in the sequence's own order. */
+static void look_ahead(workspace *s, int32_t chunk) {
+    const struct attention_task *t = s->task;
+    int32_t begin = (chunk + 1) * CHUNK, end = begin;
+    for (int32_t r = 0; r < t->rows; r++) end = t->range[r].shared > end ? t->range[r].shared : end;
+    s->num_ahead = end - begin < CHUNK ? end - begin : CHUNK;
+    find_rows(t, begin, begin + s->num_ahead, s->ahead);
+    for (int32_t i = 0; i < s->num_ahead; i++) s->ahead[i] *= s->bytes;
 }
 
 static void attend(const struct attention_task *t, float *scratch) {
     int halves = t->cache->type == OUTRIDER_CACHE_BF16;
     workspace s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
+    s.bytes = t->head_dim * number_bytes(t->cache);
     s.pairs = halves && t->head_dim % (2 * LANES) == 0;
-    s.in_place = halves && t->head_dim % LANES == 0 && t->rows * t->group <= 2 * PAIRS; /* else many read them */
+    s.in_place = halves && t->head_dim % LANES == 0;
     s.keys = scratch;
     s.values = s.keys + (int64_t)CHUNK * s.padded;
     s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.padded);
-    s.scores = s.values + (int64_t)CHUNK * (s.padded + 2);
-    s.part = s.scores + (int64_t)t->rows * t->group * CHUNK;
-    s.total = s.part + 2 + s.padded;
+    s.heads = (int64_t *)(s.value_at + CHUNK);
+    s.ahead = s.heads + CHUNK;
+    s.scores = (float *)(s.ahead + CHUNK);
+    s.parts = s.scores + PAIRS * CHUNK;
+    s.result_size = LANES + s.padded;
     for (int64_t pair = 0; pair < (int64_t)t->rows * t->group; pair++)
         t->result[pair * (2 + t->head_dim)] = MINUS_INFINITY;
-    for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) attend_chunk(&s, chunk * CHUNK);
+    for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) {
+        look_ahead(&s, chunk);
+        attend_chunk(&s, chunk * CHUNK);
+    }
 }

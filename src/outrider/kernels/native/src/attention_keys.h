@@ -4,11 +4,22 @@
  *                           [head_dim / 2][128]     bfloat16, two dimensions
  *     values                [128][head_dim + pad]   a vector holds 16 dimensions of one key
  */
+#ifndef OUTRIDER_ATTENTION_KEYS_H
+#define OUTRIDER_ATTENTION_KEYS_H
+
 #include "attention.h"
 #include "kernels.h"
 #include "simd.h"
 
-#define PAIRS 4 /* a pair is a row and a query head; so many are computed together */
+/* A pair is a row and a query head. As many pairs are computed together, with so many vectors of keys, and then of a
+ * value's dimensions, as the registers hold. */
+#if defined(ISA_AVX512)
+enum { KEY_VECTORS = 4, VALUE_VECTORS = 4 };
+#define PAIRS 6
+#else
+enum { KEY_VECTORS = 2, VALUE_VECTORS = 2 };
+#define PAIRS 3
+#endif
 
 typedef struct {
     const struct attention_task *task;
@@ -18,20 +29,36 @@ typedef struct {
     float *keys;            /* of the chunk, for the rows that share them */
     float *values;          /* unless they are read in place */
     const void **value_at;  /* [CHUNK]: the values of each key, bfloat16 if in place, else float */
-    float *scores;          /* [rows * group][CHUNK], later the weights */
-    float *part;            /* [2 + head_dim] of one pair */
-    float *total;           /* one vector's worth for each 16 dimensions */
+    int64_t *heads;         /* [CHUNK]: where the cache has each key, in heads */
+    int64_t bytes;          /* of a head in the cache */
+    int64_t *ahead;         /* [CHUNK]: where the keys of the chunk after this one begin, in bytes */
+    int32_t num_ahead;
+    float *scores;          /* [PAIRS][CHUNK], later the weights */
+    float *parts;           /* [PAIRS][result_size]: the chunk's results */
+    int32_t result_size;
 } workspace;
 
-/* Where the key head's numbers of a row of the sequence begin, in heads. */
-static inline int64_t head_of_row(const struct attention_task *t, int32_t row) {
-    uint32_t block = (uint32_t)t->cache->block, entry = (uint32_t)row / block;
-    int64_t cache_row = (int64_t)t->table[entry] * block + ((uint32_t)row - entry * block);
-    return cache_row * t->kv_heads + t->kv_head;
+/* Where the key head's numbers begin for rows first .. last - 1 of the sequence, in heads. */
+static void find_rows(const struct attention_task *t, int32_t first, int32_t last, int64_t *heads) {
+    int32_t block = t->cache->block;
+    while (first < last) {
+        int32_t within = first % block, count = last - first < block - within ? last - first : block - within;
+        int64_t head = ((int64_t)t->table[first / block] * block + within) * t->kv_heads + t->kv_head;
+        for (int32_t i = 0; i < count; i++) heads[i] = head + (int64_t)i * t->kv_heads;
+        first += count;
+        heads += count;
+    }
 }
 
-/* Sequence row of the n-th key that a row sees. */
-static inline int32_t key_row(const key_range *r, int32_t n) { return n < r->shared ? n : r->list[n - r->shared]; }
+/* The same for the keys first .. last - 1 that a row sees. */
+static void find_keys(const struct attention_task *t, const key_range *r, int32_t first, int32_t last, int64_t *heads) {
+    int32_t in_order = last < r->shared ? last : r->shared;
+    if (first < in_order) find_rows(t, first, in_order, heads);
+    for (int32_t n = first > in_order ? first : in_order; n < last; n++) {
+        int32_t row = r->list[n - r->shared];
+        find_rows(t, row, row + 1, heads + n - first);
+    }
+}
 
 static inline void load_f32(int32_t count, const float *from, float *out) {
     for (int32_t i = 0; i < count; i += LANES) {
@@ -71,61 +98,59 @@ static inline void load_head(const struct attention_task *t, const void *numbers
     }
 }
 
-/* A row's heads are far from those of the next row, where the processor does not look for them by itself. */
-static inline void prefetch_head(const struct attention_task *t, int64_t head) {
-    int64_t size = t->cache->type == OUTRIDER_CACHE_F32 ? 4 : t->cache->type == OUTRIDER_CACHE_BF16 ? 2 : 1;
-    const char *key = (const char *)t->cache->keys[t->layer] + head * t->head_dim * size;
-    const char *value = (const char *)t->cache->values[t->layer] + head * t->head_dim * size;
-    for (int64_t i = 0; i < t->head_dim * size; i += 64) {
-        __builtin_prefetch(key + i);
-        __builtin_prefetch(value + i);
-    }
+/* A head of keys or values will be wanted. The next row's are too far for the processor to look for them by itself. A
+ * few heads at a time, between other work, as it has only so many requests to memory under way; to the second cache, as
+ * the first is too small for a chunk ahead. */
+static inline void prefetch_head(const char *at, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
 }
 
 /* Sixteen keys, or fewer, turned over from place ``at`` of the chunk on. */
 static void turn_keys(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {
-    static const float zeros[LANES];
+    static const float zeros[MOST_HEAD_DIM];
     const struct attention_task *t = s->task;
     float rows[LANES * MOST_HEAD_DIM];
     const float *from[LANES];
+    const char *keys = t->cache->keys[t->layer];
     const float *scales = t->cache->key_scales ? t->cache->key_scales[t->layer] : NULL;
-    for (int32_t j = 0; j < count; j++) {
-        from[j] = rows + j * s->padded;
-        if (s->pairs)
-            from[j] = (const float *)((const uint16_t *)t->cache->keys[t->layer] + heads[j] * t->head_dim);
-        else
-            load_head(t, t->cache->keys[t->layer], scales, heads[j], rows + j * s->padded);
+    for (int32_t j = 0; j < LANES; j++) {
+        from[j] = j >= count ? zeros : s->pairs ? (const float *)(keys + heads[j] * s->bytes) : rows + j * s->padded;
+        if (j < count && !s->pairs) load_head(t, keys, scales, heads[j], rows + j * s->padded);
     }
-    for (int32_t i = 0; i < (s->pairs ? t->head_dim / 2 : s->padded); i += LANES) {
-        const float *some[LANES];
-        for (int32_t j = 0; j < LANES; j++) some[j] = j < count ? from[j] + i : zeros;
-        vec_turn(some, s->keys + (int64_t)i * CHUNK + at, CHUNK);
-    }
+    for (int32_t i = 0; i < (s->pairs ? t->head_dim / 2 : s->padded); i += LANES)
+        vec_turn(from, i, s->keys + (int64_t)i * CHUNK + at, CHUNK);
 }
 
 static void place_values(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {
     const struct attention_task *t = s->task;
+    const char *values = t->cache->values[t->layer];
+    if (s->in_place) {
+        const void **value_at = s->value_at + at;
+        int64_t bytes = s->bytes;
+        for (int32_t j = 0; j < count; j++) value_at[j] = values + heads[j] * bytes;
+        return;
+    }
     const float *scales = t->cache->value_scales ? t->cache->value_scales[t->layer] : NULL;
     for (int32_t j = 0; j < count; j++) {
         float *staged = s->values + (at + j) * s->padded;
         s->value_at[at + j] = staged;
-        if (s->in_place)
-            s->value_at[at + j] = (const uint16_t *)t->cache->values[t->layer] + heads[j] * t->head_dim;
-        else
-            load_head(t, t->cache->values[t->layer], scales, heads[j], staged);
+        load_head(t, values, scales, heads[j], staged);
     }
 }
 
 /* Keys and values first .. last - 1 of a row into their places in the chunk that begins at ``begin``. */
 static void load_keys(const workspace *s, const key_range *range, int32_t begin, int32_t first, int32_t last) {
-    int64_t heads[CHUNK];
-    for (int32_t n = first; n < last; n++) {
-        heads[n - begin] = head_of_row(s->task, key_row(range, n));
-        prefetch_head(s->task, heads[n - begin]);
+    const struct attention_task *t = s->task;
+    const char *values = t->cache->values[t->layer];
+    int64_t bytes = s->bytes;
+    find_keys(t, range, first, last, s->heads);
+    for (int32_t n = 0; n < last - first; n += LANES) {
+        const int64_t *heads = s->heads + n;
+        int32_t count = last - first - n < LANES ? last - first - n : LANES;
+        for (int32_t j = n; j < n + count && j < s->num_ahead; j++) prefetch_head(values + s->ahead[j], bytes);
+        turn_keys(s, heads, count, first - begin + n);
     }
-    for (int32_t n = first; n < last; n += LANES) {
-        int32_t count = last - n < LANES ? last - n : LANES;
-        turn_keys(s, heads + n - begin, count, n - begin);
-        place_values(s, heads + n - begin, count, n - begin);
-    }
+    place_values(s, s->heads, last - first, first - begin);
 }
+
+#endif

@@ -75,7 +75,7 @@ static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t
     const outrider_model *m = p->model;
     const outrider_cache *c = p->cache;
     int64_t own = (int64_t)m->kv_heads * m->head_dim, at = l - m->layer;
-    int64_t size = c->type == OUTRIDER_CACHE_F32 ? 4 : c->type == OUTRIDER_CACHE_BF16 ? 2 : 1;
+    int64_t size = number_bytes(c);
     for (int64_t r = first; r < last; r++) {
         const float *rotation = m->rotations + p->batch->positions[r] * m->head_dim;
         float *q = p->q + r * m->heads * m->head_dim, *k = p->keys + r * own;

@@ -50,6 +50,9 @@ static inline float half_to_float(uint16_t h) {
 #include "simd_portable.h"
 #endif
 
+#if defined(ISA_AVX512) || defined(ISA_AVX2)
+#include "simd_lanes_x86.h"
+#else
 /* The one order in which sixteen lanes are added up. */
 static inline float sum_lanes(vec v) {
     float x[LANES];
@@ -66,6 +69,7 @@ static inline float max_lanes(vec v) {
         for (int i = 0; i < half; i++) x[i] = x[i + half] > x[i] ? x[i + half] : x[i];
     return x[0];
 }
+#endif
 
 /* exp(x) within two units in the last place for x <= 88; exactly 0 below -87. Cephes' polynomial (Moshier). */
 static inline vec vec_exp(vec x) {

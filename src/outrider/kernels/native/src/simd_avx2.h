@@ -94,10 +94,10 @@ static inline __m256 upper_bf16(__m256 pairs) {
 }
 static inline vec vec_lower_bf16(vec pairs) { return (vec){lower_bf16(pairs.low), lower_bf16(pairs.high)}; }
 static inline vec vec_upper_bf16(vec pairs) { return (vec){upper_bf16(pairs.low), upper_bf16(pairs.high)}; }
-/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][j]; the stride in words. */
-static inline void vec_turn(const float *const in[16], float *out, int64_t out_stride) {
+/* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void vec_turn(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
     for (int j = 0; j < LANES; j++)
-        for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + j, sizeof(float));
+        for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + first + j, sizeof(float));
 }
 /* Whether any lane of a is above b's, or is NaN. */
 static inline int vec_any_above(vec a, vec b) {
