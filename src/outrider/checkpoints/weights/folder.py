@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from outrider.checkpoints.hf_config import read_config
 from outrider.checkpoints.weights.checkpoint import Checkpoint
@@ -10,6 +14,7 @@ from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.checkpoints.weights.layout import check_shapes
 from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
 from outrider.errors import ModelFormatError
+from outrider.kernels.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 
 __all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "refuse_pickles"]
@@ -38,7 +43,15 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             files[name], infos[name] = path, info
     check_shapes(config, {name: info.shape for name, info in infos.items()}, folder)
     tensors = LazyTensors(files, infos)
+    if config.tie_embeddings and not _is_embedding(tensors.stored):
+        config = replace(config, tie_embeddings=False)
     return Checkpoint(config, tensors, tensors.stored)
+
+
+def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:
+    """Whether the LM head is the embedding. As in transformers, a different one in the file overrules the config."""
+    head, embedding = stored.get("lm_head.weight"), stored["model.embed_tokens.weight"]
+    return head is None or (head.type == embedding.type and np.array_equal(head.data, embedding.data))
 
 
 def has_weights(folder: Path) -> bool:
