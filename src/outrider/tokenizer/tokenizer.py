@@ -18,6 +18,7 @@ import tokenizers
 from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFormatError
 from outrider.tokenizer.chat_template import ChatTemplate, find_template
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
+from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts
 from outrider.utils.json_files import merge_ids, read_json_object
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer", "check_same_vocabulary"]
@@ -74,6 +75,11 @@ class Tokenizer:
             read_json_object(path / name) if (path / name).exists() else {}
             for name in ("config.json", "generation_config.json", "tokenizer_config.json")
         )
+        try:
+            check_parts(backend)
+            add_declared_tokens(backend, own)
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{path}: {error}") from None
         special = _special_tokens(own, path)
         eos, bos = special.get("eos_token"), special.get("bos_token")
         return cls(
