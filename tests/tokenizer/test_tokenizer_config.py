@@ -42,7 +42,7 @@ def configure(folder: Path, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("make", [byte_level, sentencepiece])
-@pytest.mark.parametrize("changes", CONFIGS, ids=lambda changes: " ".join(changes))
+@pytest.mark.parametrize("changes", CONFIGS, ids=" ".join)
 def test_same_as_transformers(make: Callable[[Path], Path], changes: dict[str, Any], tmp_path: Path) -> None:
     configure(make(tmp_path), changes)
     ours, theirs = Tokenizer.from_folder(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
