@@ -23,7 +23,7 @@ from outrider.cache import CacheSpec
 from outrider.checkpoints.config_keys import DEFAULTS, GENERATION_IGNORED, GENERATION_REFUSED
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.errors import ModelFormatError
+from outrider.errors import CapacityError, ModelFormatError
 from tests import tiny
 
 VOCAB, HIDDEN, LAYERS, INNER = 40, 32, 2, 48
@@ -247,6 +247,13 @@ def test_generation_config_may_suggest_but_not_force(given: dict[str, Any], refu
         return
     with pytest.raises(ModelFormatError, match=rf"generation_config\.json: {next(iter(given))}="):
         load_model(tmp_path, ModelOptions(device="cpu"))
+
+
+def test_a_context_whose_tables_fill_memory_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path, raw_dims() | LLAMA | {"max_position_embeddings": 2**31 - 1}, "different")
+    with pytest.raises(CapacityError, match=r"context of 2,147,483,647 positions.*set max_seq_len"):
+        load_model(tmp_path, ModelOptions(device="cpu"))
+    assert load_model(tmp_path, ModelOptions(device="cpu", max_seq_len=64)).config.max_seq_len == 64
 
 
 @pytest.mark.parametrize("family", sorted(DEFAULTS))

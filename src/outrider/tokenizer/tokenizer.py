@@ -19,7 +19,7 @@ from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFo
 from outrider.tokenizer.chat_template import ChatTemplate, find_template
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts
-from outrider.utils.json_files import merge_ids, read_json_object
+from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer", "check_same_vocabulary"]
 
@@ -70,7 +70,7 @@ class Tokenizer:
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # noqa: BLE001  (the library raises plain Exception for a bad file)
-            raise ModelFormatError(f"{file} cannot be read ({error}): download the model again") from None
+            raise ModelFormatError(f"{file} cannot be read ({shown(str(error))}): download the model again") from None
         config, generation, own = (
             read_json_object(path / name) if (path / name).exists() else {}
             for name in ("config.json", "generation_config.json", "tokenizer_config.json")

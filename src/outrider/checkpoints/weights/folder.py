@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +36,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     files: dict[str, Path] = {}
     infos: dict[str, TensorInfo] = {}
     for path in _weight_files(folder):
-        if not path.exists():
-            raise ModelFormatError(f"{path} is missing: download the model again")
+        if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
+            raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
         for name, info in read_header(path).items():
             if name in files:
                 raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
@@ -74,8 +75,8 @@ def _weight_files(folder: Path) -> list[Path]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelFormatError(f"{index} has no weight_map: download the model again")
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or Path(shard).name != shard:  # a shard lies in the folder, never outside it
-            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is not a file name")
+        if not isinstance(shard, str) or Path(shard).name != shard or Path(shard).suffix != ".safetensors":
+            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is no .safetensors file here")
     return [folder / shard for shard in sorted(set(weight_map.values()))]
 
 
