@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,11 @@ def test_fields_that_a_kind_does_not_need_are_checked_too(tmp_path: Path) -> Non
     _break(tmp_path, max_seq_len="long")
     with pytest.raises(ModelFormatError, match="max_seq_len='long'"):
         load_head(tmp_path)
+
+
+def test_names_in_messages_are_short() -> None:
+    own = heads.target_of(tiny.config())
+    assert len(replace(own, name="n" * 9000, family="f" * 9000, digest="d" * 9000).facts()) < 250
 
 
 def test_wrong_tensors_are_refused_by_name(tmp_path: Path) -> None:

@@ -48,10 +48,10 @@ class TargetFingerprint:
 
     def facts(self) -> str:
         """One line for messages."""
-        name = f"{self.name}, " if self.name else ""
+        name = f"{self.name:.60}, " if self.name else ""
         return (
-            f"{name}{self.family}, hidden size {self.hidden_size}, {self.num_layers} layers, {self.vocab_size} tokens, "
-            f"digest {self.digest}"
+            f"{name}{self.family:.20}, hidden size {self.hidden_size}, {self.num_layers} layers, "
+            f"{self.vocab_size} tokens, digest {self.digest:.20}"
         )
 
 
