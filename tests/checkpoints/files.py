@@ -111,7 +111,7 @@ def write_gguf(
     """A GGUF file with a SentencePiece vocabulary and a chat template; returns the weights under canonical names.
 
     ``kind``: of matrices, but for the embedding if ``embedding`` is given. ``metadata`` changes or (None) removes keys
-    of the ``llama.`` group.
+    of the family's group, or of ``general.`` and the like where they say so.
     """
     config = parse_config(raw_config(family, **changes))
     weights = random_weights(config)
@@ -129,14 +129,17 @@ def write_gguf(
         "rope.freq_base": config.rope_theta,
     }
     for key, value in (keys | dict(metadata or {})).items():
+        name = key if key.startswith(("general.", "tokenizer.", "split.", "other.")) else f"{family}.{key}"
         if isinstance(value, str):
-            writer.add_string(f"{family}.{key}", value)
+            writer.add_string(name, value)
+        elif isinstance(value, bool):
+            writer.add_bool(name, value)
         elif isinstance(value, float):
-            writer.add_float32(f"{family}.{key}", value)
+            writer.add_float32(name, value)
         elif isinstance(value, list):
-            writer.add_array(f"{family}.{key}", value)
+            writer.add_array(name, value)
         elif value is not None:
-            writer.add_uint32(f"{family}.{key}", value)
+            writer.add_uint32(name, value)
     _add_vocabulary(writer)
     for name, weight in weights.items():
         if family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):

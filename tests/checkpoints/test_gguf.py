@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.configuration_llama import LlamaConfig
 
 from outrider.checkpoints.hf_config import parse_config
+from outrider.checkpoints.weights import open_checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.checkpoints.weights.gguf_header import read_gguf_header
 from outrider.checkpoints.weights.gguf_rope import llama3_divisors
@@ -53,17 +55,20 @@ def test_end_of_text_ids_and_constants(tmp_path: Path) -> None:
     assert (config.eos_token_ids, config.bos_token_id) == ((2,), 1)
 
 
-def test_sliding_window_makes_it_mistral(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "m.gguf", metadata={"attention.sliding_window": 16})
+def test_a_sliding_window_as_long_as_the_context_is_none(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf", metadata={"attention.sliding_window": 128})
     config = open_gguf(tmp_path / "m.gguf").config
-    assert (config.family, config.sliding_window) == ("mistral", 16)
+    assert (config.family, config.sliding_window) == ("llama", None)
 
 
 def test_linear_rope(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", metadata={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0})
     assert open_gguf(tmp_path / "m.gguf").config.rope_scaling == {"rope_type": "linear", "factor": 4.0}
-    write_gguf(tmp_path / "older.gguf", metadata={"rope.scale_linear": 2.0})
-    assert open_gguf(tmp_path / "older.gguf").config.rope_scaling == {"rope_type": "linear", "factor": 2.0}
+    for key in ("rope.scale_linear", "rope.scaling.factor"):  # without a type, llama.cpp takes linear
+        write_gguf(tmp_path / "older.gguf", metadata={key: 2.0})
+        assert open_gguf(tmp_path / "older.gguf").config.rope_scaling == {"rope_type": "linear", "factor": 2.0}
+    write_gguf(tmp_path / "none.gguf", metadata={"rope.scaling.type": "none", "rope.scaling.factor": 2.0})
+    assert open_gguf(tmp_path / "none.gguf").config.rope_scaling == {}
 
 
 @pytest.mark.parametrize("factor", [8.0, 32.0])
@@ -89,8 +94,23 @@ def test_llama3_rope_is_recognised_from_its_divisors(factor: float, tmp_path: Pa
     ("metadata", "says"),
     [
         ({"rope.scaling.type": "yarn"}, "'yarn'"),
-        ({"expert_count": 8}, "mixture of experts"),
-        ({"rope.dimension_count": 8}, "rotates 8 of 16"),
+        ({"rope.scaling.attn_factor": 1.25}, "llama.rope.scaling.attn_factor=1.25"),
+        ({"rope.scaling.yarn_attn_factor": 0.5}, "llama.rope.scaling.yarn_attn_factor=0.5"),
+        ({"rope.scaling.yarn_ext_factor": 1.0}, "llama.rope.scaling.yarn_ext_factor=1.0"),
+        ({"attention.sliding_window": 16}, "llama.attention.sliding_window=16 is less than the context of 128"),
+        ({"attention.sliding_window_pattern": 6}, "'llama.attention.sliding_window_pattern': 6 is not known here"),
+        ({"attention.scale": 0.5}, "llama.attention.scale=0.5"),
+        ({"attention.value_length": 8}, "llama.attention.value_length=8"),
+        ({"logit_scale": 0.25}, "llama.logit_scale=0.25"),
+        ({"final_logit_softcapping": 30.0}, "'llama.final_logit_softcapping': 30.0 is not known here"),
+        ({"swiglu_clamp_exp": [1, 2]}, "is an array"),
+        ({"attention.layer_norm_rms_epsilon": None}, "rms_norm_eps=None"),
+        ({"context_length": None}, "max_position_embeddings=None"),
+        ({"expert_count": 8}, "llama.expert_count=8"),
+        ({"rope.dimension_count": 8}, "llama.rope.dimension_count=8"),
+        ({"general.type": "adapter"}, "general.type='adapter'"),
+        ({"split.count": 3}, "split.count=3: this is one part of a model"),
+        ({"tokenizer.ggml.suppress_tokens": [3]}, "suppress_tokens forbids tokens"),
         ({"attention.head_count": None}, "num_attention_heads=None"),
         ({"feed_forward_length": [96, 96]}, "is an array"),
         ({"block_count": 2**31 - 1}, "layers are declared"),
@@ -103,6 +123,38 @@ def test_refuses_what_it_cannot_compute(metadata: dict[str, Any], says: str, tmp
     with pytest.raises(ModelFormatError) as caught:
         open_gguf(tmp_path / "m.gguf")
     assert says in str(caught.value)
+
+
+def test_keys_that_change_nothing_pass(tmp_path: Path) -> None:
+    notes = {"general.author": "a", "general.file_type": 7, "general.sampling.temp": 0.6, "other.tool.version": 2}
+    off = {"vocab_size": 3, "expert_count": 0, "attention.causal": True, "rope.scaling.original_context_length": 64}
+    write_gguf(tmp_path / "m.gguf", metadata=notes | off | {"rope.scaling.attn_factor": 1.0, "split.count": 1})
+    assert open_gguf(tmp_path / "m.gguf").config == parse_config(raw_config())
+
+
+def test_divisors_that_are_not_those_of_the_heads(tmp_path: Path) -> None:
+    path, divisors = tmp_path / "m.gguf", np.array(llama3_divisors(8.0, 10000.0, 8))
+    write_gguf(path, rope_divisors=divisors, metadata={"rope.scaling.factor": 2.0})
+    with pytest.raises(ModelFormatError, match=r"linear scaling by 2\.0 together with rope_freqs"):
+        open_gguf(path)
+    write_gguf(path, rope_divisors=np.array(llama3_divisors(8.0, 10000.0, 16)))
+    with pytest.raises(ModelFormatError, match=r"shape \[16\] is not a float32 divisor for each of 16 / 2"):
+        open_gguf(path)
+    write_gguf(path, "qwen2", rope_divisors=divisors)
+    with pytest.raises(ModelFormatError, match=r"rope_freqs\.weight belongs to no qwen2 model"):
+        open_gguf(path)
+
+
+def test_a_config_beside_the_file_describes_the_same_model(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "model.gguf", metadata={"rope.scaling.factor": 2.0})
+    scaled = raw_config(rope_scaling={"type": "linear", "factor": 2.0}, eos_token_id=7, max_position_embeddings=64)
+    (tmp_path / "config.json").write_text(json.dumps(scaled))
+    assert open_checkpoint(tmp_path).config.eos_token_ids == (7,)
+    (tmp_path / "config.json").write_text(json.dumps(raw_config()))
+    with pytest.raises(
+        ModelFormatError, match=r"config\.json has rope_scaling=\{\}, but model\.gguf says .*'factor': 2\.0"
+    ):
+        open_checkpoint(tmp_path)
 
 
 def test_other_architectures_are_refused_with_the_list(tmp_path: Path) -> None:

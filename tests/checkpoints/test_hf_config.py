@@ -101,7 +101,10 @@ def test_head_dim_defaults() -> None:
         ("llama", {"head_dim": 15}, "head_dim=15"),
         ("llama", {"eos_token_id": "x"}, "token id 'x'"),
         ("qwen2", {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "alike"),
-        ("mistral", {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}, "alike"),
+        ("mistral", {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}, "contradicts"),
+        ("mistral", {"layer_types": ["full_attention"]}, "each of 2 layers"),
+        ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings='yes'"),
+        ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "mrope_section": [1]}}, "mrope_section"),
         ("mistral", {"sliding_window": -1}, "sliding_window=-1"),
     ],
 )

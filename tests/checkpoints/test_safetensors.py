@@ -55,12 +55,16 @@ def test_a_shard_must_be_there_and_lie_in_the_folder(tmp_path: Path) -> None:
     weights = write_folder(tmp_path)
     weight_map = _shard(tmp_path, weights)
     (tmp_path / "b.safetensors").unlink()
-    with pytest.raises(ModelFormatError, match=r"b\.safetensors is missing"):
+    with pytest.raises(ModelFormatError, match=r"has no file 'b\.safetensors'"):
         open_checkpoint(tmp_path)
     weight_map[min(weight_map)] = "../a.safetensors"
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    with pytest.raises(ModelFormatError, match="not a file name"):
+    with pytest.raises(ModelFormatError, match=r"no \.safetensors file here"):
         open_checkpoint(tmp_path)
+    for name in ("", "..", "a" * 5000 + ".safetensors", "a\x00.safetensors"):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(ModelFormatError, match=r"no \.safetensors file here|has no file"):
+            open_checkpoint(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ModelFormatError, match="weight_map"):
         open_checkpoint(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,16 @@ import torch
 from gguf import GGMLQuantizationType
 from safetensors.torch import save_file
 
+from outrider.cache import CacheSpec
+from outrider.checkpoints.loader import load_model
 from outrider.checkpoints.weights import Checkpoint, open_checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.checkpoints.weights.llama2c import open_llama2c
+from outrider.config import ModelOptions
+from outrider.errors import ModelFormatError
 from outrider.kernels.native.library import library
 from outrider.kernels.native.weights import pack
+from tests import tiny
 from tests.checkpoints.files import write_folder, write_gguf, write_llama2c
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
@@ -56,3 +62,25 @@ def test_safetensors(tmp_path: Path) -> None:
 def test_llama2c(tied: bool, tmp_path: Path) -> None:
     write_llama2c(tmp_path / "m.bin", tmp_path / "t.bin", tied=tied)
     check(open_llama2c(tmp_path / "m.bin"))
+
+
+def test_a_file_that_changes_under_a_running_model_is_an_error(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    path = tmp_path / "model.safetensors"
+    os.utime(path, (1, 1))  # the clock of a file system ticks in milliseconds
+    model = load_model(tmp_path, ModelOptions(device="cpu"))
+    cache = model.new_cache(CacheSpec(slots=4, max_seq_len=64))
+    before = tiny.feed(model, cache, (cache.allocate(), [3, 4]))[0]
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(content[:-8] + bytes(8))
+    for _ in range(2):
+        with pytest.raises(ModelFormatError, match=r"model\.safetensors was changed while its model runs"):
+            tiny.feed(model, cache, (cache.allocate(), [3, 4]))
+        os.truncate(path, 0)
+    path.unlink()  # another file in its place, as downloads put it there, is no change of this one
+    path.write_bytes(content)
+    again = load_model(tmp_path, ModelOptions(device="cpu"))
+    path.unlink()
+    path.write_bytes(b"")
+    assert torch.equal(tiny.feed(again, cache, (cache.allocate(), [3, 4]))[0], before)

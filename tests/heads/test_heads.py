@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ def test_a_head_of_another_target_is_refused_by_name() -> None:
         config.check_target(heads.target_of(tiny.config(), seed=1))
 
 
+TARGET = heads.config("eagle3").to_json()["target"]
+
+
 def _break(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -126,6 +130,13 @@ def _break(folder: Path, **changes: Any) -> None:
         ({"format": 2}, "format=2"),
         ({"colour": "red"}, "colour"),
         ({"target": 3}, "configuration"),
+        ({"target": {**TARGET, "hidden_size": [[{"a": 1}] * 40]}}, r"hidden_size=\[\["),
+        ({"target": {**TARGET, "digest": 3}}, "digest=3"),
+        ({"rope_theta": "x"}, "rope_theta='x'"),
+        ({"rms_norm_eps": -1.0}, r"rms_norm_eps=-1\.0"),
+        ({"heads": 10**6}, "heads=1000000"),
+        ({"acceptance": [[2.0]]}, "no probabilities"),
+        ({"own_lm_head": 1}, "own_lm_head"),
     ],
 )
 def test_a_wrong_configuration_is_refused_by_name(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -133,6 +144,18 @@ def test_a_wrong_configuration_is_refused_by_name(changes: dict[str, Any], says:
     _break(tmp_path, **changes)
     with pytest.raises(ModelFormatError, match=says):
         load_head(tmp_path)
+
+
+def test_fields_that_a_kind_does_not_need_are_checked_too(tmp_path: Path) -> None:
+    save_head(tmp_path, *heads.random("medusa"))
+    _break(tmp_path, max_seq_len="long")
+    with pytest.raises(ModelFormatError, match="max_seq_len='long'"):
+        load_head(tmp_path)
+
+
+def test_names_in_messages_are_short() -> None:
+    own = heads.target_of(tiny.config())
+    assert len(replace(own, name="n" * 9000, family="f" * 9000, digest="d" * 9000).facts()) < 250
 
 
 def test_wrong_tensors_are_refused_by_name(tmp_path: Path) -> None:

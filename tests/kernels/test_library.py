@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +130,29 @@ def test_a_truncated_library_is_built_again(load: Load) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     assert origin(load) == "compiled"
     assert path.read_bytes() == whole
+
+
+_RUNNING = """
+import sys
+from pathlib import Path
+from outrider.kernels.native import compile as native_compile, library as native_library
+native_compile.SOURCES, native_library.PACKAGED = Path(sys.argv[1]), Path(sys.argv[1])
+found = native_library.loaded()
+found.path.write_bytes(b"")  # as a careless copy over it would
+print(found.library.outrider_isa() and "still running")
+"""
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="loaded from memory on Linux")
+def test_a_file_that_is_damaged_while_it_runs_harms_nobody(load: Load, tmp_path: Path) -> None:
+    environment = {**os.environ, "OUTRIDER_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", _RUNNING, str(tmp_path / "src")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "still running\n"), done.stderr
+    found = load()
+    assert found is not None
+    assert found.origin == "compiled"  # the next process builds it again
 
 
 @needs_compiler

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from outrider.checkpoints.config_keys import DEFAULTS, check_config_keys, check_generation_config
+from outrider.checkpoints.config_rope import read_rope
+from outrider.checkpoints.config_values import positive, positive_integer
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 FAMILIES: tuple[str, ...] = ("llama", "mistral", "qwen2", "qwen3")
-ROPE_TYPES: tuple[str, ...] = ("default", "linear", "llama3")
 
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -23,41 +25,49 @@ _ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-_LARGEST = 2**31 - 1  # no dimension of a real model comes near; keeps products of two in 64 bits
 
 
 def read_config(folder: Path) -> ModelConfig:
     """The configuration of a model folder; ``generation_config.json`` may add end-of-text ids.
 
-    Raises ``ModelFormatError`` for families, rotary scalings and options that are not implemented.
+    Raises ``ModelFormatError`` for families, rotary scalings, options and keys that are not implemented.
     """
     raw = read_json_object(folder / "config.json")
     generation = folder / "generation_config.json"
-    extra = read_json_object(generation).get("eos_token_id") if generation.exists() else None
+    extra = read_json_object(generation) if generation.exists() else {}
     try:
-        return parse_config(raw, extra_eos=extra)
+        config = parse_config(raw, extra_eos=extra.get("eos_token_id"))
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None
+    try:
+        check_generation_config(extra)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{generation}: {error}") from None
+    return config
 
 
-def parse_config(raw: dict[str, Any], *, extra_eos: object = None) -> ModelConfig:
+def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> ModelConfig:
     """``config.json``'s object as a ``ModelConfig``. Reads what transformers 4 and 5 write.
 
-    Raises ``ModelFormatError`` naming the key at fault.
+    A key that is absent has the default that transformers gives it in this family. Raises ``ModelFormatError`` naming
+    the key at fault.
     """
-    family = raw.get("model_type")
-    if family not in FAMILIES:
+    family = given.get("model_type")
+    if not isinstance(family, str) or family not in FAMILIES:
         raise ModelFormatError(f"model_type={shown(family)} is not supported: use one of {', '.join(FAMILIES)}")
-    _refuse_unimplemented(raw, family)
+    check_config_keys(given, family)
+    _check_architecture(given.get("architectures"), family)
+    raw = {**DEFAULTS[family], **given}
     hidden = _size(raw, "hidden_size")
     heads = _size(raw, "num_attention_heads")
-    kv_heads = _size(raw, "num_key_value_heads", default=heads)
-    head_dim = _size(raw, "head_dim", default=128 if family == "qwen3" else hidden // heads)
+    kv_heads = heads if raw["num_key_value_heads"] is None else _size(raw, "num_key_value_heads")
+    from_hidden = family != "qwen3" and raw.get("head_dim") is None
+    head_dim = hidden // heads if from_hidden else _size(raw, "head_dim")
     if heads % kv_heads:
         raise ModelFormatError(f"num_key_value_heads={kv_heads} does not divide num_attention_heads={heads}")
-    if head_dim % 2:
-        raise ModelFormatError(f"head_dim={head_dim} is odd: rotary position needs pairs")
-    theta, scaling = _parse_rope(raw)
+    if head_dim == 0 or head_dim % 2:
+        raise ModelFormatError(f"head_dim={head_dim} is odd or 0: rotary position needs pairs")
+    theta, scaling = read_rope(raw)
     layers = _size(raw, "num_hidden_layers")
     return ModelConfig(
         family=family,
@@ -68,13 +78,13 @@ def parse_config(raw: dict[str, Any], *, extra_eos: object = None) -> ModelConfi
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        max_seq_len=_size(raw, "max_position_embeddings", default=2048),
-        rms_norm_eps=_positive(raw, "rms_norm_eps", default=1e-6),
+        max_seq_len=_size(raw, "max_position_embeddings"),
+        rms_norm_eps=positive(raw, "rms_norm_eps"),
         rope_theta=theta,
         rope_scaling=scaling,
         attention_bias=family == "qwen2",
         qk_norm=family == "qwen3",
-        tie_embeddings=raw.get("tie_word_embeddings") is True,
+        tie_embeddings=_flag(raw, "tie_word_embeddings"),
         sliding_window=_sliding_window(raw, family, layers),
         eos_token_ids=merge_ids(raw.get("eos_token_id"), extra_eos),
         bos_token_id=next(iter(merge_ids(raw.get("bos_token_id"))), None),
@@ -111,71 +121,56 @@ def to_hf_config(config: ModelConfig) -> dict[str, Any]:
     return raw
 
 
-def _refuse_unimplemented(raw: Mapping[str, Any], family: str) -> None:
-    if raw.get("quantization_config") is not None:
-        raise ModelFormatError(
-            "quantised checkpoints (quantization_config) are not supported: use the bfloat16 weights or a GGUF file"
-        )
-    if raw.get("hidden_act", "silu") != "silu":
-        raise ModelFormatError(f"hidden_act={shown(raw['hidden_act'])} is not supported: only silu is")
-    if raw.get("mlp_bias"):
-        raise ModelFormatError("mlp_bias=true is not supported: only bias-free MLPs are")
-    if raw.get("attention_bias") and family != "qwen2":
-        raise ModelFormatError(f"attention_bias=true is not supported for {family}: only Qwen2's q, k, v biases are")
+def _check_architecture(names: object, family: str) -> None:
+    expected = _ARCHITECTURES[family]
+    if names is None or (isinstance(names, list) and (not names or expected in names)):
+        return
+    raise ModelFormatError(
+        f"architectures={shown(names)} is not supported: only {expected} is; if the model is one, write that"
+    )
 
 
 def _sliding_window(raw: Mapping[str, Any], family: str, layers: int) -> int | None:
     """The window every layer uses, or None; models that mix windowed and full layers are refused."""
-    if family == "llama" or raw.get("sliding_window") is None:
+    window = None if raw.get("sliding_window") is None else _size(raw, "sliding_window")
+    if family == "llama" and window is not None:
+        raise ModelFormatError(f"sliding_window={window} is not supported for llama: use model_type mistral, or null")
+    full = 0  # the layers before those with a window
+    if family.startswith("qwen"):
+        window = window if _flag(raw, "use_sliding_window") else None
+        full = _count(raw, "max_window_layers")
+    full = min(full, layers) if window is not None else layers
+    implied = {"full_attention"} if full else set()
+    if full < layers:
+        implied.add("sliding_attention")
+    kinds = _layer_types(raw, layers) or implied
+    if kinds != implied and not family.startswith("qwen"):
+        raise ModelFormatError(f"layer_types={shown(sorted(kinds))} contradicts sliding_window={window}: correct one")
+    if kinds == {"full_attention"}:
         return None
+    if kinds == {"sliding_attention"} and window is not None:
+        return window
+    raise ModelFormatError(f"layer_types={shown(sorted(kinds))} is not supported: all layers must attend alike")
+
+
+def _layer_types(raw: Mapping[str, Any], layers: int) -> set[str]:
     kinds = raw.get("layer_types")
-    if not isinstance(kinds, list):
-        full = 0
-        if family.startswith("qwen") and raw.get("max_window_layers") != 0:
-            full = _size(raw, "max_window_layers", default=28)
-        if family.startswith("qwen") and not raw.get("use_sliding_window"):
-            full = layers
-        kinds = ["full_attention" if i < full else "sliding_attention" for i in range(min(layers, full + 1))]
-    found = sorted(set(map(str, kinds)))
-    if found == ["full_attention"]:
-        return None
-    if found == ["sliding_attention"]:
-        return _size(raw, "sliding_window")
-    raise ModelFormatError(f"layer_types={found} is not supported: all layers must attend alike")
+    if kinds is None:
+        return set()
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise ModelFormatError(f"layer_types={shown(kinds)} does not name the kind of each of {layers} layers")
+    return set(map(str, kinds))
 
 
-def _parse_rope(raw: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """Rotary base and scaling from ``rope_parameters`` (transformers 5) or ``rope_theta`` + ``rope_scaling``."""
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if not isinstance(rope, dict):
-        raise ModelFormatError(f"rope_scaling={shown(rope)} is not an object: download the model again")
-    theta = _positive(raw | rope, "rope_theta", default=10000.0)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ROPE_TYPES:
-        raise ModelFormatError(f"rope type {shown(kind)} is not supported: use one of {', '.join(ROPE_TYPES)}")
-    partial = rope.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
-    if partial not in (None, 1, 1.0):
-        raise ModelFormatError(f"partial_rotary_factor={shown(partial)} is not supported: only whole heads are rotated")
-    if kind == "default":
-        return theta, {}
-    scaling: dict[str, Any] = {"rope_type": kind, "factor": _positive(rope, "factor")}
-    if kind == "llama3":
-        scaling |= {key: _positive(rope, key) for key in ("low_freq_factor", "high_freq_factor")}
-        scaling["original_max_position_embeddings"] = _size(rope, "original_max_position_embeddings")
-    return theta, scaling
-
-
-def _size(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = raw.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-        raise ModelFormatError(f"{key}={shown(value)} is not a positive integer: download the model again")
+def _flag(raw: Mapping[str, Any], key: str) -> bool:
+    value = raw[key]
+    if not isinstance(value, bool):
+        raise ModelFormatError(f"{key}={shown(value)} is neither true nor false: correct it")
     return value
 
 
-def _positive(raw: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    value = raw.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:  # NaN is neither
-        raise ModelFormatError(f"{key}={shown(value)} is not a positive number: download the model again")
-    return float(value)
+def _count(raw: Mapping[str, Any], key: str) -> int:
+    return 0 if raw[key] == 0 and not isinstance(raw[key], bool) else _size(raw, key)
+
+
+_size = positive_integer

@@ -9,9 +9,11 @@ import torch
 
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
-from outrider.errors import ConfigError
+from outrider.errors import CapacityError, ConfigError
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
+
+_MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
 
 
 def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
@@ -20,6 +22,7 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
     Raises:
         ModelFormatError: the files are damaged, unsafe or of an unsupported kind.
         ConfigError: the device is not there.
+        CapacityError: the context is too long for memory.
     """
     device = choose_device(options.device)
     checkpoint = open_checkpoint(folder)
@@ -31,6 +34,12 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
                 "made for: use at most that"
             )
         config = replace(config, max_seq_len=options.max_seq_len)
+    table = 4 * config.max_seq_len * config.head_dim
+    if table > _MOST_ROTATIONS:
+        raise CapacityError(
+            f"{folder.name} claims a context of {config.max_seq_len:,} positions, whose rotary tables alone take "
+            f"{table / 1e9:.1f} GB: set max_seq_len to what you need"
+        )
     graphs = device.type == "cuda" and options.cuda_graphs
     return make_model(
         config,

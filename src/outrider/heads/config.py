@@ -17,6 +17,7 @@ from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3")
 _LARGEST = 2**31 - 1
+_MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
 _ROWS = 64  # embedding rows that go into a fingerprint
 
 
@@ -31,6 +32,13 @@ class TargetFingerprint:
     digest: str
     name: str = ""  # for messages only
 
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "num_layers", "vocab_size"):
+            _positive(name, getattr(self, name))
+        for name in ("family", "digest", "name"):
+            if not isinstance(getattr(self, name), str):
+                raise ModelFormatError(f"{name}={shown(getattr(self, name))} is no text: train the head again")
+
     @classmethod
     def of(cls, config: ModelConfig, rows: Tensor, name: str = "") -> TargetFingerprint:
         """``rows``: the embedding's rows ``fingerprint_rows(vocab_size)``, float [n, d], in any dtype."""
@@ -40,10 +48,10 @@ class TargetFingerprint:
 
     def facts(self) -> str:
         """One line for messages."""
-        name = f"{self.name}, " if self.name else ""
+        name = f"{self.name:.60}, " if self.name else ""
         return (
-            f"{name}{self.family}, hidden size {self.hidden_size}, {self.num_layers} layers, {self.vocab_size} tokens, "
-            f"digest {self.digest}"
+            f"{name}{self.family:.20}, hidden size {self.hidden_size}, {self.num_layers} layers, "
+            f"{self.vocab_size} tokens, digest {self.digest:.20}"
         )
 
 
@@ -95,14 +103,32 @@ class HeadConfig:
             needed += ["draft_vocab_size"]
         for name in needed:
             _positive(name, getattr(self, name))
+        self._check_types()
         self._check_together()
+
+    def _check_types(self) -> None:
+        """Of fields that this kind of head may not need: a lying file must not get further than here."""
+        for name in ("num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= _LARGEST:
+                raise ModelFormatError(f"{name}={shown(value)} is not an integer of at least 0: train the head again")
+        if type(self.heads) is not int or not 0 <= self.heads <= _MOST_HEADS:
+            raise ModelFormatError(f"heads={shown(self.heads)} is not 0 to {_MOST_HEADS}: train the head again")
+        for name in ("rope_theta", "rms_norm_eps"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
+                raise ModelFormatError(f"{name}={shown(value)} is not a positive number: train the head again")
+        if not isinstance(self.own_lm_head, bool) or not isinstance(self.training, Mapping):
+            raise ModelFormatError("own_lm_head or training is of another type: train the head again")
+        if not all(0 <= chance <= 1 for row in self.acceptance for chance in row):
+            raise ModelFormatError("acceptance holds numbers that are no probabilities: train the head again")
 
     def _check_together(self) -> None:
         t = self.target
         for name in ("hidden_size", "vocab_size"):
             if getattr(self, name) != getattr(t, name):
                 raise ModelFormatError(
-                    f"{name}={getattr(self, name)} is not the target's {getattr(t, name)}: train the head again"
+                    f"{name}={getattr(self, name)} is not the target's {shown(getattr(t, name))}: train the head again"
                 )
         if self.scored > self.vocab_size:
             raise ModelFormatError(f"draft_vocab_size={self.scored} is more than vocab_size={self.vocab_size}")

@@ -18,7 +18,8 @@ import tokenizers
 from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFormatError
 from outrider.tokenizer.chat_template import ChatTemplate, find_template
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
-from outrider.utils.json_files import merge_ids, read_json_object
+from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts
+from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer", "check_same_vocabulary"]
 
@@ -69,11 +70,16 @@ class Tokenizer:
         try:
             backend = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # noqa: BLE001  (the library raises plain Exception for a bad file)
-            raise ModelFormatError(f"{file} cannot be read ({error}): download the model again") from None
+            raise ModelFormatError(f"{file} cannot be read ({shown(str(error))}): download the model again") from None
         config, generation, own = (
             read_json_object(path / name) if (path / name).exists() else {}
             for name in ("config.json", "generation_config.json", "tokenizer_config.json")
         )
+        try:
+            check_parts(backend)
+            add_declared_tokens(backend, own)
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{path}: {error}") from None
         special = _special_tokens(own, path)
         eos, bos = special.get("eos_token"), special.get("bos_token")
         return cls(

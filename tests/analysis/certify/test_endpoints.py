@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from outrider.analysis.certify.endpoints import compare
+from outrider.cli import main
 from outrider.data.workloads import Question
 from outrider.errors import ConfigError
 
@@ -83,7 +84,15 @@ def test_a_greedy_difference_is_judged_by_the_baseline_s_gap(
     def wrong(body: dict[str, Any]) -> str:
         return right(body).replace("beta", "gamma") if body["temperature"] == 0 else right(body)
 
-    found = statuses(serve(wrong), serve(right, gap))
+    report = compare(serve(wrong), serve(right, gap), QUESTIONS, samples=60)
+    found = {check.name: check.status for check in report.checks}
+    count = len(report.checks)
+    if status == "note":
+        assert report.verdict.startswith(f"CERTIFIED WITH NOTES: {count - 2} of {count} checks passed, 2 found a diff")
+        assert json.loads(report.as_json())["notes"] == ["greedy output, alone", "greedy output, concurrent"]
+    else:
+        assert report.verdict.startswith(f"NOT CERTIFIED: 2 of {count} checks failed: greedy output, alone")
+    assert report.checks[1].summary.startswith("2 of 2 outputs differ from the baseline's")
     assert found["greedy output, alone"] == found["greedy output, concurrent"] == status
     assert found["control: baseline against itself"] == found["same seed output"] == "pass"
 
@@ -115,3 +124,18 @@ def test_errors_are_one_line(serve: Callable[..., str]) -> None:
         compare("localhost:8000", "localhost:8001", QUESTIONS)
     with pytest.raises(ConfigError, match="is the server running"):
         compare("http://127.0.0.1:9", "http://127.0.0.1:9", QUESTIONS)
+
+
+def test_notes_are_named_and_strict_makes_them_an_exit_code(
+    serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def other(body: dict[str, Any]) -> str:
+        return right(body).replace("beta", "gamma") if body["temperature"] == 0 else right(body)
+
+    servers = ["--endpoint", serve(other), "--baseline", serve(right, 0.1), "--quick"]
+    for strict, code in ([], 0), (["--strict"], 1):
+        monkeypatch.setattr("sys.argv", ["outrider", "certify", *servers, *strict])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        assert ended.value.code == code
+        assert "CERTIFIED WITH NOTES: " in capsys.readouterr().out.splitlines()[-1]

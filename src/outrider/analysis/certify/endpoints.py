@@ -151,7 +151,10 @@ def _greedy(
     same = len(base) - len(lines)
     summary = f"{same} of {len(base)} outputs are the baseline's"
     if lines:
-        summary += f"; {ties} part at a near-tie, {others} where there is none, {unknown} cannot be judged"
+        summary = (
+            f"{len(lines)} of {len(base)} outputs differ from the baseline's: {ties} at a near-tie, {others} where "
+            f"there is none, {unknown} cannot be judged"
+        )
     status: Status = "pass" if not lines else "fail" if others or unknown else "note"
     return Check(f"greedy output, {load}", status, summary, lines, {"same": same, "ties": ties, "others": others})
 

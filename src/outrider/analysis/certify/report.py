@@ -33,20 +33,30 @@ class Report:
         return not any(check.status == "fail" for check in self.checks)
 
     @property
+    def notes(self) -> list[str]:
+        """Names of checks with a note."""
+        return [check.name for check in self.checks if check.status == "note"]
+
+    @property
     def verdict(self) -> str:
-        if not self.passed:
-            count = sum(check.status == "fail" for check in self.checks)
-            return f"NOT CERTIFIED: {count} of {len(self.checks)} checks failed"
-        notes = sum(check.status == "note" for check in self.checks)
-        return f"CERTIFIED: {len(self.checks)} checks" + (f", {notes} with a note" if notes else "")
+        count = len(self.checks)
+        failed = [check.name for check in self.checks if check.status == "fail"]
+        if failed:
+            return f"NOT CERTIFIED: {len(failed)} of {count} checks failed: {', '.join(failed)}"
+        if self.notes:
+            return (
+                f"CERTIFIED WITH NOTES: {count - len(self.notes)} of {count} checks passed, {len(self.notes)} found a "
+                f"difference that proves no bug: {', '.join(self.notes)} (--strict: exit code 1)"
+            )
+        return f"CERTIFIED: {count} of {count} checks passed"
 
     def as_json(self) -> str:
         checks = [
             {"name": c.name, "status": c.status, "summary": c.summary, "details": c.details, "data": c.data}
             for c in self.checks
         ]
-        whole = {"verdict": self.verdict, "passed": self.passed, "subject": self.subject, "checks": checks}
-        return json.dumps(whole, ensure_ascii=False)
+        whole = {"verdict": self.verdict, "passed": self.passed, "notes": self.notes, "subject": self.subject}
+        return json.dumps(whole | {"checks": checks}, ensure_ascii=False)
 
     def lines(self) -> list[str]:
         """For a terminal."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from outrider.checkpoints.hf_config import read_config
 from outrider.checkpoints.weights.checkpoint import Checkpoint
@@ -10,6 +15,7 @@ from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.checkpoints.weights.layout import check_shapes
 from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
 from outrider.errors import ModelFormatError
+from outrider.kernels.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 
 __all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "refuse_pickles"]
@@ -30,15 +36,23 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     files: dict[str, Path] = {}
     infos: dict[str, TensorInfo] = {}
     for path in _weight_files(folder):
-        if not path.exists():
-            raise ModelFormatError(f"{path} is missing: download the model again")
+        if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
+            raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
         for name, info in read_header(path).items():
             if name in files:
                 raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
             files[name], infos[name] = path, info
     check_shapes(config, {name: info.shape for name, info in infos.items()}, folder)
     tensors = LazyTensors(files, infos)
+    if config.tie_embeddings and not _is_embedding(tensors.stored):
+        config = replace(config, tie_embeddings=False)
     return Checkpoint(config, tensors, tensors.stored)
+
+
+def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:
+    """Whether the LM head is the embedding. As in transformers, a different one in the file overrules the config."""
+    head, embedding = stored.get("lm_head.weight"), stored["model.embed_tokens.weight"]
+    return head is None or (head.type == embedding.type and np.array_equal(head.data, embedding.data))
 
 
 def has_weights(folder: Path) -> bool:
@@ -61,8 +75,8 @@ def _weight_files(folder: Path) -> list[Path]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelFormatError(f"{index} has no weight_map: download the model again")
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or Path(shard).name != shard:  # a shard lies in the folder, never outside it
-            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is not a file name")
+        if not isinstance(shard, str) or Path(shard).name != shard or Path(shard).suffix != ".safetensors":
+            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is no .safetensors file here")
     return [folder / shard for shard in sorted(set(weight_map.values()))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,14 @@ import torch
 from gguf import GGMLQuantizationType, dequantize
 from torch import Tensor
 
-from outrider.checkpoints.hf_config import parse_config
 from outrider.checkpoints.weights.checkpoint import Checkpoint, half_split_order
-from outrider.checkpoints.weights.gguf_header import GGUFHeader, read_gguf_header
-from outrider.checkpoints.weights.gguf_rope import read_rope
+from outrider.checkpoints.weights.gguf_config import read_gguf_config
+from outrider.checkpoints.weights.gguf_header import read_gguf_header
 from outrider.checkpoints.weights.layout import check_shapes
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
-
-ARCHITECTURES = ("llama", "qwen2", "qwen3")  # Mistral models call themselves llama
 
 _ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -44,16 +42,21 @@ _ROPE_TENSOR = "rope_freqs.weight"  # stands for a scaling in the configuration,
 
 
 def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
-    """Open a GGUF file. ``config`` replaces the configuration that its metadata describe.
+    """Open a GGUF file. ``config`` is what a ``config.json`` beside it says; only end-of-text ids
+    and context may differ.
 
-    Raises ``ModelFormatError`` for damaged files, unsupported architectures and rotary scalings, and, when a tensor is
-    asked for, for quantisations that cannot be read.
+    Raises ``ModelFormatError`` for damaged files, for architectures, rotary scalings and keys that are not implemented,
+    for a ``config`` that describes another model, and, when a tensor is asked for, for quantisations that cannot be
+    read.
     """
     header = read_gguf_header(path)
     names = {_canonical(name): name for name in header.tensors if name != _ROPE_TENSOR}
     if len(names) != len(header.tensors) - (_ROPE_TENSOR in header.tensors):
         raise ModelFormatError(f"{path} names a tensor twice: download it again")
-    config = config or _read_config(path, header)
+    own = read_gguf_config(path, header)
+    if config is not None:
+        _check_same(config, own, path)
+    config = config or own
     check_shapes(config, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
     permuted = header.scalar("general.architecture") == "llama"  # by llama.cpp's converter
     data = np.memmap(path, mode="r", dtype=np.uint8)
@@ -62,6 +65,17 @@ def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
         info, order = header.tensors[raw], half_split_order(name, config) if permuted else None
         stored[name] = StoredTensor(info.type.name, info.shape, data[info.start : info.stop], order)
     return Checkpoint(config, _DequantisedTensors(path, stored), stored)
+
+
+def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
+    free = ("eos_token_ids", "bos_token_id", "max_seq_len")
+    for field in fields(ModelConfig):
+        said, found = getattr(config, field.name), getattr(own, field.name)
+        if field.name not in free and said != found:
+            raise ModelFormatError(
+                f"{path.parent / 'config.json'} has {field.name}={shown(said)}, but {path.name} says {shown(found)}: "
+                "give the GGUF file itself, without a config.json"
+            )
 
 
 class _DequantisedTensors(Mapping[str, Tensor]):
@@ -114,49 +128,3 @@ def _canonical(name: str) -> str:
     if known is None:
         return name
     return f"{known}.{kind}" if layer is None else f"model.layers.{int(layer)}.{known}.{kind}"
-
-
-def _read_config(path: Path, header: GGUFHeader) -> ModelConfig:
-    get = header.scalar
-    arch = get("general.architecture")
-    if arch not in ARCHITECTURES:
-        raise ModelFormatError(
-            f"{path}: architecture {shown(arch)} is not supported: use one of {', '.join(ARCHITECTURES)}"
-        )
-    if get(f"{arch}.expert_count"):
-        raise ModelFormatError(f"{path} is a mixture of experts, which is not supported: use a dense model")
-    embedding = header.tensors.get("token_embd.weight")
-    heads = get(f"{arch}.attention.head_count")
-    raw = {
-        "model_type": arch,
-        "vocab_size": embedding.shape[0] if embedding else None,
-        "hidden_size": get(f"{arch}.embedding_length"),
-        "intermediate_size": get(f"{arch}.feed_forward_length"),
-        "num_hidden_layers": get(f"{arch}.block_count"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": get(f"{arch}.attention.head_count_kv", heads),
-        "head_dim": get(f"{arch}.attention.key_length", get(f"{arch}.rope.dimension_count")),
-        "max_position_embeddings": get(f"{arch}.context_length"),
-        "rms_norm_eps": _shortest(get(f"{arch}.attention.layer_norm_rms_epsilon")),
-        "tie_word_embeddings": "output.weight" not in header.tensors,
-        "bos_token_id": get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": [get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")],
-    }
-    window = get(f"{arch}.attention.sliding_window")
-    if window is not None and arch == "llama":
-        raw |= {"model_type": "mistral", "sliding_window": window}
-    try:
-        config = parse_config(raw | read_rope(arch, header, path))
-    except ModelFormatError as error:
-        raise ModelFormatError(f"{path}: {error}") from None
-    rotated = get(f"{arch}.rope.dimension_count", config.head_dim)
-    if rotated != config.head_dim:
-        raise ModelFormatError(
-            f"{path} rotates {shown(rotated)} of {config.head_dim} dimensions per head: not supported"
-        )
-    return config
-
-
-def _shortest(value: object) -> object:
-    """GGUF keeps 1e-5 as float32, 9.99999974e-06; take the decimal that was meant."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.checkpoints.weights.gguf_header import GGUFHeader
+from outrider.checkpoints.weights.gguf_header import GGUFHeader, GGUFTensor
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
 
@@ -16,23 +16,53 @@ from outrider.utils.json_files import shown
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
-def read_rope(arch: str, header: GGUFHeader, path: Path) -> dict[str, Any]:
-    """``rope_theta`` and ``rope_scaling`` of a file. Raises ``ModelFormatError`` for scalings not implemented."""
+ROPE_READ = (
+    *("rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type", "rope.scaling.factor"),
+    *("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor"),
+)
+ROPE_HARMLESS = (  # llama.cpp reads the first four for yarn alone, and the last for nothing
+    *("rope.scaling.original_context_length", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"),
+    *("rope.scaling.yarn_log_multiplier", "rope.scaling.finetuned"),
+)
+
+
+def read_gguf_rope(arch: str, header: GGUFHeader, path: Path, head_dim: object) -> dict[str, Any]:
+    """``rope_theta`` and ``rope_scaling`` of a file. Raises ``ModelFormatError`` for scalings not implemented.
+
+    As in llama.cpp, a scaling without a type is linear, and type none has no factor.
+    """
     get = header.scalar
     theta = get(f"{arch}.rope.freq_base", 10000.0)
-    older = get(f"{arch}.rope.scale_linear")
-    kind = get(f"{arch}.rope.scaling.type", "none" if older is None else "linear")
+    kind = get(f"{arch}.rope.scaling.type", "linear")
     if kind not in ("none", "linear"):
         raise ModelFormatError(f"rope scaling {shown(kind)} is not supported: use linear, Llama 3 or none")
-    factor = get(f"{arch}.rope.scaling.factor", older)
-    scaling = {"rope_type": "linear", "factor": factor} if kind == "linear" and factor not in (0.0, 1.0, None) else None
+    for key, off in (("attn_factor", 1.0), ("yarn_attn_factor", 1.0), ("yarn_ext_factor", 0.0)):
+        value = get(f"{arch}.rope.scaling.{key}", off)
+        if value != off and not (key == "yarn_ext_factor" and isinstance(value, float) and value < 0):  # by type
+            raise ModelFormatError(f"{arch}.rope.scaling.{key}={shown(value)} is not supported: only {off} is")
+    factor = get(f"{arch}.rope.scaling.factor", get(f"{arch}.rope.scale_linear"))
+    linear = kind == "linear" and factor not in (0.0, 1.0, None)
+    scaling = {"rope_type": "linear", "factor": factor} if linear else None
     tensor = header.tensors.get("rope_freqs.weight")
     if tensor is not None:
-        if tensor.type.name != "F32" or len(tensor.shape) != 1:
-            raise ModelFormatError("rope_freqs.weight is not a line of float32 divisors: not supported")
-        divisors = np.fromfile(path, np.float32, count=tensor.shape[0], offset=tensor.start)
-        scaling = _recognise_llama3(divisors, theta) or scaling
+        llama3 = _recognise_llama3(_read_divisors(arch, tensor, path, head_dim), theta)
+        if llama3 is not None and scaling is not None:
+            raise ModelFormatError(
+                f"linear scaling by {shown(factor)} together with rope_freqs.weight is not supported"
+            )
+        scaling = llama3 or scaling
     return {"rope_theta": theta, "rope_scaling": scaling}
+
+
+def _read_divisors(arch: str, tensor: GGUFTensor, path: Path, head_dim: object) -> np.ndarray[Any, Any]:
+    if arch != "llama":
+        raise ModelFormatError(f"rope_freqs.weight belongs to no {arch} model: use the model's safetensors files")
+    if tensor.type.name != "F32" or not isinstance(head_dim, int) or tensor.shape != (head_dim // 2,):
+        raise ModelFormatError(
+            f"rope_freqs.weight of type {tensor.type.name} and shape {list(tensor.shape)} is not a float32 divisor for "
+            f"each of {shown(head_dim)} / 2 rotary pairs: download it again"
+        )
+    return np.fromfile(path, np.float32, count=tensor.shape[0], offset=tensor.start)
 
 
 def llama3_divisors(factor: float, theta: float, pairs: int) -> list[float]:

@@ -55,7 +55,9 @@ def check_shapes(config: ModelConfig, found: Mapping[str, tuple[int, ...]], wher
             raise ModelFormatError(
                 f"{where}: tensor {name} has shape {list(found[name])}, but the configuration says {list(shape)}"
             )
-    for name in found:
+    for name, shape in found.items():
+        if name == "lm_head.weight" and shape != expected["model.embed_tokens.weight"]:
+            raise ModelFormatError(f"{where}: tensor {name} has shape {list(shape)}, which is not the embedding's")
         if name not in expected and name != "lm_head.weight" and not _HARMLESS.search(name):
             raise ModelFormatError(
                 f"{where}: tensor {shown(name)} belongs to no {config.family} model: adapters must be merged first"

@@ -154,13 +154,31 @@ def _open(path: Path) -> ctypes.CDLL | None:
     """The library at ``path`` if it is what was built there, for this version and this machine."""
     checksum = checksum_path(path)
     try:
-        if checksum.read_text().strip() != hashlib.sha256(path.read_bytes()).hexdigest():
+        content = path.read_bytes()
+        if checksum.read_text().strip() != hashlib.sha256(content).hexdigest():
             return None
-        native = declare(ctypes.CDLL(str(path)))
+        native = declare(_load(path, content))
         return native if native.outrider_abi() == ABI else None
     except (OSError, UnicodeDecodeError, AttributeError) as error:
         logger.debug("%s: %s", path, error)
         return None
+
+
+def _load(path: Path, content: bytes) -> ctypes.CDLL:
+    """Load ``content``, which ``path`` held when it was read.
+
+    Linux maps a library's file, so that who overwrites or cuts it kills the processes that run it. There, a copy in
+    memory is loaded, which nobody else can reach.
+    """
+    if sys.platform == "linux":
+        try:
+            copy = os.memfd_create(path.name, os.MFD_CLOEXEC)  # stays open: its number is the name of what is loaded
+            with os.fdopen(copy, "wb", closefd=False) as file:
+                file.write(content)
+            return ctypes.CDLL(f"/proc/self/fd/{copy}")
+        except OSError as error:  # no /proc, or a system that executes nothing from memory
+            logger.debug("%s is loaded from its file: %s", path, error)
+    return ctypes.CDLL(str(path))
 
 
 def _choose_isa(found: Loaded | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import weakref
 from typing import Literal
 
 import numpy as np
@@ -70,15 +72,32 @@ class NativeWeight:
 
 
 class StoredRows:
-    """A matrix of a file of which only rows are read: it stays as it is in the file, mapped."""
+    """A matrix of a file of which only rows are read: it stays as it is in the file, mapped.
+
+    Whoever replaces the file by another leaves this one as it was. One that is written to or cut is noticed, as its
+    numbers would be others and its missing pages the end of this process.
+    """
 
     def __init__(self, stored: StoredTensor) -> None:
         self._stored = stored
+        self._path = getattr(stored.data, "filename", None)
+        self._file = None if self._path is None else os.open(self._path, os.O_RDONLY)
+        if self._file is not None:
+            weakref.finalize(self, os.close, self._file)
+        self._state = self._now()
+
+    def _now(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        found = os.fstat(self._file)
+        return found.st_size, found.st_mtime_ns
 
     def rows(self, ids: Tensor) -> Tensor:
-        """float32 [n, inputs], as ``NativeWeight.rows``."""
+        """float32 [n, inputs], as ``NativeWeight.rows``. Raises ``ModelFormatError`` if the file has changed."""
         if not len(ids):
             return torch.empty(0, self._stored.shape[1])
+        if self._now() != self._state:
+            raise ModelFormatError(f"{self._path} was changed while its model runs: load it again")
         return pack(self._stored, order=ids).rows(torch.arange(len(ids)))
 
 

@@ -1,0 +1,235 @@
+"""Damaged and hostile model files: each must be refused in one line, or load and generate.
+
+    python -m tests.checkpoints.fuzz --seconds 600
+
+A sound model is written, one of its files is changed, and a process of its own opens it as a user would. Anything but
+an ``OutriderError`` of one line or a text, more than a second of processor time before a refusal, more than a gigabyte,
+a crash and a hang are failures: they are printed, and their files kept. Ends with one JSON line; the exit code is 1 if
+anything failed. Reproducible by ``--seed``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # this process forks
+
+import torch
+import transformers  # noqa: F401  (imported once, before forking)
+from torch import nn
+
+from outrider import LLM, SamplingParams
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.errors import OutriderError
+from outrider.heads import HeadConfig, TargetFingerprint, make_head
+from outrider.heads.checkpoint import save_head
+from outrider.heads.config import fingerprint_rows
+from outrider.kernels.native.library import library
+from tests.checkpoints.files import write_gguf
+from tests.checkpoints.fuzz.mutate_files import mutate_gguf, mutate_safetensors
+from tests.checkpoints.fuzz.mutate_json import mutate
+from tests.heads import heads
+from tests.whole import model_folder
+
+PATIENCE = 60  # seconds of a case before it counts as hanging; far more than a sound model takes on a busy machine
+SLOW = 1.0  # seconds of processor time that a refusal may take
+MEMORY = 1 << 30  # bytes that a case may add to what the process had
+
+
+Change = Callable[[bytes, random.Random], bytes]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of thing to open: its files, which of them change and how, and how it is opened."""
+
+    name: str
+    folder: Path
+    files: dict[str, Change]
+    open: Callable[[Path], object]
+
+
+def run(llm: LLM) -> None:
+    with llm:
+        output = llm.generate(["hello world"], SamplingParams(max_tokens=4))[0]
+        if not isinstance(output.text, str):
+            raise TypeError(f"{output.text!r} is no text")
+
+
+def as_json(content: bytes, rng: random.Random) -> bytes:
+    return mutate(json.loads(content), rng)
+
+
+def kinds(place: Path) -> list[Kind]:
+    """The sound files, made in ``place``."""
+    folder, gguf = place / "folder", place / "gguf"
+    model_folder(folder)
+    (folder / "generation_config.json").write_text(
+        '{"eos_token_id": [1], "temperature": 0.6, "transformers_version": "5"}'
+    )
+    sharded = shutil.copytree(folder, place / "sharded")
+    os.rename(sharded / "model.safetensors", sharded / "one.safetensors")
+    (sharded / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"a": "one.safetensors"}}')
+    gguf.mkdir()
+    write_gguf(gguf / "m.gguf", rope_divisors=torch.ones(8).numpy())
+    for kind in ("eagle3", "medusa"):
+        save_head(place / kind, *_head(folder, kind))
+    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+    weights: dict[str, Change] = {"model.safetensors": mutate_safetensors}
+    texts: dict[str, Change] = dict.fromkeys(names, as_json)
+    return [
+        Kind("folder", folder, texts | weights, lambda at: run(LLM(str(at), draft="none"))),
+        Kind("index", sharded, {"model.safetensors.index.json": as_json}, lambda at: run(LLM(str(at), draft="none"))),
+        Kind("gguf", gguf, {"m.gguf": mutate_gguf}, lambda at: run(LLM(str(at / "m.gguf"), draft="none"))),
+        *(
+            Kind(kind, place / kind, weights | {"config.json": as_json}, partial(_run_head, folder, kind))
+            for kind in ("eagle3", "medusa")
+        ),
+    ]
+
+
+def _head(folder: Path, kind: str) -> tuple[nn.Module, HeadConfig]:
+    """A head with fresh weights for the model in ``folder``."""
+    checkpoint = open_checkpoint(folder)
+    config = checkpoint.config
+    rows = checkpoint.tensors["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
+    target = TargetFingerprint.of(config, rows)
+    made = replace(heads.config(kind), target=target, hidden_size=config.hidden_size, vocab_size=config.vocab_size)
+    return make_head(made), made
+
+
+def _run_head(folder: Path, kind: str, at: Path) -> None:
+    run(LLM(str(folder), heads=str(at), draft=kind.rstrip("3")))
+
+
+@dataclass(frozen=True)
+class Result:
+    """``outcome``: loaded, refused, or what is wrong."""
+
+    outcome: str
+    message: str
+
+
+def attempt(kind: Kind, folder: Path) -> Result:
+    """Open ``folder`` in a child of this process."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _child(kind, folder, writer)
+    os.close(writer)
+    deadline = time.monotonic() + PATIENCE
+    usage = None
+    while usage is None and time.monotonic() < deadline:
+        pid, status, found = os.wait4(child, os.WNOHANG)
+        usage = found if pid else None
+        time.sleep(0 if pid else 0.005)
+    if usage is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        return Result("hangs", f"more than {PATIENCE} s")
+    with os.fdopen(reader, encoding="utf-8", errors="replace") as pipe:
+        outcome, _, message = pipe.read().partition(": ")
+    seconds, added = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 - _resident()
+    if os.WIFSIGNALED(status):
+        return Result("crashes", f"signal {os.WTERMSIG(status)}")
+    if added > MEMORY:
+        return Result("takes memory", f"{added >> 20} MiB, {outcome}: {message}")
+    if outcome == "refused" and seconds > SLOW:
+        return Result("is slow", f"{seconds:.1f} s, {message}")
+    if outcome == "refused" and ("\n" in message or len(message) > 600):
+        return Result("says too much", message[:300])
+    return Result(outcome, message)
+
+
+def _child(kind: Kind, folder: Path, writer: int) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    try:
+        kind.open(folder)
+        said = "loaded: "
+    except OutriderError as error:
+        said = f"refused: {error}"
+    except BaseException as error:  # noqa: BLE001  (all of them are findings)
+        where = " < ".join(
+            f"{f.filename.rpartition('/')[2]}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[:-5:-1]
+        )
+        said = f"raises: {type(error).__name__}: {str(error)[:200]} at {where}"
+    os.write(writer, said.encode(errors="replace")[:60_000])
+    os._exit(0)
+
+
+def _resident() -> int:
+    """Bytes that a fork begins with."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def fuzz(
+    seconds: float, count: int | None, seed: int, keep: Path, only: str | None = None
+) -> tuple[Counter[str], list[str]]:
+    """Outcomes by kind, and a line for each failure. ``keep`` gets the files of those."""
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
+    library()  # from the user's cache, before another is used
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["OUTRIDER_CACHE"] = f"{name}/cache"
+        sound = [kind for kind in kinds(Path(name)) if only in (None, kind.name)]
+        resolve(str(Path(name) / "gguf" / "m.gguf"))  # imports what converting needs, once
+        for kind in sound:
+            if (found := attempt(kind, kind.folder)).outcome != "loaded":
+                raise SystemExit(f"the sound {kind.name} does not load: {found}")
+        stop, number = time.monotonic() + seconds, 0
+        while time.monotonic() < stop and (count is None or number < count):
+            number += 1
+            rng = random.Random(f"{seed} {number}")
+            kind = rng.choice(sound)
+            file, change = rng.choice(sorted(kind.files.items()))
+            case = Path(name) / "case"
+            shutil.copytree(kind.folder, case)
+            (case / file).write_bytes(change((case / file).read_bytes(), rng))
+            found = attempt(kind, case)
+            counts[f"{kind.name}/{file} {found.outcome}"] += 1
+            if found.outcome not in ("loaded", "refused"):
+                failures.append(f"case {number}, {kind.name}/{file} {found.outcome}: {found.message}")
+                shutil.copytree(case, keep / f"{seed}-{number}", dirs_exist_ok=True)
+            shutil.rmtree(case)
+            shutil.rmtree(Path(name) / "cache" / "gguf", ignore_errors=True)
+    return counts, failures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--count", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=("folder", "index", "gguf", "eagle3", "medusa"), default=None)
+    parser.add_argument("--keep", type=Path, default=Path("build/fuzz-loaders"), help="where failing files go")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    counts, failures = fuzz(given.seconds, given.count, given.seed, given.keep, given.only)
+    for line in failures:
+        print(line)
+    print(json.dumps({"cases": counts.total(), "failures": len(failures), "outcomes": dict(sorted(counts.items()))}))
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()
