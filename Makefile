@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests clean
+.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-fields clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -68,6 +68,9 @@ fuzz-native:  ## random tensors into the packing of weights, under sanitizers (F
 
 fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
 	PYTHONPATH=src $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)
+
+fuzz-fields: $(READY)  ## every field of every request at its largest: none may keep the server's loop for 50 ms (ARGS="--model NAME")
+	PYTHONPATH=src $(BIN)/python -m tests.server.fuzz_fields $(ARGS)
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
