@@ -28,6 +28,8 @@ FORMATS = {
     + "<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}",
     "json": LOOP + "{{ m | tojson }}<|im_end|>{% endfor %}",
     "escaped": LOOP + "{{ m | tojson(ensure_ascii=True) }}<|im_end|>{% endfor %}",
+    "stripped": LOOP + "{% if '</think>' in m.content %}{{ m.content.split('<think>')[0] }}"
+    "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}",
     "joined": LOOP + "{{ m.content | replace('xx', '') }}{% endfor %}<|im_end|>",
 }
 CONTROLS = (
