@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders clean
+.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -71,6 +71,9 @@ fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain deco
 
 fuzz-loaders: $(READY)  ## damaged and hostile model files, each opened in a process of its own (FUZZ_SECONDS=600 for longer)
 	PYTHONPATH=src $(BIN)/python -m tests.checkpoints.fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
+
+fuzz-fields: $(READY)  ## every field of every request at its largest: none may keep the server's loop for 50 ms (ARGS="--model NAME")
+	PYTHONPATH=src $(BIN)/python -m tests.server.fuzz_fields $(ARGS)
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)

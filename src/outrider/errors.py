@@ -71,6 +71,10 @@ class NumericalError(OutriderError):
     """The model produced NaN, or the request's options leave no possible token."""
 
 
+class NoTokenError(NumericalError):
+    """A request's own options leave no token that could come next."""
+
+
 class GrammarError(OutriderError):
     """A structured output cannot go on: its grammar allows nothing more, or became too complex on the way."""
 

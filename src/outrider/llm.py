@@ -38,7 +38,8 @@ from outrider.input_processor import (
 )
 from outrider.models.base import LoadedModel
 from outrider.output import Output, one_or_all
-from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.tokenizer.vocabularies import check_same_vocabulary
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler

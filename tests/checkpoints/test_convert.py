@@ -18,7 +18,8 @@ from outrider.checkpoints.convert_tokenizer import tokenizer_from_llama2c
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.errors import CapacityError, ModelFormatError
-from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.tokenizer.vocabularies import check_same_vocabulary
 from tests.checkpoints.files import TEMPLATE, write_gguf, write_llama2c
 
 TEXTS = [

@@ -29,7 +29,7 @@ FLAGS = {
     "serve": f"model config {DRAFTING} extra-source {LOADING} max-seq-len max-batch-size max-batched-tokens kv-cache "
     "kv-tokens host port uds served-model-name ssl-certfile ssl-keyfile ssl-ca-certs api-key api-key-file "
     "metrics-key share-across-keys allow-lossy scheduling-policy cors-origin allowed-host max-queue max-body-bytes "
-    "max-connections max-prompts max-n max-prompt-tokens max-tokens "
+    "max-connections max-prompts max-n max-prompt-tokens max-tokens max-draft-tokens "
     "request-timeout drain-timeout stream-interval stream-padding playground log-level log-format log-prompts",
     "bench": "model draft-model source peer prompts count max-chars category concurrency rate rounds heads spec-length "
     f"max-tokens temperature python plot out {LOADING} kv-cache json",

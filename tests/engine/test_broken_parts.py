@@ -7,14 +7,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.draft import Draft
 from outrider.drafters.api import Outcome, RequestView
-from outrider.errors import NumericalError
+from outrider.errors import InvalidRequestError, NoTokenError, NumericalError
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.models.toy import TableModel
@@ -220,10 +222,30 @@ def test_nan_that_a_refused_draft_leaves_behind(prompt: int, at: int) -> None:
     assert not after.started_over  # the failed request left a clean slot
 
 
-def test_options_that_leave_no_token() -> None:
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"allowed_token_ids": [2], "banned_token_ids": [2]}, "allowed_token_ids"),
+        ({"banned_token_ids": range(VOCAB)}, "banned_token_ids"),
+        ({"allowed_token_ids": [2, 3], "stop_token_ids": [2, 3], "min_tokens": 1}, "min_tokens"),
+    ],
+)
+def test_options_that_can_leave_no_token_are_refused(options: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequestError, match="allowed") as caught:
+        engine(TARGET).add(request([0, 1], SamplingParams(**options)))
+    assert caught.value.param == param
+
+
+def test_options_that_leave_no_token_on_the_way() -> None:
+    class OnlyThree:
+        def mask(self, output: Sequence[int]) -> NDArray[np.bool_]:
+            return np.arange(VOCAB) == 3
+
     served = engine(TARGET)
-    r = request([0, 1], SamplingParams(allowed_token_ids=[2], banned_token_ids=[2]), draft="ngram")
+    r = request([0, 1], SamplingParams(allowed_token_ids=[2]), draft="ngram")
+    r.constraint = OnlyThree()
     run(served, r)
-    assert "banned_token_ids" in str(r.error)
+    assert isinstance(r.error, NoTokenError)
+    assert "allowed_token_ids" in str(r.error)
     assert list(r.output) == []
     assert len(generate(served, [0, 1], GREEDY)) == 12

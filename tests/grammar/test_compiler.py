@@ -27,7 +27,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 @pytest.fixture(scope="module")
 def grammars(tokenizer: Tokenizer) -> GrammarCompiler:
     grammars = GrammarCompiler(tokenizer, [1])
-    grammars._sandbox._deadline = DEADLINE
+    grammars._sandbox.children.deadline = DEADLINE
     return grammars
 
 
@@ -114,7 +114,7 @@ def test_a_hostile_grammar_is_refused_or_harmless(grammars: GrammarCompiler, nam
 
 def test_a_grammar_that_never_compiles_is_stopped(tokenizer: Tokenizer) -> None:
     grammars = GrammarCompiler(tokenizer, [1])
-    grammars._sandbox._deadline = 1.0
+    grammars._sandbox.children.deadline = 1.0
     endless = StructuredOutput(json_schema={"type": "integer", "multipleOf": 99999989})
     with pytest.raises(InvalidRequestError, match="takes longer than 1 seconds"):
         grammars.constraint(endless)
@@ -126,9 +126,7 @@ def test_a_grammar_that_never_compiles_is_stopped(tokenizer: Tokenizer) -> None:
 
 
 def test_a_grammar_that_takes_all_memory_is_stopped(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = "import pathlib; used = 4096 * int(pathlib.Path('/proc/self/statm').read_text().split()[0])"
-    start = f"from outrider.grammar import sandbox; {small}; sandbox.MEMORY_LIMIT = used + (12 << 20); sandbox.main()"
-    monkeypatch.setattr(sandbox, "COMMAND", start)
+    monkeypatch.setattr(sandbox, "TARGET", "tests.grammar.tight:serve")
     greedy = StructuredOutput(regex="(" + "|".join("a" * i + "b" for i in range(1, 700)) + ")*")
     with pytest.raises(InvalidRequestError, match="too much memory"):
         GrammarCompiler(tokenizer, [1]).constraint(greedy)
@@ -176,8 +174,6 @@ def test_layout_of_json(grammars: GrammarCompiler, tokenizer: Tokenizer, any_whi
 def test_every_process_ends_with_its_owner(tmp_path: Path) -> None:
     grammars = GrammarCompiler(Tokenizer.from_folder(byte_level(tmp_path)), [1])
     grammars.constraint(StructuredOutput(regex="a"))
-    process = grammars._sandbox._process
-    assert process is not None
-    assert process.poll() is None
-    del grammars
-    assert process.poll() is not None
+    (child,) = grammars._sandbox.children._free
+    assert child.alive
+    del grammars, child

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from outrider.checkpoints.builtin import BUILTINS
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.weights import open_checkpoint
-from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer, check_same_vocabulary
+from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
+from outrider.tokenizer.vocabularies import check_same_vocabulary
 
 pytestmark = pytest.mark.slow
 

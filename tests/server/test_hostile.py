@@ -34,8 +34,8 @@ RAW: dict[str, tuple[bytes, int, str | None]] = {
     "two documents": (b'{"prompt": "x"} {"prompt": "y"}', 400, None),
     "a list": (b'[{"prompt": "x"}]', 400, None),
     "a number": (b"1" * 5000, 400, None),
-    "deep nesting": (DEEP.encode(), 400, None),
-    "deep nesting in a field": (b'{"prompt": "x", "metadata": {"a": ' + DEEP.encode() + b"}}", 400, None),
+    "deep nesting": (DEEP.encode(), 413, None),
+    "deep nesting in a field": (b'{"prompt": "x", "metadata": {"a": ' + DEEP.encode() + b"}}", 413, None),
     "NaN": (b'{"prompt": "x", "temperature": NaN}', 400, None),
     "Infinity": (b'{"prompt": "x", "temperature": Infinity}', 400, None),
     "1e309": (b'{"prompt": "x", "temperature": 1e309}', 400, "temperature"),
@@ -43,7 +43,11 @@ RAW: dict[str, tuple[bytes, int, str | None]] = {
     "an integer of 5000 digits": (b'{"prompt": "x", "seed": ' + b"9" * 5000 + b"}", 400, None),
     "a lone surrogate": (b'{"prompt": "\\ud800"}', 400, None),
     "a lone low surrogate": (b'{"prompt": "x", "stop": "\\udfff"}', 400, None),
-    "a hundred thousand fields": (json.dumps({f"f{i}": 1 for i in range(100_000)}).encode(), 400, "prompt"),
+    "a hundred thousand fields": (json.dumps({f"f{i}": 1 for i in range(100_000)}).encode(), 413, None),
+    "a thousand fields": (json.dumps({f"f{i}": 1 for i in range(1000)}).encode(), 400, "f0"),
+    "a million numbers": (json.dumps({"prompt": [1] * 1_000_000}).encode(), 413, None),
+    "many commas and quotes in a text": (json.dumps({"prompt": '",' * 400_000}).encode(), 400, "prompt"),
+    "two million line breaks": (json.dumps({"prompt": "\n" * 2_000_000}).encode(), 413, None),
 }
 
 
@@ -110,6 +114,22 @@ FIELDS: dict[str, tuple[dict[str, Any], int, str | None]] = {
         "response_format.json_schema",
     ),
     "stream options without a stream": ({"stream_options": {"include_usage": True}}, 400, "stream_options"),
+    "only a stop, and not yet": ({"allowed_token_ids": [5], "stop_token_ids": [5], "min_tokens": 2}, 400, "min_tokens"),
+    "only the end, and not yet": ({"allowed_token_ids": [1], "min_tokens": 2}, 400, "min_tokens"),
+    "a form of other tokens than are allowed": (
+        {"allowed_token_ids": [5], "structured_outputs": {"regex": "[a-z]{9}"}},
+        400,
+        None,
+    ),
+    "a draft of a thousand": ({"speculation": {"draft": "ngram", "spec_length": 1000}}, 400, "speculation"),
+    "a wide draft": ({"speculation": {"draft": "ngram", "tree_nodes": 9, "tree": "9,9,9"}}, 400, "speculation"),
+    "a prediction beyond the context": (
+        {"prediction": {"type": "content", "content": "x" * 100_000}},
+        400,
+        "prediction",
+    ),
+    "a stop of megabytes": ({"stop": "x" * (7 << 20)}, 400, "stop"),
+    "a name of megabytes in a bias": ({"logit_bias": {"9" * (2 << 20): 1}}, 400, "logit_bias"),
     "a salt of a megabyte": ({"cache_salt": "x" * (1 << 20)}, 400, "cache_salt"),
 }
 
@@ -193,7 +213,7 @@ def test_other_content_is_refused(live: Live, kind: str) -> None:
 TOKENS: dict[str, tuple[str, dict[str, Any], str]] = {
     "no text": ("/tokenize", {}, "prompt"),
     "two texts": ("/tokenize", {"prompt": "a", "content": "b"}, "prompt"),
-    "plain special tokens": ("/tokenize", {"content": "a", "parse_special": False}, "parse_special"),
+    "a text of megabytes": ("/tokenize", {"content": "a" * (1 << 21)}, "content"),
     "ids out of range": ("/detokenize", {"tokens": [10**6]}, "tokens"),
     "negative ids": ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
     "no ids": ("/detokenize", {}, "tokens"),

@@ -14,7 +14,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFormatError
-from outrider.tokenizer.tokenizer import Tokenizer, check_same_vocabulary
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.tokenizer.vocabularies import check_same_vocabulary
 from tests.tokenizer.vocabularies import byte_level, sentencepiece
 
 TEXTS = [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from outrider.config import SamplingParams
 from outrider.core import native
 from outrider.core.truncation import truncate_
-from outrider.errors import NumericalError
+from outrider.errors import NoTokenError, NumericalError
 
 
 def log_weights(logits: NDArray[np.float32], params: SamplingParams) -> NDArray[np.float32]:
@@ -63,5 +63,6 @@ def check_largest(largest: float, params: SamplingParams) -> None:
     if largest == -math.inf:
         named = ("structured", "allowed_token_ids", "banned_token_ids", "min_tokens")
         options = [name for name in named if getattr(params, name)]
-        cause = f"relax {', '.join(options)}" if options else "the model gave every token a logit of -inf"
-        raise NumericalError(f"no token is possible: {cause}")
+        if options:
+            raise NoTokenError(f"no token is possible: relax {', '.join(options)}")
+        raise NumericalError("no token is possible: the model gave every token a logit of -inf")

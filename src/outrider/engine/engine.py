@@ -73,7 +73,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Refuse what cannot be served; raises what ``check_request`` raises."""
-        check_request(request, self.max_seq_len, self.vocab_size, self.drafters)
+        check_request(request, self.max_seq_len, self.vocab_size, self.drafters, self._eos)
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:

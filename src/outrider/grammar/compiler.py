@@ -15,8 +15,9 @@ from outrider.grammar.constraint import GrammarConstraint, one_line
 from outrider.grammar.matcher import cache_key, compile_grammar, llguidance_tokenizer
 from outrider.grammar.sandbox import GrammarSandbox
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.utils.child import ChildError
 
-MAX_CACHED = 16  # grammars, and refusals, that are not compiled again
+MAX_CACHED = 64  # grammars, and refusals, that are not compiled again
 
 GrammarKey = tuple[str, Kind, str, bool]
 """The domain, and what to compile: how long that takes must not tell one domain what another has asked for."""
@@ -33,8 +34,8 @@ class GrammarCompiler:
         """``eos_token_ids``: all tokens that end a text; a structured output ends with one of them."""
         self._tokenizer = tokenizer
         self._eos = [token for token in eos_token_ids if token < tokenizer.vocab_size]
-        self._compile_lock = threading.Lock()  # may take seconds
-        self._lock = threading.Lock()  # never does, as the engine's own thread may wait for it
+        self._lock = threading.Lock()  # held for no longer than a look-up, as the engine's own thread may wait for it
+        self._setup = threading.Lock()  # while the vocabulary is read
         self._compiled: OrderedDict[GrammarKey, LLMatcher | str] = OrderedDict()  # or why it was refused
 
     def constraint(self, structured: StructuredOutput, domain: str = "") -> GrammarConstraint:
@@ -45,10 +46,7 @@ class GrammarCompiler:
                 end-of-text token, or its tokenizer is of a kind that cannot be constrained.
         """
         key: GrammarKey = (domain, *cache_key(structured))
-        compiled = self._lookup(key)
-        if compiled is None:
-            with self._compile_lock:
-                compiled = self._lookup(key) or self._store(key, self._compile(key))
+        compiled = self._lookup(key) or self._store(key, self._compile(key))
         if isinstance(compiled, str):
             raise InvalidRequestError(f"{structured.kind} cannot be used: {compiled}", param=structured.kind)
 
@@ -58,6 +56,15 @@ class GrammarCompiler:
             return matcher
 
         return GrammarConstraint(recompile, compiled, self._eos, self._tokenizer.vocab_size)
+
+    def is_known(self, structured: StructuredOutput, domain: str = "") -> bool:
+        """Whether ``constraint`` will take no time."""
+        return self._lookup((domain, *cache_key(structured))) is not None
+
+    def prepare(self) -> None:
+        """Sort the vocabulary now. Raises InvalidRequestError if the tokenizer cannot be constrained."""
+        with self._setup:
+            _ = self._llguidance, self._sandbox
 
     def _lookup(self, key: GrammarKey) -> LLMatcher | str | None:
         with self._lock:
@@ -76,8 +83,12 @@ class GrammarCompiler:
     def _compile(self, key: GrammarKey) -> LLMatcher | str:
         if not self._eos:
             return "the model names no end-of-text token, which a structured output has to end with"
-        own, sandbox = self._llguidance, self._sandbox
-        problem = sandbox.check(*key[1:])
+        with self._setup:
+            own, sandbox = self._llguidance, self._sandbox
+        try:
+            problem = sandbox.check(*key[1:])
+        except ChildError as error:
+            problem = f"compiling it {error}: simplify it"
         return one_line(problem) if problem is not None else compile_grammar(own, *key[1:])
 
     @cached_property

@@ -7,24 +7,29 @@ the answer in the words of OpenAI or llama.cpp.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.config.speculation import LOSSY_OPTIONS
-from outrider.core.verify import VERIFIERS
 from outrider.engine.request import Request, StepOutput
 from outrider.server.http.errors import ApiError, invalid, json_response
 from outrider.server.http.logs import log_generation
+from outrider.server.http.long_json import to_long_json
 from outrider.server.http.stream import Chunk, EventStream, unless_disconnected
 from outrider.server.service import Service
+from outrider.server.speculation_limits import check_draft_size, check_verifier
+
+T = TypeVar("T")
+
+LONG = 4096  # tokens and alternatives in an answer that is no longer written on the event loop
 
 
 class ResponseBuilder(Protocol):
@@ -51,9 +56,11 @@ async def respond(
 
     ``done``: streams end with ``[DONE]``. ``obfuscate``: see ``EventStream``.
     """
-    builder = await unless_disconnected(request, start)
-    generation = builder.generation
-    service, reservation = generation.service, generation.reservation
+    service: Service = request.app.state.service
+    deadline = asyncio.get_running_loop().time() + service.settings.request_timeout
+    builder = await unless_disconnected(request, _by(deadline, service, start))
+    generation, reservation = builder.generation, builder.generation.reservation
+    generation.deadline = deadline
     if stream:
         settings, metrics = service.settings, service.metrics
         return EventStream(
@@ -63,7 +70,23 @@ async def respond(
         await unless_disconnected(request, generation.complete())
     finally:
         reservation.release()  # also if the client disconnected before anything ran
-    return json_response(builder.full())
+    if generation.size <= LONG:
+        return json_response(builder.full())
+    content = await service.off_loop.run(lambda: to_long_json(builder.full()))
+    return Response(content, media_type="application/json")
+
+
+async def _by(deadline: float, service: Service, work: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await work
+    except TimeoutError:
+        raise _too_late(service) from None
+
+
+def _too_late(service: Service) -> ApiError:
+    seconds = f"{service.settings.request_timeout:g}"
+    return ApiError(504, f"the request took more than {seconds} s: ask for less", code="timeout")
 
 
 class Reservation:
@@ -102,6 +125,7 @@ class Generation:
     reservation: Reservation
     id: str
     model: str
+    deadline: float = math.inf  # by the event loop's clock
     steps: list[list[StepOutput]] = field(init=False)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -128,18 +152,23 @@ class Generation:
         Raises ApiError, or what ``LLM.requests`` raises.
         """
         check_verifier(service, speculation)
+        check_draft_size(service, speculation)
         reservation = Reservation(service, prompts * params.n, tenant)
         llm = service.engine.llm
 
         def make() -> list[Request]:
             requests: list[Request] = []
+            if isinstance(speculation.prediction, str):
+                service.check_length(speculation.prediction, "prediction")
             for ids in tokenize():
                 _check_length(ids, service.settings.max_prompt_tokens)
                 requests += llm.requests(ids, params, speculation, tenant=tenant, **scheduling)
             return requests
 
         try:
-            requests = await service.run_in_thread(make)
+            if params.structured is not None:
+                await service.off_loop.compile(llm.grammars, params.structured, scheduling.get("cache_salt", ""))
+            requests = await service.off_loop.run(make)
         except BaseException:
             reservation.release()
             raise
@@ -151,12 +180,11 @@ class Generation:
         Raises ApiError 504 when the time for a request is up, and what ``AsyncLLM.bursts`` raises.
         """
         service, times = self.service, [0.0] * len(self.requests)
-        deadline = asyncio.get_running_loop().time() + service.settings.request_timeout
         bursts = service.engine.bursts(self.requests, backlog=service.settings.max_backlog)
         try:
             async with aclosing(bursts):
                 while True:
-                    async with asyncio.timeout_at(deadline):
+                    async with asyncio.timeout_at(self.deadline):
                         item = await anext(bursts, None)
                     if item is None:
                         break
@@ -165,10 +193,7 @@ class Generation:
                     self.steps[index] += steps
                     yield index, steps
         except TimeoutError:
-            seconds = f"{service.settings.request_timeout:g}"
-            raise ApiError(
-                504, f"the request took more than {seconds} s: ask for fewer tokens", code="timeout"
-            ) from None
+            raise _too_late(service) from None
         finally:
             self.reservation.release()
             log_generation(self.id, self.requests, prompts=service.settings.log_prompts)
@@ -184,27 +209,18 @@ class Generation:
                 self.service.metrics.between_tokens.observe((now - times[index]) / count)
         times[index] = now
 
+    @property
+    def size(self) -> int:
+        """How much there is to write: tokens, and the alternatives to them."""
+        params = self.requests[0].params
+        rows = sum(map(len, self.steps)) * (1 + (params.logprobs or 0))
+        return rows + sum(request.prompt_length * (1 + (params.prompt_logprobs or 0)) for request in self.requests)
+
     async def complete(self) -> None:
         """Run to the end."""
         async with aclosing(self.bursts()) as bursts:
             async for _ in bursts:
                 pass
-
-
-def check_verifier(service: Service, wanted: SpeculationParams) -> None:
-    """Raise ApiError for a lossy verifier that the operator neither uses nor allows.
-
-    Under such a one the drafts have a say in the output, and drafts may come from what other texts have taught.
-    """
-    default = service.engine.llm.speculation
-    same = all(getattr(wanted, name) == getattr(default, name) for name in ("verifier", *LOSSY_OPTIONS))
-    if not same and not VERIFIERS[wanted.verifier].exact and not service.settings.allow_lossy:
-        raise invalid(
-            f"verifier={wanted.verifier!r} changes the output, which this server does not allow: use 'matching', or "
-            "start the server with --allow-lossy",
-            "speculation.verifier",
-            "unsupported",
-        )
 
 
 def new_id(prefix: str) -> str:

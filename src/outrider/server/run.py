@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -30,6 +32,7 @@ from outrider.server.settings import ServerSettings
 logger = logging.getLogger(__name__)
 
 EXIT_DEAD_ENGINE = 3
+LAST_GRACE = 10.0  # seconds after which a server that was told to stop is ended by force
 DEATH_NOTICE = 2.0  # seconds in which a server whose engine died still answers: on /health, and to those who wait
 
 
@@ -63,6 +66,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
         sys.stderr.flush()
         os._exit(code or 1)  # the threads that are cut off here hold nothing that must be put away
     service.close()
+    faulthandler.cancel_dump_traceback_later()
     return code
 
 
@@ -108,7 +112,10 @@ class UvicornServer(uvicorn.Server):
     def load(self, model: str, options: dict[str, Any]) -> None:
         """On a thread of its own: load the model, then serve it; or end the server."""
         try:
-            self.service.attach(LLM(model, **options), on_death=self.engine_died)
+            llm = LLM(model, **options)
+            gc.collect()
+            gc.freeze()  # what is loaded stays: looking through it for garbage stops everything for a tenth of a second
+            self.service.attach(llm, on_death=self.engine_died)
         except BaseException as error:  # noqa: BLE001  told by the main thread, as its exit
             self.failure = error
             self.should_exit = True
@@ -142,7 +149,14 @@ class UvicornServer(uvicorn.Server):
         if self.service.state == "ready":
             self.service.state = "draining"
         self.should_exit = True
+        self._end_by_force_later()
         asyncio.get_running_loop().call_later(self.service.settings.drain_timeout, self._drain_timeout)
+
+    def _end_by_force_later(self) -> None:
+        """Whatever hangs by then is shown on stderr, and ends: by a thread that needs no lock of Python's."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no stderr to write to
+            seconds = self.service.settings.drain_timeout + 2 * DEATH_NOTICE + LAST_GRACE
+            faulthandler.dump_traceback_later(seconds, exit=True)
 
     def _drain_timeout(self) -> None:
         """Whoever still waits is told that the engine has stopped."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal
 
 from outrider.async_llm import AsyncLLM
+from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.server.fingerprint import fingerprint
 from outrider.server.http.callers import Callers
-from outrider.server.http.errors import ApiError, unavailable
+from outrider.server.http.errors import ApiError, invalid, unavailable
 from outrider.server.http.metrics import Metrics
+from outrider.server.offloop import OffLoop
 from outrider.server.settings import ServerSettings
+from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 
-T = TypeVar("T")
 State = Literal["loading", "ready", "draining", "dead"]
 
 
@@ -34,6 +36,7 @@ class Service:
         self.started = int(time.time())
         self.fingerprint = ""
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
+        self.off_loop = OffLoop()
         self._llm: AsyncLLM | None = None
 
     def attach(self, llm: LLM, on_death: Callable[[], None] = lambda: None) -> None:
@@ -43,6 +46,9 @@ class Service:
             self.state = "dead"
             on_death()
 
+        with contextlib.suppress(OutriderError):  # who asks for a grammar is told why there is none
+            llm.grammars.prepare()
+        llm.tokenizer.prepare()
         self.fingerprint = fingerprint(llm)
         self.metrics.watch(llm.engine)
         self._llm = AsyncLLM(llm, on_death=died)
@@ -54,6 +60,7 @@ class Service:
         return self.sequences_of.total()
 
     def close(self) -> None:
+        self.off_loop.close()
         if self._llm is not None:
             self._llm.close()
 
@@ -70,6 +77,23 @@ class Service:
     def tokenizer(self) -> Tokenizer:
         return self.engine.llm.tokenizer
 
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The tokens of a prompt. A text that no context could hold is refused by its length alone."""
+        self.check_length(text, "prompt")
+        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def check_length(self, text: str, param: str) -> None:
+        """Raises ApiError 400 for a text that has more tokens than the context holds, whatever they are."""
+        if len(text) > self.max_characters:
+            tokens = f"no more than {self.max_characters} fit into the {self.max_seq_len} tokens of the context"
+            raise invalid(f"{param} has {len(text)} characters, and {tokens}: shorten it", param)
+
+    @property
+    def max_characters(self) -> int:
+        """Of a text that fits into the context, if all its tokens are of the longest kind."""
+        each = self.tokenizer.characters_per_token
+        return MAX_CHARACTERS if each is None else min(MAX_CHARACTERS, each * self.max_seq_len)
+
     @property
     def max_seq_len(self) -> int:
         return self.engine.llm.engine.max_seq_len
@@ -84,7 +108,3 @@ class Service:
         raise ApiError(
             404, f"the model {name[:80]!r} is not served here: use {known}", param="model", code="model_not_found"
         )
-
-    async def run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run slow work, such as tokenizing a long text, on another thread than the event loop's."""
-        return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -95,6 +95,12 @@ class ServerSettings:
     More may be asked for, but not given.
     """
 
+    max_draft_tokens: int = 64
+    """Of one step, for a request that says how to draft.
+
+    More if the server's own drafts are longer.
+    """
+
     request_timeout: float = 600.0
     """For a whole request, in seconds."""
     header_timeout: float = 10.0
@@ -161,7 +167,8 @@ class ServerSettings:
     def _check_numbers(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not valid: use 1 to 65535, or 0 for any free port")
-        for name in ("max_body_bytes", "max_header_bytes", "max_connections", "max_prompts", "max_n", "max_backlog"):
+        sizes = ("max_body_bytes", "max_header_bytes", "max_connections", "max_prompts", "max_n", "max_backlog")
+        for name in (*sizes, "max_draft_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is not valid: use at least 1")
         for name in ("max_queue", "stream_padding", "stream_interval", "drain_timeout"):

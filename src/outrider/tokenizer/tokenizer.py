@@ -6,6 +6,7 @@ those of transformers on the same folder (tests compare them).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,13 +16,17 @@ from typing import Any
 
 import tokenizers
 
-from outrider.errors import IncompatibleDraftError, InvalidRequestError, ModelFormatError
-from outrider.tokenizer.chat_template import ChatTemplate, find_template
+from outrider.errors import InvalidRequestError, ModelFormatError, OutriderError
+from outrider.tokenizer.bounds import characters_per_token
+from outrider.tokenizer.chat_template import ChatTemplate, Rendered, find_template
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
+from outrider.tokenizer.plain import PlainEncoder
 from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 
-__all__ = ["IncrementalDetokenizer", "Tokenizer", "check_same_vocabulary"]
+__all__ = ["IncrementalDetokenizer", "Tokenizer"]
+
+LONG = 1024  # characters, or tokens, from which on the library is called so that it lets go of Python's lock
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -114,7 +119,10 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """``text`` as ids; with ``add_special_tokens``, framed as the model expects (a BOS token, for some)."""
         try:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            if len(text) < LONG:
+                ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            else:
+                ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         except (TypeError, UnicodeEncodeError):
             raise InvalidRequestError("the text is not valid Unicode: remove lone surrogates", param="prompt") from None
         return ids
@@ -122,7 +130,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``ids``. Ids without a meaning have no text; incomplete characters become U+FFFD."""
         try:
-            text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+            if len(ids) < LONG:
+                text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+            else:
+                (text,) = self._backend.decode_batch([list(ids)], skip_special_tokens=skip_special_tokens)
         except (OverflowError, TypeError):
             raise InvalidRequestError("token ids are integers of at least 0", param="token_ids") from None
         return text
@@ -166,12 +177,13 @@ class Tokenizer:
         return frozenset(step.get("type", "") for step in state.get("decoders", [state]))
 
     @cached_property
-    def _template(self) -> ChatTemplate:
+    def template(self) -> ChatTemplate:
         if self.chat_template is None:
             raise InvalidRequestError(
                 f"{self.name} has no chat template: send a plain prompt, or use an instruct model", param="messages"
             )
-        return ChatTemplate(self.chat_template, self._special_tokens)
+        controls = [t.content for t in self._backend.get_added_tokens_decoder().values() if t.special and t.content]
+        return ChatTemplate(self.chat_template, self._special_tokens, controls)
 
     def render_chat(
         self,
@@ -184,7 +196,7 @@ class Tokenizer:
 
         Raises ``InvalidRequestError`` if there is no template, or it refuses the messages.
         """
-        return self._template.render(messages, add_generation_prompt=add_generation_prompt, variables=variables)
+        return self.template.render(messages, add_generation_prompt=add_generation_prompt, variables=variables).text
 
     def encode_chat(
         self,
@@ -195,10 +207,38 @@ class Tokenizer:
     ) -> list[int]:
         """The rendered conversation as ids, as transformers' ``apply_chat_template`` gives them.
 
-        Only the template's own special tokens frame it: a template that writes BOS does not get a second one.
+        Only the template's own special tokens frame it: a template that writes BOS does not get a second one. A
+        special token that a message spells stays the text it is; to have it read, encode ``render_chat``'s text.
         """
-        text = self.render_chat(messages, add_generation_prompt=add_generation_prompt, variables=variables)
-        return self.encode(text, add_special_tokens=False)
+        return self.encode_rendered(
+            self.template.render(messages, add_generation_prompt=add_generation_prompt, variables=variables)
+        )
+
+    def encode_rendered(self, rendered: Rendered, *, parse_special: bool = False) -> list[int]:
+        """A rendered conversation as ids; ``parse_special``: also what messages spell becomes special tokens."""
+        if rendered.pieces is None or parse_special:
+            return self.encode(rendered.text, add_special_tokens=False)
+        return self._plain.encode(rendered.pieces)
+
+    def encode_plain(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """As ``encode``, but a special token that the text spells stays the text it is."""
+        return self._plain.encode([text], add_special_tokens=add_special_tokens)
+
+    def prepare(self) -> None:
+        """Do what the first requests would otherwise wait for: half a second for a large vocabulary."""
+        _ = self.characters_per_token, self._plain
+        if self.chat_template is not None:
+            with contextlib.suppress(OutriderError):  # told to whoever uses it
+                _ = self.template
+
+    @cached_property
+    def characters_per_token(self) -> int | None:
+        """See ``bounds.characters_per_token``."""
+        return characters_per_token(self._backend)
+
+    @cached_property
+    def _plain(self) -> PlainEncoder:
+        return PlainEncoder(self._backend)
 
 
 _BYTES = _byte_alphabet()
@@ -210,25 +250,3 @@ def _special_tokens(own: Mapping[str, Any], folder: Path) -> dict[str, str]:
     raw = (read_json_object(older) if older.exists() else {}) | dict(own)
     tokens = {key: value.get("content") if isinstance(value, dict) else value for key, value in raw.items()}
     return {key: value for key, value in tokens.items() if key.endswith("_token") and isinstance(value, str)}
-
-
-def check_same_vocabulary(target: Tokenizer, draft: Tokenizer) -> None:
-    """Raise ``IncompatibleDraftError`` unless every id means the same token to both models.
-
-    The models' embeddings may be padded to different sizes. They must also agree on at least one end-of-text id,
-    if both name any: a draft that never ends where the target ends was made for something else.
-    """
-    facts = (
-        f"target {target.name}: {target.vocab_size} tokens, end-of-text {list(target.eos_token_ids)}; "
-        f"draft {draft.name}: {draft.vocab_size} tokens, end-of-text {list(draft.eos_token_ids)}"
-    )
-    if target.vocabulary != draft.vocabulary:
-        ours = {i: token for token, i in target.vocabulary.items()}
-        theirs = {i: token for token, i in draft.vocabulary.items()}
-        first = min(i for i in ours.keys() | theirs.keys() if ours.get(i) != theirs.get(i))
-        raise IncompatibleDraftError(
-            f"the draft has another vocabulary, first at id {first}: {ours.get(first)!r} and {theirs.get(first)!r} "
-            f"({facts}): use a draft of the target's own family, or draft='ngram'"
-        )
-    if target.eos_token_ids and draft.eos_token_ids and not set(target.eos_token_ids) & set(draft.eos_token_ids):
-        raise IncompatibleDraftError(f"target and draft end texts differently ({facts}): use a draft that shares one")

@@ -16,6 +16,7 @@ from outrider.errors import (
     EngineDeadError,
     GrammarError,
     InvalidRequestError,
+    NoTokenError,
     NumericalError,
     OutriderError,
 )
@@ -77,6 +78,8 @@ def as_api_error(error: BaseException) -> ApiError:
         return unavailable(f"no room for this request: {error}", 1, "capacity")
     if isinstance(error, GrammarError):
         return invalid(str(error), "response_format", "grammar_error")
+    if isinstance(error, NoTokenError):
+        return invalid(str(error), code="no_token")
     if isinstance(error, NumericalError):
         return ApiError(500, str(error), code="numerical_error")
     if isinstance(error, OutriderError):

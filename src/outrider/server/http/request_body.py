@@ -10,7 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
+from outrider.server.http.body_limits import UNKNOWN, check_structure
 from outrider.server.http.errors import ApiError, invalid
+from outrider.server.http.lanes import CALLER, Caller
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -29,9 +31,20 @@ def json_body(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
         if content_type != "application/json":
             given = f"not {content_type[:_SHOWN]!r}" if content_type else "and the header Content-Type says so"
             raise ApiError(415, f"send application/json, {given}")
-        return parse(model, await _body(request))
+        body = await _body(request)
+        service: Any = request.app.state.service
+        CALLER.set(Caller(caller_name(request), len(body)))
+        max_seq_len = service.max_seq_len if service.state == "ready" else 0
+        checked: T = await service.off_loop.run_if_large(lambda: parse(model, body, max_seq_len))
+        return checked
 
     return read
+
+
+def caller_name(request: Request) -> str:
+    """What tells this caller from others: its API key, as ``ApiKeyMiddleware`` noted it, else its address."""
+    tenant: str = getattr(request.state, "tenant", "")
+    return tenant or (request.client.host if request.client else "")
 
 
 async def _body(request: Request) -> bytes:
@@ -44,14 +57,18 @@ async def _body(request: Request) -> bytes:
         raise ApiError(499, "the client has gone") from None
 
 
-def parse(model: type[T], body: bytes) -> T:
-    """Raises ApiError 400, with ``param`` where a field is at fault."""
+def parse(model: type[T], body: bytes, max_seq_len: int = 0) -> T:
+    """Raises ApiError 400, with ``param`` where a field is at fault, or 413 for more values than a request can need."""
+    check_structure(body, max_seq_len)
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise invalid(f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise invalid("the body is not a JSON object: send one, as in {...}")
+    if len(value) > len(model.model_fields) + UNKNOWN:
+        known = {field.alias or name for name, field in model.model_fields.items()}
+        raise _unknown(next(name for name in value if name not in known)[:_SHOWN])
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -66,12 +83,16 @@ def _refusal(details: Sequence[Any]) -> ApiError:
     deepest = max(own, key=lambda d: len(_path(d["loc"])))
     param = _path(deepest["loc"])
     if deepest["type"] == "extra_forbidden":
-        return invalid(f"{param} is not a field this server knows: leave it out", param, "unknown_parameter")
+        return _unknown(param)
     if deepest["type"] == "missing":
         return invalid(f"{param} is missing: it is required", param, "missing_required_parameter")
     reasons = dict.fromkeys(d["msg"].removeprefix("Value error, ") for d in own if _path(d["loc"]) == param)
     message = "; or ".join(reason[:1].lower() + reason[1:] for reason in reasons)
     return invalid(f"{param}={_short(deepest.get('input'))} is not valid: {message}", param, "invalid_value")
+
+
+def _unknown(param: str) -> ApiError:
+    return invalid(f"{param} is not a field this server knows: leave it out", param, "unknown_parameter")
 
 
 def _path(loc: Sequence[str | int]) -> str:
@@ -81,7 +102,7 @@ def _path(loc: Sequence[str | int]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part.isidentifier() and part not in _BRANCHES and not part[0].isupper():
-            path += f".{part}" if path else part
+            path += f".{part[:_SHOWN]}" if path else part[:_SHOWN]
         elif not path:
             path = part[:_SHOWN]
     return path
@@ -91,5 +112,7 @@ _BRANCHES = {"str", "int", "float", "bool", "list", "dict", "none"}
 
 
 def _short(value: object) -> str:
+    if isinstance(value, str):
+        value = value[: _SHOWN + 1]
     text = ascii(value) if not isinstance(value, dict | list) else type(value).__name__
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -26,7 +26,6 @@ from outrider.server.openai import statistics
 from outrider.server.openai.logprobs import llama_cpp_logprobs
 from outrider.server.openai.options import scheduling
 from outrider.server.service import Service
-from outrider.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter()
 
@@ -47,16 +46,17 @@ async def _start(service: Service, body: LlamaCppRequest, tenant: str) -> LlamaC
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
     options.check(body, service.settings.max_n)
-    prompts = _prompts(body.prompt)
+    prompts = await service.off_loop.run_if_large(lambda: _prompts(body.prompt))
     if len(prompts) > service.settings.max_prompts:
         raise invalid(f"{len(prompts)} prompts in one request: send at most {service.settings.max_prompts}", "prompt")
     max_tokens = options.limit(body, service.settings.max_tokens)
     tokenizer, max_seq_len = service.tokenizer, service.max_seq_len
     try:
-        params = options.sampling(body, tokenizer, max_seq_len if max_tokens is None else min(max_tokens, max_seq_len))
+        most = max_seq_len if max_tokens is None else min(max_tokens, max_seq_len)
+        params = await service.off_loop.run_if_large(lambda: options.sampling(body, tokenizer, most))
         generation = await Generation.start(
             service,
-            lambda: [_token_ids(tokenizer, prompt) for prompt in prompts],
+            lambda: [_token_ids(service, prompt) for prompt in prompts],
             params,
             options.speculation(body, service.engine.llm.speculation),
             prompts=len(prompts),
@@ -79,14 +79,14 @@ def _prompts(given: Any) -> list[Any]:
     return prompts
 
 
-def _token_ids(tokenizer: Tokenizer, prompt: Any) -> list[int]:
+def _token_ids(service: Service, prompt: Any) -> list[int]:
     """The tokens of one prompt; what a model expects before a text is added only where the text comes first."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
     parts: Sequence[int | str] = [prompt] if isinstance(prompt, str) else prompt
     ids: list[int] = []
     for place, part in enumerate(parts):
-        ids += [part] if isinstance(part, int) else tokenizer.encode(part, add_special_tokens=place == 0)
+        ids += [part] if isinstance(part, int) else service.encode(part, add_special_tokens=place == 0)
     return ids
 
 

@@ -76,8 +76,8 @@ async def apply_template(
     """A conversation as the model's template writes it."""
     service: Service = request.app.state.service
     service.check_model(body.model)
-    tokenizer = service.tokenizer
-    return json_response({"prompt": await service.run_in_thread(lambda: render_messages(tokenizer, body))})
+    rendered = await service.off_loop.run(lambda: render_messages(service, body))
+    return json_response({"prompt": rendered.text})
 
 
 @router.post("/v1/chat/completions/input_tokens", include_in_schema=False)
@@ -86,6 +86,6 @@ async def input_tokens(request: Request, body: Annotated[ChatRequest, Depends(js
     """How many tokens a chat's prompt has, tools included; nothing is generated."""
     service: Service = request.app.state.service
     service.check_model(body.model)
-    tokenizer, with_tools = service.tokenizer, body.tool_choice != "none"
-    ids = await service.run_in_thread(lambda: encode_messages(tokenizer, body, tools=with_tools))
+    with_tools = body.tool_choice != "none"
+    ids = await service.off_loop.run(lambda: encode_messages(service, body, tools=with_tools))
     return json_response({"input_tokens": len(ids)})

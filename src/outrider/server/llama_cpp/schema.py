@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
-from outrider.server.openai.schema.base import MAX_STOPS, GenerationRequest, Text, TokenId
+from outrider.server.openai.schema.base import GenerationRequest, Stops, Text, TokenId
 from outrider.server.openai.schema.chat import Message, Tool
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings
-from outrider.server.openai.schema.strict import StrictModel
+from outrider.server.openai.schema.strict import List, StrictModel, at_most
 
 
 class PromptObject(StrictModel):
@@ -17,15 +17,17 @@ class PromptObject(StrictModel):
     multimodal_data: Any = Field(None, description="Refused: this server reads text only.")
 
 
-Mixed = Annotated[list[TokenId | Text], Field(min_length=1)]
+Mixed = Annotated[List[TokenId | Text], Field(min_length=1)]
 Prompt = Text | PromptObject | Mixed
-Bias = dict[str, float | bool] | Annotated[list[Annotated[list[int | float | str | bool], Field(max_length=2)]], ...]
+BiasText = Annotated[str, Field(max_length=256)]
+Pair = Annotated[List[int | float | BiasText | bool], Field(max_length=2)]
+Bias = Annotated[dict[BiasText, float | bool] | List[Pair], at_most(1024)]
 
 
 class LlamaCppRequest(GenerationRequest):
     """Options of samplers that this server lacks are taken only where they are off."""
 
-    prompt: Prompt | Annotated[list[Prompt], Field(min_length=1)] = Field(
+    prompt: Prompt | Annotated[List[Prompt], Field(min_length=1)] = Field(
         description="Text, token ids, both mixed, an object with prompt_string, or a list of these."
     )
     n_predict: int | None = Field(None, ge=-1, lt=2**31, description="-1, or left out: as many as the context holds.")
@@ -42,17 +44,17 @@ class LlamaCppRequest(GenerationRequest):
     logit_bias: Bias | None = Field(
         None, max_length=1024, description="Pairs of a token id or a text and a number, or false for never."
     )
-    stop: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MAX_STOPS)] | None = None
+    stop: Stops | None = None
     ignore_eos: bool | None = Field(None, description="The end of text is never drawn.")
     grammar: Text | None = Field(None, description="GBNF.")
     json_schema: dict[str, Any] | None = None
-    samplers: list[Annotated[str, Field(max_length=64)]] | None = Field(
+    samplers: List[Annotated[str, Field(max_length=64)]] | None = Field(
         None, max_length=32, description="Those not named are off; the order is fixed (see /props)."
     )
     n_probs: int | None = Field(None, ge=0, le=20, description="Log-probabilities before any sampler.")
     cache_prompt: bool | None = Field(None, description="false: share no cached prefix with any other request.")
     return_tokens: bool | None = None
-    response_fields: list[Annotated[str, Field(max_length=256)]] | None = Field(None, max_length=64)
+    response_fields: List[Annotated[str, Field(max_length=256)]] | None = Field(None, max_length=64)
     timings_per_token: bool | None = None
     n_max: int | None = Field(None, alias="speculative.n_max", ge=0, le=1024, description="0: no drafts.")
 
@@ -69,7 +71,7 @@ class LlamaCppRequest(GenerationRequest):
     t_max_predict_ms: int | None = None
     n_cache_reuse: int | None = None
     id_slot: int | None = None
-    lora: list[Any] | None = None
+    lora: List[Any] | None = Field(None, max_length=64)
     return_progress: bool | None = None
     post_sampling_probs: bool | None = None
     backend_sampling: bool | None = None
@@ -82,7 +84,7 @@ class LlamaCppRequest(GenerationRequest):
     dry_base: float | None = None
     dry_allowed_length: int | None = None
     dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[Annotated[str, Field(max_length=256)]] | None = Field(None, max_length=64)
+    dry_sequence_breakers: List[Annotated[str, Field(max_length=256)]] | None = Field(None, max_length=64)
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
     adaptive_decay: float | None = None
@@ -122,8 +124,8 @@ class TemplateRequest(StrictModel):
     """A conversation to be written as the model would read it."""
 
     model: str | None = Field(None, max_length=256)
-    messages: list[Message] = Field(min_length=1, max_length=4096)
-    tools: list[Tool] | None = Field(None, max_length=128)
+    messages: List[Message] = Field(min_length=1, max_length=4096)
+    tools: List[Tool] | None = Field(None, max_length=128)
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -47,18 +47,19 @@ async def _start(service: Service, body: ChatRequest, tenant: str) -> ChatRespon
     model = service.check_model(body.model)
     with_tools = _check_fields(service, body)
     limits = [body.max_completion_tokens, body.max_tokens, service.settings.max_tokens, service.max_seq_len]
-    params = options.sampling(
-        body,
-        max_tokens=min(limit for limit in limits if limit is not None),
-        n=body.n or 1,
-        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        structured=_structured_output(body),
+    params = await service.off_loop.run_if_large(
+        lambda: options.sampling(
+            body,
+            max_tokens=min(limit for limit in limits if limit is not None),
+            n=body.n or 1,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            structured=_structured_output(body),
+        )
     )
-    tokenizer = service.tokenizer
     with field_names(body):
         generation = await Generation.start(
             service,
-            lambda: [encode_messages(tokenizer, body, tools=with_tools)],
+            lambda: [encode_messages(service, body, tools=with_tools)],
             params,
             options.speculation(body, service.engine.llm.speculation),
             id_prefix="chatcmpl",

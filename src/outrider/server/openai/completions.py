@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -46,24 +47,26 @@ async def completions(
 async def _start(service: Service, body: CompletionRequest, tenant: str) -> CompletionResponseBuilder:
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
-    prompts = _prompts(body.prompt)
+    prompts = await service.off_loop.run_if_large(lambda: _prompts(body.prompt))
     n, num_sequences = body.n or 1, max(body.n or 1, body.best_of or 1)
     _check_fields(service, body, len(prompts), n, num_sequences)
     limit = service.settings.max_tokens
     wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     top = body.logprobs
-    params = options.sampling(
-        body,
-        max_tokens=max(1, wanted if limit is None else min(wanted, limit)),
-        n=num_sequences,
-        logprobs=0 if top is None and num_sequences > n else top,
-        prompt_logprobs=top if body.echo else None,
-        structured=structured_output(body, body.response_format),
+    params = await service.off_loop.run_if_large(
+        lambda: options.sampling(
+            body,
+            max_tokens=max(1, wanted if limit is None else min(wanted, limit)),
+            n=num_sequences,
+            logprobs=0 if top is None and num_sequences > n else top,
+            prompt_logprobs=top if body.echo else None,
+            structured=structured_output(body, body.response_format),
+        )
     )
-    tokenizer, special = service.tokenizer, body.add_special_tokens is not False
+    special = body.add_special_tokens is not False
 
     def tokenize() -> list[list[int]]:
-        return [tokenizer.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
+        return [service.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
 
     with field_names(body):
         generation = await Generation.start(
@@ -142,7 +145,9 @@ class CompletionResponseBuilder:
         running = len(self.generation.requests)
         async with aclosing(self.generation.bursts()) as bursts:
             async for index, steps in bursts:
-                choice = self._part(index, steps, writers)
+                part = partial(self._part, index, steps, writers)
+                echoes = self.body.echo and index not in writers
+                choice = await self.service.off_loop.run(part) if echoes else part()
                 usage = running_usage(self.body, self.generation, self.num_sequences, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or with_usage else self._statistics(usage=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
 from outrider.server.http.errors import invalid
 from outrider.server.openai.schema.chat import ContentPart, Message, Tool
+from outrider.server.service import Service
+from outrider.tokenizer.chat_template import Rendered
 from outrider.tokenizer.tokenizer import Tokenizer
 
 RESERVED = {"messages", "tools", "add_generation_prompt", "documents"}
@@ -23,36 +25,36 @@ class Conversation(Protocol):
     chat_template_kwargs: dict[str, Any] | None
 
 
-def encode_messages(tokenizer: Tokenizer, body: Any, *, tools: bool = True) -> list[int]:
+def encode_messages(service: Service, body: Any, *, tools: bool = True) -> list[int]:
     """The prompt of a ``Conversation`` as ids; ``tools=False`` leaves its tools unmentioned."""
-    return tokenizer.encode(render_messages(tokenizer, body, tools=tools), add_special_tokens=False)
+    rendered = render_messages(service, body, tools=tools)
+    return service.tokenizer.encode_rendered(rendered, parse_special=bool(body.parse_special))
 
 
-def render_messages(tokenizer: Tokenizer, body: Any, *, tools: bool = True) -> str:
+def render_messages(service: Service, body: Any, *, tools: bool = True) -> Rendered:
     """The prompt of a ``Conversation`` as text."""
-    conversation: Conversation = body
+    tokenizer, conversation = service.tokenizer, cast(Conversation, body)
     messages = plain_messages(conversation.messages or [], tokenizer.chat_template or "")
     variables = _variables(tokenizer, conversation, tools)
-    if conversation.continue_final_message:
-        return _open_ended(tokenizer, messages, conversation, variables)
     opened = conversation.add_generation_prompt is not False
-    return tokenizer.render_chat(messages, add_generation_prompt=opened, variables=variables)
+    if conversation.continue_final_message:
+        if conversation.add_generation_prompt:
+            raise invalid("add_generation_prompt contradicts continue_final_message: give one", "add_generation_prompt")
+        if messages[-1]["role"] != "assistant" or not messages[-1].get("content"):
+            raise invalid("continue_final_message needs an assistant message at the end", "messages")
+        opened = False
+    rendered = tokenizer.template.render(
+        messages, add_generation_prompt=opened, variables=variables, limit=service.max_characters
+    )
+    return _open_ended(rendered, messages[-1]["content"]) if conversation.continue_final_message else rendered
 
 
-def _open_ended(
-    tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], body: Conversation, variables: Mapping[str, Any]
-) -> str:
+def _open_ended(rendered: Rendered, last: str) -> Rendered:
     """The rendered conversation up to the end of its last message, for the model to go on from there."""
-    if body.add_generation_prompt:
-        raise invalid("add_generation_prompt contradicts continue_final_message: give one", "add_generation_prompt")
-    last = messages[-1].get("content")
-    if messages[-1]["role"] != "assistant" or not last:
-        raise invalid("continue_final_message needs an assistant message at the end", "messages")
-    text = tokenizer.render_chat(messages, add_generation_prompt=False, variables=variables)
-    end = text.rfind(last.strip())
+    end = rendered.text.rfind(last.strip())
     if end < 0:
         raise invalid("the chat template rewrites the last message, so that it cannot be continued", "messages")
-    return text[: end + len(last.strip())]
+    return rendered.until(end + len(last.strip()))
 
 
 def _variables(tokenizer: Tokenizer, body: Conversation, tools: bool) -> dict[str, Any]:

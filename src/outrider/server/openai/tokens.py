@@ -11,6 +11,7 @@ from starlette.responses import Response
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.server.http.errors import invalid, json_response
+from outrider.server.http.long_json import to_long_json
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.openai.conversation import encode_messages
@@ -26,6 +27,8 @@ from outrider.tokenizer.tokenizer import Tokenizer
 
 router = APIRouter()
 
+MAX_TEXT = 1 << 20  # characters to be tokenized at once, which takes about a second
+
 
 @router.post("/tokenize", **documented(TokenizeRequest, TokenizeResponse))
 async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(json_body(TokenizeRequest))]) -> Response:
@@ -34,25 +37,28 @@ async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(js
     service.check_model(body.model)
     if sum(given is not None for given in (body.prompt, body.content, body.messages)) != 1:
         raise invalid("give one of prompt, content and messages", "prompt")
-    if body.parse_special is False:
-        raise invalid("parse_special=false is not supported: special tokens are always read as such", "parse_special")
-    tokenizer = service.tokenizer
-    ids = await service.run_in_thread(lambda: _ids(tokenizer, body))
-    pieces = [tokenizer.token_text(i) for i in ids]
+    return Response(await service.off_loop.run(lambda: _tokenized(service, body)), media_type="application/json")
+
+
+def _tokenized(service: Service, body: TokenizeRequest) -> bytes:
+    tokenizer, ids = service.tokenizer, _ids(service, body)
     result: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": service.max_seq_len}
     if body.with_pieces:
         result["tokens"] = [{"id": i, "piece": _piece(tokenizer, i)} for i in ids]
     if body.return_token_strs:
-        result["token_strs"] = pieces
-    return json_response(result)
+        result["token_strs"] = [tokenizer.token_text(i) for i in ids]
+    return to_long_json(result)
 
 
-def _ids(tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
+def _ids(service: Service, body: TokenizeRequest) -> list[int]:
     if body.messages is not None:
-        return encode_messages(tokenizer, body)
-    if body.prompt is not None:
-        return tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
-    return tokenizer.encode(body.content or "", add_special_tokens=bool(body.add_special))
+        return encode_messages(service, body)
+    framed = bool(body.add_special) if body.prompt is None else body.add_special_tokens is not False
+    text, param = (body.content or "", "content") if body.prompt is None else (body.prompt, "prompt")
+    if len(text) > MAX_TEXT:
+        raise invalid(f"{param} has {len(text)} characters, and at most {MAX_TEXT} are taken: send parts", param)
+    encode = service.tokenizer.encode_plain if body.parse_special is False else service.tokenizer.encode
+    return encode(text, add_special_tokens=framed)
 
 
 def _piece(tokenizer: Tokenizer, token_id: int) -> str | list[int]:
@@ -71,13 +77,16 @@ async def detokenize(
     """Token ids as text, under vLLM's name and under llama.cpp's."""
     service: Service = request.app.state.service
     service.check_model(body.model)
-    size = service.tokenizer.vocab_size
-    for token in body.tokens:
-        if token >= size:
-            raise invalid(f"tokens names {token}, but the vocabulary ends at {size - 1}", "tokens")
     tokenizer = service.tokenizer
-    text = await service.run_in_thread(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False))
-    return json_response({"prompt": text, "content": text})
+
+    def decode() -> Response:
+        size, most = tokenizer.vocab_size, max(body.tokens, default=0)
+        if most >= size:
+            raise invalid(f"tokens names {most}, but the vocabulary ends at {size - 1}", "tokens")
+        text = tokenizer.decode(body.tokens, skip_special_tokens=False)
+        return json_response({"prompt": text, "content": text})
+
+    return await service.off_loop.run(decode)
 
 
 def token_fields(

@@ -7,12 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from outrider.server.openai.schema.speculation import SpeculationOptions
-from outrider.server.openai.schema.strict import StrictModel
+from outrider.server.openai.schema.strict import List, StrictModel, at_most
 
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Text = Annotated[str, Field(max_length=1 << 24)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
 MAX_STOPS = 16
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Text = Annotated[str, Field(max_length=8 << 20)]
+Stop = Annotated[str, Field(max_length=4096)]
+Stops = Annotated[List[Stop], Field(max_length=MAX_STOPS)]
+TokenName = Annotated[str, Field(max_length=16)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
 class StreamOptions(StrictModel):
@@ -29,7 +33,7 @@ class PredictedOutput(StrictModel):
         text: Text
 
     type: Literal["content"]
-    content: Text | list[Part]
+    content: Annotated[Text | List[Part], at_most(1024)]
 
 
 class GenerationRequest(StrictModel):
@@ -60,10 +64,10 @@ class SamplingRequest(GenerationRequest):
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
-    stop: str | Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: list[TokenId] | None = Field(None, max_length=1024)
-    allowed_token_ids: list[TokenId] | None = Field(None, min_length=1, max_length=1 << 18)
+    logit_bias: Annotated[dict[TokenName, Bias] | None, at_most(1024)] = Field(None, max_length=1024)
+    stop: Stop | Stops | None = None
+    stop_token_ids: List[TokenId] | None = Field(None, max_length=1024)
+    allowed_token_ids: List[TokenId] | None = Field(None, min_length=1, max_length=1 << 18)
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None

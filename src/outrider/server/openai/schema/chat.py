@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from outrider.server.openai.schema.base import SamplingRequest, Text
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings, Usage
-from outrider.server.openai.schema.strict import StrictModel
+from outrider.server.openai.schema.strict import List, StrictModel, at_most
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
@@ -38,13 +38,13 @@ class ToolCall(StrictModel):
 
 class Message(StrictModel):
     role: Role
-    content: Text | Annotated[list[ContentPart], Field(max_length=1024)] | None = None
+    content: Annotated[Text | List[ContentPart] | None, at_most(1024)] = None
     name: str | None = Field(None, max_length=256)
-    tool_calls: list[ToolCall] | None = Field(None, max_length=128)
+    tool_calls: List[ToolCall] | None = Field(None, max_length=128)
     tool_call_id: str | None = Field(None, max_length=256)
     refusal: Text | None = None
     reasoning_content: Text | None = None
-    annotations: list[Any] | None = None
+    annotations: List[Any] | None = None
     audio: None = None
     function_call: None = None
 
@@ -70,19 +70,20 @@ class NamedTool(StrictModel):
 
 
 class ChatRequest(SamplingRequest):
-    messages: list[Message] = Field(min_length=1, max_length=4096)
+    messages: List[Message] = Field(min_length=1, max_length=4096)
     max_tokens: int | None = Field(None, ge=1, lt=2**31, description="As much as the context holds, if left out.")
     max_completion_tokens: int | None = Field(None, ge=1, lt=2**31)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     response_format: dict[str, Any] | None = None
-    tools: list[Tool] | None = Field(None, max_length=128)
+    tools: List[Tool] | None = Field(None, max_length=128)
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: List[Literal["text"]] | None = Field(None, max_length=16)
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    parse_special: bool | None = Field(None, description="Control tokens that messages spell become tokens.")
 
 
 class AnswerMessage(BaseModel):

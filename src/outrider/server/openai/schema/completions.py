@@ -8,19 +8,20 @@ from pydantic import BaseModel, Field
 
 from outrider.server.openai.schema.base import SamplingRequest, Text, TokenId
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings, Usage
+from outrider.server.openai.schema.strict import List
 
-Ids = Annotated[list[TokenId], Field(min_length=1)]
+Ids = Annotated[List[TokenId], Field(min_length=1)]
 
 
 class CompletionRequest(SamplingRequest):
-    prompt: Text | Ids | Annotated[list[Text | Ids], Field(min_length=1)] = Field(
+    prompt: Text | Ids | Annotated[List[Text | Ids], Field(min_length=1)] = Field(
         description="Text, token ids, or a list of either."
     )
     max_tokens: int | None = Field(None, ge=0, lt=2**31, description="16 if left out; 0 only with echo.")
     best_of: int | None = Field(None, ge=1, le=128, description="Make so many, give the n likeliest per token.")
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=20)
-    suffix: str | None = None
+    suffix: Text | None = None
     response_format: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
 

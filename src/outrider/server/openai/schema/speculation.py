@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from outrider.config import SOURCES, SpeculationParams
-from outrider.server.openai.schema.strict import StrictModel
+from outrider.server.openai.schema.strict import List, StrictModel
 
 MOST = 1024  # of any number of tokens, nodes or columns that a request may ask for
 
@@ -43,7 +43,7 @@ def _as_json(hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(_as_json(part) for part in own)]  # noqa: UP007  (made at run time)
     if origin is Iterable:
-        return Annotated[list[_as_json(own[0])], Field(max_length=MOST)]  # type: ignore[misc]
+        return Annotated[List[_as_json(own[0])], Field(max_length=MOST)]  # type: ignore[misc]
     if hint is int:
         return Annotated[int, Field(le=MOST)]
     return Annotated[str, Field(max_length=MOST)] if hint is str else hint

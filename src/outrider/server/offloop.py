@@ -1,0 +1,74 @@
+"""Where the server does what may take long: never on the event loop, and never where it keeps others waiting.
+
+Three lanes. Ordinary requests share one. Bodies beyond ``LARGE`` have another, so that a text of megabytes holds up
+only its like. New grammars have a third, as many threads as there are processes that try them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from outrider.config.structured import StructuredOutput
+from outrider.grammar import GrammarCompiler
+from outrider.server.http.lanes import CALLER, Lane
+
+T = TypeVar("T")
+
+SMALL = 16 << 10  # bytes of a body that is read on the loop itself, in a millisecond
+LARGE = 128 << 10
+GRAMMAR_THREADS = 2
+
+
+class OffLoop:
+    """The lanes of one server."""
+
+    def __init__(self) -> None:
+        self._ordinary = Lane("reading requests", threads=4, queue_limit=1024, caller_limit=1024)
+        self._large = Lane("large requests", threads=2, queue_limit=32, caller_limit=16)
+        self._grammars = Lane("compiling grammars", threads=GRAMMAR_THREADS, queue_limit=16, caller_limit=8)
+        self._compiling: dict[tuple[StructuredOutput, str], _Shared] = {}
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """``work()`` on a thread of the lane that suits the current request's size."""
+        lane = self._large if CALLER.get().body > LARGE else self._ordinary
+        return await lane.run(work)
+
+    async def run_if_large(self, work: Callable[[], T]) -> T:
+        """``work()`` here if the request is small enough for it to take no time, else on a thread."""
+        return work() if CALLER.get().body <= SMALL else await self.run(work)
+
+    async def compile(self, grammars: GrammarCompiler, form: StructuredOutput, domain: str) -> None:
+        """Compile a grammar, unless it is known; requests for the same one wait for it together.
+
+        It is stopped when all of them have gone. Raises what ``GrammarCompiler.constraint`` and ``Lane.run`` raise.
+        """
+        if grammars.is_known(form, domain):
+            return
+        key = (form, domain)
+        if key not in self._compiling:
+            task = asyncio.ensure_future(self._grammars.run(lambda: grammars.constraint(form, domain)))
+            self._compiling[key] = _Shared(task)
+        shared = self._compiling[key]
+        shared.waiting += 1
+        try:
+            await asyncio.shield(shared.task)
+        finally:
+            shared.waiting -= 1
+            if not shared.waiting:
+                shared.task.cancel()  # does nothing once it is done
+                del self._compiling[key]
+
+    def close(self) -> None:
+        for lane in (self._ordinary, self._large, self._grammars):
+            lane.close()
+
+
+@dataclass
+class _Shared:
+    """A task that any number of others wait for."""
+
+    task: asyncio.Task[object]
+    waiting: int = 0

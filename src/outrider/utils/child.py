@@ -1,0 +1,213 @@
+"""Work in processes that can be killed: for input that may keep a library busy for hours, or take all memory.
+
+``Children`` is the parent's side. ``main`` is the child's: a line of JSON in, a line of JSON out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+from outrider.errors import CapacityError
+
+STARTUP = 120.0  # seconds for a process to start and read its setup, which takes about one
+COMMAND = "from outrider.utils.child_main import main; main()"
+_PIECE = 1 << 16
+
+
+class ChildError(Exception):
+    """What became of a process that did not answer, in words that follow "it"; it has been killed."""
+
+
+class ChildCancelledError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Cancellation:
+    """Ends what a thread waits for from another thread. ``with cancellation:`` makes it that of the calling thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kill: Callable[[], None] | None = None
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        with self._lock:
+            self.cancelled = True
+            if self._kill is not None:
+                self._kill()
+
+    @contextlib.contextmanager
+    def killing(self, kill: Callable[[], None]) -> Iterator[None]:
+        """While this lasts, ``cancel`` calls ``kill``. Raises ChildCancelledError if it has been."""
+        with self._lock:
+            if self.cancelled:
+                raise ChildCancelledError
+            self._kill = kill
+        try:
+            yield
+        except ChildError:
+            if self.cancelled:
+                raise ChildCancelledError from None
+            raise
+        finally:
+            with self._lock:
+                self._kill = None
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+_current: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)
+
+
+class Children:
+    """Up to ``count`` processes of one kind, started when first needed, and again after one had to be stopped."""
+
+    def __init__(self, target: str, setup: Any, *, count: int, memory: int, deadline: float, name: str) -> None:
+        """
+        Args:
+            target: ``module:function``, called in the child with ``setup``; it returns what answers requests.
+            memory: bytes of address space that a child may have.
+            deadline: seconds for one answer.
+            name: what a child does, for errors: "tries grammars".
+        """
+        self.deadline = deadline
+        self._target, self._setup, self._memory, self._name = target, setup, memory, name
+        self._free: list[_Child] = []
+        self._lock = threading.Lock()
+        self._places = threading.Semaphore(count)
+
+    def ask(self, request: Any) -> Any:
+        """A child's answer to ``request``; waits for a child that is free.
+
+        Raises:
+            ChildError: the child ran out of time or memory.
+            ChildCancelledError: the thread's ``Cancellation`` was called.
+            CapacityError: no child can be started.
+        """
+        data = json.dumps(request).encode() + b"\n"
+        with self._places:
+            child = self._take()
+            try:
+                with (_current.get() or Cancellation()).killing(child.kill):
+                    reply = child.exchange(data, self.deadline)
+            except BaseException:
+                child.kill()
+                raise
+            with self._lock:
+                self._free.append(child)
+        return json.loads(reply)
+
+    def _take(self) -> _Child:
+        with self._lock:
+            while self._free:
+                child = self._free.pop()
+                if child.alive:
+                    return child
+        try:
+            return _Child(self._target, self._setup, self._memory, self.deadline)
+        except (OSError, ChildError) as error:
+            raise CapacityError(f"the process that {self._name} cannot be started: it {error}") from None
+
+
+class _Child:
+    """One process and its pipes."""
+
+    def __init__(self, target: str, setup: Any, memory: int, seconds: float) -> None:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        command = [sys.executable, "-c", COMMAND, target, str(memory), f"{seconds:g}", str(os.getpid())]
+        self._process = _spawner(os.getpid()).submit(_spawn, command, environment).result()
+        self.kill = weakref.finalize(self, _end, self._process)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        try:
+            self.exchange(json.dumps(setup).encode() + b"\n", STARTUP)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        return self.kill.alive and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exchange(self, data: bytes, seconds: float) -> bytes:
+        """Send a line and read one."""
+        end, reply, rest = time.monotonic() + seconds, bytearray(), memoryview(data)
+        while not reply.endswith(b"\n"):
+            left = end - time.monotonic()
+            writing = [self._in] if rest else []
+            readable, writable, _ = select.select([self._out], writing, [], max(0.0, left))
+            if readable:
+                piece = os.read(self._out, _PIECE)
+                if not piece:
+                    raise ChildError(_cause(self._process, seconds))
+                reply += piece
+            elif writable:
+                try:
+                    rest = rest[os.write(self._in, rest[:_PIECE]) :]
+                except BrokenPipeError:
+                    raise ChildError(_cause(self._process, seconds)) from None
+            else:
+                raise ChildError(_too_long(seconds))
+        return bytes(reply)
+
+
+def _too_long(seconds: float) -> str:
+    return f"takes longer than {seconds:g} seconds"
+
+
+def _cause(process: subprocess.Popen[bytes], seconds: float) -> str:
+    """Why a process has ended."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if process.wait(5) == -signal.SIGXCPU:
+            return _too_long(seconds)
+    return "takes too much memory"
+
+
+@cache
+def _spawner(pid: int) -> ThreadPoolExecutor:
+    """A thread that lives as long as this process does: Linux ends children with the thread that started them."""
+    return ThreadPoolExecutor(1, "outrider-spawn")
+
+
+def _spawn(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
