@@ -44,7 +44,10 @@ def certify(
     whether the arithmetic of a row depends on its company, and from which layer on; samples against the
     target's distribution for verifiers that keep just that. Each difference is called rounding or a bug.
 
+    Ctrl-C ends it early, with a report of the checks that were made.
+
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
+
     With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
     """
     if quick and full:
@@ -58,6 +61,8 @@ def certify(
     if report is not None:
         report.write_text(found.markdown(), encoding="utf-8")
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
+    if not found.complete:
+        raise typer.Exit(130)
     if not found.passed or (strict and any(check.status == "note" for check in found.checks)):
         raise typer.Exit(1)
 
@@ -88,7 +93,9 @@ def _model(
     with working("certify") as tick:
         loaded = o.draft_to_load(model, options.get("draft_model", ()), draft)
         llm = o.load(model, **options, draft=loaded, spec_length=4)
-        return session.certify(llm, questions, coverage, sources=draft, verifiers=verifier, tick=tick)
+        return session.certify(
+            llm, questions, coverage, sources=draft, verifiers=verifier, tick=tick, expect=tick.expect
+        )
 
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:

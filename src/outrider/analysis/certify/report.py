@@ -27,15 +27,18 @@ class Report:
 
     subject: dict[str, Any]
     checks: list[Check]
+    complete: bool = True  # False: interrupted before the last check
 
     @property
     def passed(self) -> bool:
-        return not any(check.status == "fail" for check in self.checks)
+        return self.complete and not any(check.status == "fail" for check in self.checks)
 
     @property
     def verdict(self) -> str:
-        if not self.passed:
-            count = sum(check.status == "fail" for check in self.checks)
+        count = sum(check.status == "fail" for check in self.checks)
+        if not self.complete:
+            return f"INTERRUPTED, not certified: {count} of the first {len(self.checks)} checks failed"
+        if count:
             return f"NOT CERTIFIED: {count} of {len(self.checks)} checks failed"
         notes = sum(check.status == "note" for check in self.checks)
         return f"CERTIFIED: {len(self.checks)} checks" + (f", {notes} with a note" if notes else "")
@@ -45,7 +48,13 @@ class Report:
             {"name": c.name, "status": c.status, "summary": c.summary, "details": c.details, "data": c.data}
             for c in self.checks
         ]
-        whole = {"verdict": self.verdict, "passed": self.passed, "subject": self.subject, "checks": checks}
+        whole = {
+            "verdict": self.verdict,
+            "passed": self.passed,
+            "complete": self.complete,
+            "subject": self.subject,
+            "checks": checks,
+        }
         return json.dumps(whole, ensure_ascii=False)
 
     def lines(self) -> list[str]:
