@@ -1,4 +1,4 @@
-"""A draft source of your own: outrider generate --draft examples.own_source:Echo -p "one two three, one two"
+"""A draft source of your own: outrider generate --draft examples.own_source:Echo --raw -p "one two three, one two"
 
 It may be wrong, slow or broken: that costs speed, never a token of the output.
 """

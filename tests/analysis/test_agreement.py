@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,36 @@ def test_a_plan_recommends_what_it_predicts_best_and_tests_it(llm: LLM, monkeypa
     assert made.as_dict()["median_error"] is not None
     unchecked = make_plan(llm, prompts, SamplingParams(max_tokens=6), verify=False)
     assert unchecked.checked == []
+
+
+def test_an_interrupted_plan_is_made_of_what_was_measured(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "SOURCES", {name: SOURCES[name] for name in ("none", "lookup")})
+    prompts, params = [[5, 6, 7], [8, 9], [5, 6], [8]], SamplingParams(max_tokens=4, ignore_eos=True)
+    said: list[str] = []
+    expected: list[int] = []
+
+    def interrupt_at(count: int) -> Callable[[str], None]:
+        said.clear()
+
+        def tick(what: str) -> None:
+            said.append(what)
+            if len(said) == count:
+                raise KeyboardInterrupt
+
+        return tick
+
+    whole = make_plan(llm, prompts, params, tick=interrupt_at(0), expect=expected.append)
+    total = len(said)
+    assert whole.complete
+    assert expected[-1] == total <= expected[0]
+    with pytest.raises(KeyboardInterrupt):  # a forward pass's cost and two warm-ups: no prompt has been run
+        make_plan(llm, prompts, params, tick=interrupt_at(3))
+    for count, prompts_run in ((6, 1), (total - 1, 2)):  # in the second prompt, and while predictions are tested
+        made = make_plan(llm, prompts, params, tick=interrupt_at(count))
+        assert not made.complete
+        assert made.predictions
+        assert made.checked == []
+        assert f"interrupted: measured on {prompts_run} of 2 prompts" in made.reasons[-1]
 
 
 def test_nothing_observed_is_no_division_by_zero() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,24 @@ def test_a_damaged_wheel_is_removed(tmp_path: Path) -> None:
         with pytest.raises(DownloadError):
             cut_pieces([(PIP, path)], [piece("one", b"1234" * 1000)], tmp_path)
         assert not path.exists()
+
+
+def test_progress_shows_while_the_tool_writes(tmp_path: Path) -> None:
+    """The tool waits until its first bytes were noticed, so that no time is assumed."""
+    seen: list[int] = []
+    noticed = threading.Event()
+
+    def on_bytes(count: int) -> None:
+        seen.append(count)
+        noticed.set()
+
+    def slow(command: object, folder: Path) -> None:
+        (folder / "temporary").mkdir()
+        part = folder / "temporary" / "part"
+        part.write_bytes(b"x" * 1000)
+        assert noticed.wait(30)
+        part.rename(folder / "whole.whl")
+        part.parent.rmdir()
+
+    fetch_archive(PIP, tmp_path, slow, on_bytes)
+    assert sum(seen) == 1000

@@ -13,7 +13,7 @@ from huggingface_hub import scan_cache_dir
 from typer.testing import CliRunner
 
 from outrider.cli.models import app
-from outrider.errors import ModelFormatError, ModelNotFoundError
+from outrider.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError
 from tests.checkpoints.files import write_folder, write_gguf
 from tests.tokenizer.vocabularies import sentencepiece
 
@@ -116,3 +116,46 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_removed_models_are_gone_and_files_of_the_user_stay(tmp_path: Path, cache: Path) -> None:
+    gguf = tmp_path / "m.gguf"
+    write_gguf(gguf)
+    run("pull", str(gguf))
+    (entry,) = [entry for entry in run_json("list") if entry["kind"] == "gguf"]
+    assert f"1 in Outrider's cache, 0 MB: {cache}" in run("list")
+    (gone,) = run_json("rm", str(gguf))
+    assert gone["bytes"] >= entry["bytes"] > 0
+    assert not Path(gone["folder"]).exists()
+    assert gguf.exists()
+    assert [entry["kind"] for entry in run_json("list")] == ["built-in"] * 3
+    built_in = cache / "models" / "stories15m"
+    built_in.mkdir(parents=True)
+    (built_in / "config.json").write_text("{")  # damaged, and removed all the same
+    assert "stories15m: 0 MB freed" in run("rm", "stories15m")
+    assert not built_in.exists()
+
+
+@pytest.mark.parametrize("ref", ["stories15m", "org/none", "nowhere.gguf", "nonsense"])
+def test_what_no_cache_holds_cannot_be_removed(ref: str) -> None:
+    with pytest.raises(ModelNotFoundError, match="no cache holds"):
+        CliRunner().invoke(app, ["rm", ref], catch_exceptions=False)
+
+
+def test_a_folder_of_the_user_is_not_removed(tmp_path: Path) -> None:
+    write_folder(tmp_path / "mine")
+    with pytest.raises(InvalidRequestError, match="a folder of your own"):
+        CliRunner().invoke(app, ["rm", str(tmp_path / "mine")], catch_exceptions=False)
+    assert (tmp_path / "mine" / "config.json").exists()
+
+
+def test_a_hub_model_is_removed_from_the_hub_s_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "hub" / "models--org--good"
+    snapshot = folder / "snapshots" / ("a" * 40)
+    write_folder(snapshot)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", lambda: scan_cache_dir(tmp_path / "hub"))
+    assert "in the hub's cache" in run("list")
+    run("rm", "org/good")
+    assert not folder.exists()

@@ -67,7 +67,7 @@ def run(*args: str, stdin: str = "", code: int = 0) -> subprocess.CompletedProce
 
 def run_process(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "outrider.cli.main", *args]
+    command = [sys.executable, "-m", "outrider", *args]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -278,15 +278,21 @@ def test_damaged_weights_are_refused(tmp_path: Path, damage: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_help_of_every_command() -> None:
-    for command in ((), ("generate",), ("chat",), ("serve",), ("models",), ("train",), ("train", "table"), ("doctor",)):
-        assert "Usage:" in run(*command, "--help").stdout
-
-
-def test_chat_answers_line_by_line(folder: Path) -> None:
-    done = run("chat", "-m", str(folder), "-n", "6", stdin="hello\n/stats\n/reset\n/what\n/exit\n")
-    assert "tokens in" in done.stderr
-    assert "/reset starts over" in done.stderr
+def test_a_prompt_is_a_message_where_the_model_has_a_template(folder: Path, tmp_path: Path) -> None:
+    common = ("-m", str(folder), "-n", "8", "--ignore-eos", "--json", "-p", "hello")
+    usual, raw, system = (
+        json.loads(run("generate", *common, *more).stdout)["stats"]["prompt_tokens"]
+        for more in ((), ("--raw",), ("--system", "Be kind."))
+    )
+    assert raw < usual < system
+    without = model_folder(tmp_path / "base")
+    settings = json.loads((without / "tokenizer_config.json").read_text())
+    del settings["chat_template"]
+    (without / "tokenizer_config.json").write_text(json.dumps(settings))
+    continued = json.loads(run("generate", *common, "-m", str(without)).stdout)
+    assert continued["stats"]["prompt_tokens"] == raw
+    assert "no chat template" in run("generate", *common, "-m", str(without), "--system", "x", code=2).stderr
+    assert "leave out --raw" in run("generate", *common, "--raw", "--system", "x", code=2).stderr
 
 
 @pytest.mark.slow

@@ -87,6 +87,21 @@ def test_certify_reports_and_exits_with_0(folder: str, prompts: str, tmp_path: P
     assert report.read_text().startswith("# Certificate")
 
 
+def test_ctrl_c_ends_certify_with_the_checks_made(
+    folder: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outrider.analysis.certify.identity.check", interrupted)
+    report = tmp_path / "report.md"
+    args = ("certify", "-m", folder, "--draft", "lookup", "--verifier", "matching", "--quick", "--prompts", prompts)
+    shown = run(*args, "--report", str(report), code=130).stdout
+    assert "PASS  batch invariance" in shown
+    assert "INTERRUPTED, not certified" in shown
+    assert "INTERRUPTED" in report.read_text()
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

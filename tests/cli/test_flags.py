@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +12,95 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from outrider.cli import flags
 from outrider.cli import options as o
 from outrider.cli.config_file import Config
-from outrider.cli.generated import HIDDEN, Given, options_from
+from outrider.cli.generated import Given, options_from
 from outrider.cli.main import app
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams, engine_config
 from outrider.server.settings import ServerSettings
+from tests.cli.test_cli import run
 
-DRAFTING = "draft spec-length tree verifier lenience draft-temperature draft-model heads draft-layers draft-table"
-LOADING = "dtype draft-dtype kv-cache-dtype device threads"
-CUTTING = "max-tokens min-tokens temperature top-k top-p min-p repetition-penalty presence-penalty frequency-penalty"
-FORMS = "logit-bias seed stop ignore-eos logprobs json-schema json-object regex choice grammar"
-FLAGS = {
-    "generate": f"prompt model chat system config {DRAFTING} prediction {LOADING} max-seq-len {CUTTING} {FORMS} json",
-    "chat": f"model system config draft spec-length tree verifier lenience draft-model heads draft-table {LOADING} "
-    "max-tokens temperature top-k top-p min-p repetition-penalty seed",
-    "serve": f"model config {DRAFTING} extra-source {LOADING} max-seq-len max-batch-size max-batched-tokens kv-cache "
-    "kv-tokens host port uds served-model-name ssl-certfile ssl-keyfile ssl-ca-certs api-key api-key-file "
-    "metrics-key share-across-keys allow-lossy scheduling-policy cors-origin allowed-host max-queue max-body-bytes "
-    "max-connections max-prompts max-n max-prompt-tokens max-tokens max-draft-tokens "
-    "request-timeout drain-timeout stream-interval stream-padding playground log-level log-format log-prompts",
-    "bench": "model draft-model source peer prompts count max-chars category concurrency rate rounds heads spec-length "
-    f"max-tokens temperature python plot out {LOADING} kv-cache json",
-    "certify": "model draft-model draft verifier quick full strict prompts endpoint baseline report heads kv-cache "
-    f"{LOADING} json",
+DRAFTING = "draft spec-length draft-model"
+MACHINE = "dtype threads"
+COMMON = {
+    "generate": f"prompt model raw system config {DRAFTING} {MACHINE} max-tokens temperature top-p seed json-schema "
+    "json",
+    "chat": f"model system resume load no-history config {DRAFTING} {MACHINE} max-tokens temperature top-p seed",
+    "serve": f"model config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
+    "api-key-file max-queue max-tokens",
+    "bench": "model draft-model source peer prompts count concurrency rate rounds spec-length max-tokens temperature "
+    f"plot out {MACHINE} json",
+    "certify": f"model draft-model draft verifier quick full strict prompts endpoint baseline report {MACHINE} json",
 }
+"""The options that ``--help`` shows."""
+_DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-threshold posterior-alpha"
+_MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
+_MACHINE = "draft-dtype kv-cache-dtype device"
+RARE = {
+    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} max-seq-len min-tokens top-k min-p stop "
+    "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
+    "grammar",
+    "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
+    "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} max-seq-len max-batched-tokens kv-cache kv-tokens "
+    "prefix-reuse uds served-model-name metrics-key share-across-keys "
+    "allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes max-connections "
+    "max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout stream-interval "
+    "stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog header-timeout body-timeout keep-alive-timeout "
+    "write-timeout",
+    "bench": f"max-chars category heads python {_MACHINE} kv-cache",
+    "certify": f"heads kv-cache {_MACHINE}",
+}
+"""Those that ``--help-all`` adds."""
 
 
-@pytest.mark.parametrize("command", FLAGS)
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command, as the words of its name."""
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        yield (name,)
+        yield from ((name, inner) for inner in getattr(command, "commands", ()))
+
+
+@pytest.mark.parametrize("command", COMMON)
 def test_flags_that_help_shows(command: str) -> None:
     made = get_command(app).commands[command]  # type: ignore[attr-defined]
-    shown = [p for p in made.params if p.param_type_name == "option" and not p.hidden]
-    assert {p.opts[0].removeprefix("--") for p in shown} == set(FLAGS[command].split())
-    assert all(p.help for p in shown)
+    documented = [p for p in made.params if p.param_type_name == "option" and p.help and p.name != "help_all"]
+    common = {p.opts[0].removeprefix("--") for p in documented if not p.hidden}
+    rare = {p.opts[0].removeprefix("--") for p in documented if p.hidden}
+    assert common == set(COMMON[command].split())
+    assert rare == set(RARE[command].split())
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_help_fits_a_screen(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*words, "--help").stdout.splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 80
+
+
+def test_help_all_adds_the_rest_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = (run("generate", flag).stdout for flag in ("--help", "--help-all"))
+    assert "\nDrafting:\n" in short
+    assert "\nSampling:\n" in short
+    assert "--min-p" not in short
+    assert "--min-p <float>" in whole
+    assert "suffix (what" in " ".join(whole.split())  # every source with its line
+    assert "--max-model-len" not in whole  # another library's name for an option
+    assert "--help-all" not in run("pick", "--help").stdout  # there is no rest
+
+
+def test_help_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = run("generate", "--help").stdout.splitlines()
+    assert max(map(len, lines)) <= 50  # the library writes no shorter lines
+    assert len(lines) < 120  # not a column of single words
+
+
+@pytest.mark.parametrize("words", [(), ("models",), ("train",)])
+def test_a_group_alone_shows_its_help(words: tuple[str, ...]) -> None:
+    assert len(run(*words).stdout.splitlines()) > 8
 
 
 def test_short_flags() -> None:
@@ -108,6 +165,8 @@ def test_names_of_other_libraries(tmp_path: Path) -> None:
         given("--speculative-config", "{")
 
 
-def test_hidden_flags_are_fields() -> None:
-    known = {name for kind in (EngineConfig, SpeculationParams, ServerSettings) for name in kind.__dataclass_fields__}
-    assert known >= HIDDEN
+def test_what_is_said_of_flags_is_said_of_fields() -> None:
+    kinds = (EngineConfig, SpeculationParams, SamplingParams, ServerSettings)
+    known = {name for kind in kinds for name in kind.__dataclass_fields__}
+    grouped = {name.rpartition(".")[2] for name in flags.GROUP}
+    assert known >= flags.RARE | grouped | flags.SHOWN.keys() | flags.HELP.keys() | flags.CHOICES.keys()

@@ -239,7 +239,8 @@ def test_options_that_can_leave_no_token_are_refused(options: dict[str, Any], pa
 def test_options_that_leave_no_token_on_the_way() -> None:
     class OnlyThree:
         def mask(self, output: Sequence[int]) -> NDArray[np.bool_]:
-            return np.arange(VOCAB) == 3
+            allowed: NDArray[np.bool_] = np.arange(VOCAB) == 3
+            return allowed
 
     served = engine(TARGET)
     r = request([0, 1], SamplingParams(allowed_token_ids=[2]), draft="ngram")

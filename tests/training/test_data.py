@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.data import Document, read_data, split, trainable
 from outrider.training.features import FeatureSpec
 from outrider.training.regenerate import regenerate_answers
-from outrider.training.trainer import TrainOptions
+from outrider.training.trainer import Trainer, TrainOptions
 from tests.training import small
 from tests.whole import model_folder
 
@@ -209,3 +210,28 @@ def test_the_command_trains_resumes_and_exports(folder: Path, tmp_path: Path) ->
     assert "--resume" in str(again.exception)
     assert run.invoke(app, [*given, "--resume"]).exit_code == 0  # finished: measures again
     assert load_head(tmp_path / "out")[1].draft_vocab_size == 64
+
+
+def test_ctrl_c_ends_a_training_with_a_report_and_it_goes_on_later(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path, *({"text": "hello " * (4 + i % 7)} for i in range(24)))
+    given = ["medusa", "-m", str(folder / "target"), "--data", str(data), "-o", str(tmp_path / "out")]
+    given += ["--epochs", "4", "--batch-tokens", "64", "--draft-vocab", "64"]
+    tell = Trainer._tell
+
+    def interrupt(self: Trainer, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
+        tell(self, step, loss, hits)
+        if step == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_tell", interrupt)
+    stopped = CliRunner().invoke(app, given)
+    assert stopped.exit_code == 130, stopped.output
+    assert "stopped after step 2 of" in stopped.output
+    assert "τ" in stopped.output
+    assert (tmp_path / "out" / "report.json").exists()
+    monkeypatch.undo()
+    resumed = CliRunner().invoke(app, [*given, "--resume"])
+    assert resumed.exit_code == 0
+    assert "resuming at step 2" in resumed.output

@@ -108,6 +108,23 @@ def test_epochs_need_not_have_the_same_number_of_batches(folder: Path, monkeypat
     assert seen == list(range(1, a + b + round(a / 2) + 1))
 
 
+def test_a_run_that_is_stopped_goes_on_to_the_same_weights(folder: Path) -> None:
+    whole, task = small.trainer(folder, "medusa", "whole", train={"epochs": 2})
+    whole.run()
+    begun, _ = small.trainer(folder, "medusa", "stopped", train={"epochs": 2})
+
+    def stop(step: int) -> None:
+        begun.stop = step == 3
+
+    begun.on_step = stop
+    progress = begun.run()
+    assert (progress.step, progress.finished) == (3, False)
+    rest, again = small.trainer(folder, "medusa", "stopped", train={"epochs": 2}, resume=True)
+    assert rest.run().finished
+    pairs = zip(task.module.state_dict().values(), again.module.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
 def test_a_folder_is_neither_overwritten_nor_resumed_as_something_else(folder: Path) -> None:
     small.trainer(folder, "medusa", "kept", train={"epochs": 1})[0].run()
     with pytest.raises(ConfigError, match="--resume"):

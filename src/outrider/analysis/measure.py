@@ -21,6 +21,9 @@ ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 Tick = Callable[[str], None]
 """Called with what has just been done, by long work."""
 
+Expect = Callable[[int], None]
+"""Called with how often ``Tick`` will have been called at the end, as soon as that is known."""
+
 Round = tuple[int, int]
 """Drafted and accepted tokens of one target run."""
 
@@ -68,6 +71,12 @@ class Measurements:
     busy_s: float = 0.0
     steps: int = 0
     draft_error: str | None = None
+
+    def add(self, more: Measurements) -> None:
+        """Take in what other requests gave."""
+        for name in ("tokens", "seconds", "rounds", "outputs", "draft_s", "score_s", "busy_s", "steps"):
+            setattr(self, name, getattr(self, name) + getattr(more, name))
+        self.draft_error = self.draft_error or more.draft_error
 
     @property
     def s_per_token(self) -> float:
@@ -138,13 +147,16 @@ def measure_settings(
     *,
     rounds: int = 1,
     tick: Tick = lambda _: None,
+    into: dict[str, Measurements] | None = None,
 ) -> dict[str, Measurements]:
     """Run every prompt with every setting, one request at a time, taking turns prompt by prompt.
 
+    ``into`` is filled and returned; a caller who is interrupted has in it the prompts that all settings have run.
     Of several rounds each prompt keeps its fastest time: what slows a run is somebody else. Sources that learn from
     earlier responses see those of their own setting and round only.
     """
-    found = {name: Measurements() for name in settings}
+    found = {} if into is None else into
+    found |= {name: Measurements() for name in settings}
     for name, speculation in settings.items():  # build sources and warm up
         llm.generate([prompts[0]], SamplingParams(max_tokens=4), speculation=speculation)
         tick(f"warm up {name}")
@@ -152,14 +164,16 @@ def measure_settings(
         order = list(settings)
         order = order[number % len(order) :] + order[: number % len(order)]
         best: dict[str, float] = {}
+        fresh = {name: Measurements() for name in settings}
         for turn in range(rounds):
             for name in order:
                 salt = f"{name}, round {turn}"
-                seconds = _one(llm, prompt, params, settings[name], found[name], salt, keep=turn == 0)
+                seconds = _one(llm, prompt, params, settings[name], fresh[name], salt, keep=turn == 0)
                 best[name] = min(seconds, best.get(name, seconds))
                 tick(name)
         for name, seconds in best.items():
-            found[name].seconds.append(seconds)
+            fresh[name].seconds.append(seconds)
+            found[name].add(fresh[name])
     return found
 
 

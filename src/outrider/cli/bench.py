@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,45 +17,54 @@ from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from outrider.bench.backends import Backend
+    from outrider.data.workloads import Question
     from outrider.llm import LLM
 
 _OPTIONS = ("draft_model", "heads", "spec_length", "max_tokens", "temperature", "kv_cache", *o.LOADING)
+
+Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        "-s",
+        help="SOURCE[:K][:VERIFIER][:FIELD=VALUE...]; may be repeated. The first is the baseline.",
+        show_default="none, and every source there is",
+    ),
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="transformers[:lookup:K], llama.cpp:FILE.gguf, openvino:FOLDER[:lookup:K], "
+        "or the URL of a completions server."
+    ),
+]
+Prompts = Annotated[
+    str, typer.Option(help="mix, stories, a text, or JSONL as of Spec-Bench, ShareGPT, OpenAI messages or HumanEval.")
+]
+Count = Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")]
+MaxChars = Annotated[
+    int | None, typer.Option(help="Leave out texts of so many characters and more.", show_default="none", hidden=True)
+]
+Category = Annotated[list[str] | None, typer.Option(help="Only this category; may be repeated.", hidden=True)]
+Concurrency = Annotated[list[int] | None, typer.Option(help="Requests at once; repeat to sweep.", show_default="1")]
+Rate = Annotated[float | None, typer.Option(help="Requests a second that arrive at random, instead.")]
+Rounds = Annotated[int, typer.Option(help="Times to repeat everything.")]
+Python = Annotated[str | None, typer.Option(help="An interpreter that has the peers' libraries.", hidden=True)]
 
 
 @options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS, max_tokens=96)
 def bench(
     model: o.Model = o.DEFAULT_MODEL,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source",
-            "-s",
-            help="SOURCE[:K][:VERIFIER][:FIELD=VALUE...]; may be repeated. The first is the baseline.",
-            show_default="none, and every source there is",
-        ),
-    ] = None,
-    peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="transformers[:lookup:K], llama.cpp:FILE.gguf, openvino:FOLDER[:lookup:K], "
-            "or the URL of a completions server."
-        ),
-    ] = None,
-    prompts: Annotated[
-        str,
-        typer.Option(help="mix, stories, a text, or JSONL as of Spec-Bench, ShareGPT, OpenAI messages or HumanEval."),
-    ] = "mix",
-    count: Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")] = None,
-    max_chars: Annotated[
-        int | None, typer.Option(help="Leave out texts of so many characters and more.", show_default="none")
-    ] = None,
-    category: Annotated[list[str] | None, typer.Option(help="Only this category; may be repeated.")] = None,
-    concurrency: Annotated[
-        list[int] | None, typer.Option(help="Requests at once; repeat to sweep.", show_default="1")
-    ] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests a second that arrive at random, instead.")] = None,
-    rounds: Annotated[int, typer.Option(help="Times to repeat everything.")] = 3,
-    python: Annotated[str | None, typer.Option(help="An interpreter that has the peers' libraries.")] = None,
+    source: Sources = None,
+    peer: Peers = None,
+    prompts: Prompts = "mix",
+    count: Count = None,
+    max_chars: MaxChars = None,
+    category: Category = None,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    rounds: Rounds = 3,
+    python: Python = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture of the speedups here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON here.")] = None,
     *,
@@ -72,47 +82,68 @@ def bench(
     if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InvalidRequestError(f"concurrency={min(sweep)}, rounds={rounds}, rate={rate}: use positive numbers")
     params = SamplingParams(**o.own(SamplingParams, given))
-    if not params.greedy:
-        params = replace(params, seed=1)
-    options = o.engine(given)
-    k, draft_models = options.pop("spec_length", SpeculationParams.spec_length), options.get("draft_model")
+    params = params if params.greedy else replace(params, seed=1)
     from outrider.bench import runner, show
-    from outrider.bench.backends import OutriderBackend
     from outrider.cli.working import working
     from outrider.data import workloads
 
     kinds = set(category) if category else None
     questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
-    settings = {name: runner.parse_source(name, k) for name in source or ()}
-    named = [name for s in settings.values() for name in s.combination.names] if settings else None
-    found: dict[int, dict[str, Any]] = {}
     with working("loading"):
-        draft = o.draft_to_load(model, draft_models or (), named)
-        most = max([*sweep, 8 if rate else 1])
-        llm = o.load(model, **options, draft=draft, prefix_reuse=False, max_batch_size=most)
-        if not settings:
-            settings = {name: runner.parse_source(name, k) for name in ("none", *llm.drafters)}
-        ids = workloads.token_ids(llm.tokenizer, questions)
+        llm, settings = _load(model, o.engine(given), source or [], max([*sweep, 8 if rate else 1]))
         peers = _peers(peer or [], llm, python, params, max(sweep))
-    groups = [-(-len(ids) // n) if rate is None else 1 for n in sweep]
-    total = sum(1 + rounds * count for count in groups) * (len(settings) + len(peers))
-    with working("bench", total) as tick:
-        for n in sweep:
-            group = n if rate is None else len(ids)
-            backends: list[Backend] = [
-                OutriderBackend(name, llm, params, speculation, n, rate) for name, speculation in settings.items()
-            ]
-            records = runner.run_interleaved([*backends, *peers], ids, group=group, rounds=rounds, tick=tick)
-            found[n] = runner.results(records, questions, group)
-    about = runner.environment(llm, [*backends, *peers])
-    result = {**about, "model": model, "draft_model": draft_models, "prompts": prompts, "count": len(ids),
-              "rounds": rounds, "max_tokens": params.max_tokens, "temperature": params.temperature, "rate": rate,
-              "results": found}  # fmt: skip
+    found, backends = _measure(llm, settings, peers, questions, params, sweep, rounds, rate)
+    result = {**runner.environment(llm, backends), "model": model, "draft_model": o.engine(given).get("draft_model"),
+              "prompts": prompts, "count": len(questions), "rounds": rounds, "max_tokens": params.max_tokens,
+              "temperature": params.temperature, "rate": rate, "results": found}  # fmt: skip
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if plot is not None:
-        show.plot(plot, found, f"{model}, {len(ids)} prompts, {rounds} rounds")
+        show.plot(plot, found, f"{model}, {len(questions)} prompts, {rounds} rounds")
     typer.echo(json.dumps(result) if as_json else "\n".join(show.report(result)))
+
+
+def _load(
+    model: str, options: dict[str, Any], sources: Sequence[str], batch: int
+) -> tuple[LLM, dict[str, SpeculationParams]]:
+    """The model, with what ``sources`` need, and their settings by name; no sources stand for all there are."""
+    from outrider.bench.runner import parse_source
+
+    k = options.pop("spec_length", SpeculationParams.spec_length)
+    settings = {name: parse_source(name, k) for name in sources}
+    named = [name for s in settings.values() for name in s.combination.names] if settings else None
+    draft = o.draft_to_load(model, options.get("draft_model") or (), named)
+    llm = o.load(model, **options, draft=draft, prefix_reuse=False, max_batch_size=batch)
+    return llm, settings or {name: parse_source(name, k) for name in ("none", *llm.drafters)}
+
+
+def _measure(
+    llm: LLM,
+    settings: Mapping[str, SpeculationParams],
+    peers: Sequence[Backend],
+    questions: Sequence[Question],
+    params: SamplingParams,
+    sweep: Sequence[int],
+    rounds: int,
+    rate: float | None,
+) -> tuple[dict[int, dict[str, Any]], list[Backend]]:
+    """Results by concurrency, and the backends that were timed."""
+    from outrider.bench import runner
+    from outrider.bench.backends import OutriderBackend
+    from outrider.cli.working import working
+    from outrider.data import workloads
+
+    ids = workloads.token_ids(llm.tokenizer, questions)
+    found: dict[int, dict[str, Any]] = {}
+    groups = [-(-len(ids) // n) if rate is None else 1 for n in sweep]
+    with working("bench", sum(1 + rounds * count for count in groups) * (len(settings) + len(peers))) as tick:
+        for n in sweep:
+            group = n if rate is None else len(ids)
+            own = [OutriderBackend(name, llm, params, speculation, n, rate) for name, speculation in settings.items()]
+            backends: list[Backend] = [*own, *peers]
+            records = runner.run_interleaved(backends, ids, group=group, rounds=rounds, tick=tick)
+            found[n] = runner.results(records, questions, group)
+    return found, backends
 
 
 def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Backend]:

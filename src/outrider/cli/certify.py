@@ -40,15 +40,16 @@ def certify(
     given: Given,
     as_json: o.AsJson = False,
 ) -> None:
-    """Test that drafts do not change what the model says: exit code 0 if so, 1 if not.
-
-    A difference that rounding explains is a note: certified with notes, and exit code 0 unless --strict is given.
+    """Test that drafts do not change what the model says: exit code 0 if so, 1 if not; 0 with notes unless --strict.
 
     The mathematics on enumerable sequences; greedy and same-seed identity over prompts, sources and batch mixes;
     whether the arithmetic of a row depends on its company, and from which layer on; samples against the
     target's distribution for verifiers that keep just that. Each difference is called rounding or a bug.
 
+    Ctrl-C ends it early, with a report of the checks that were made.
+
     Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
+
     With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
     """
     if quick and full:
@@ -62,6 +63,8 @@ def certify(
     if report is not None:
         report.write_text(found.markdown(), encoding="utf-8")
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
+    if not found.complete:
+        raise typer.Exit(130)
     if not found.passed or (strict and found.notes):
         raise typer.Exit(1)
 
@@ -92,7 +95,9 @@ def _model(
     with working("certify") as tick:
         loaded = o.draft_to_load(model, options.get("draft_model", ()), draft)
         llm = o.load(model, **options, draft=loaded, spec_length=4)
-        return session.certify(llm, questions, coverage, sources=draft, verifiers=verifier, tick=tick)
+        return session.certify(
+            llm, questions, coverage, sources=draft, verifiers=verifier, tick=tick, expect=tick.expect
+        )
 
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:

@@ -46,7 +46,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 Config = Annotated[
     Path | None,
-    typer.Option(
-        "--config", callback=_load, is_eager=True, help="JSON file of options, as `outrider plan --write` makes it."
-    ),
+    typer.Option("--config", callback=_load, is_eager=True, help="JSON file of options (`outrider plan --write`)."),
 ]

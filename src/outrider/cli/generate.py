@@ -17,13 +17,15 @@ from outrider.errors import InvalidRequestError
 
 @options_from(SpeculationParams, EngineConfig, SamplingParams, but=o.MANY_REQUESTS)
 def generate(
-    text: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[PROMPT]", help="The message to answer, or the text to continue.")
+    ] = None,
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", help="The same, as an option.", show_default="read stdin")
     ] = None,
     model: o.Model = o.DEFAULT_MODEL,
-    chat: Annotated[bool, typer.Option("--chat", help="Send the prompt as a chat message.")] = False,
-    system: Annotated[str | None, typer.Option(help="System message; implies --chat.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as a text, without a chat template.")] = False,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
     config: Config = None,
     *,
     given: Given,
@@ -34,13 +36,15 @@ def generate(
     grammar: o.Grammar = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Continue a text, or answer a message with --chat.
+    """Answer a prompt, or continue it with --raw.
 
-    On a terminal, tokens are coloured by where they came from: accepted drafts green, tokens the model put in
-    place of a refused draft yellow, tokens it added after a fully accepted draft cyan. NO_COLOR turns that off.
+    On a terminal, accepted draft tokens are green, tokens in place of a refused draft yellow, and tokens after a
+    fully accepted draft cyan. NO_COLOR turns that off. A model without a chat template continues the prompt.
 
-    Example: outrider generate --chat "Name three rivers." --draft suffix -k 15
+    Example: outrider generate "Name three rivers." --draft suffix -k 15
     """
+    if raw and system is not None:
+        raise InvalidRequestError(f"system={system!r} is part of a chat: leave it out, or leave out --raw")
     form = o.structured(json_schema, json_object, regex, choice, grammar)
     params = SamplingParams(**o.own(SamplingParams, given), structured=form)
     words = _prompt(text, prompt)
@@ -48,9 +52,10 @@ def generate(
     messages = [{"role": "user", "content": words}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    request: Any = messages if chat or system is not None else words
+    is_chat = system is not None or (not raw and llm.tokenizer.chat_template is not None)
+    request: Any = messages if is_chat else words
     if as_json:
-        answer = llm.chat if request is messages else llm.generate
+        answer = llm.chat if is_chat else llm.generate
         output = answer(request, params)
         typer.echo(json.dumps(o.as_json(output, model=model, draft=llm.speculation.draft), ensure_ascii=False))
         return

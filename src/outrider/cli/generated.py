@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, EngineConfig, SamplingParams
+from outrider.cli import flags
+from outrider.config import EngineConfig, SamplingParams
 from outrider.config.engine import ALIASES
 from outrider.config.fields import default_of, field_docs
 from outrider.config.speculation import SpeculationParams
@@ -29,13 +30,6 @@ NO_FLAG = frozenset(
 )
 """Fields that Python has and the command line does not (``model`` is an option of each command's own)."""
 
-HIDDEN = frozenset(
-    {"tree_nodes", "lookahead_window", "lookahead_ngram", "lookahead_guesses", "posterior_threshold"}
-    | {"posterior_alpha", "prefix_reuse", "max_header_bytes", "max_backlog"}
-    | {"header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout"}
-)
-"""Flags that work, in files and the environment too, but that ``--help`` leaves out: their defaults suit nearly all."""
-
 _SHORT = {
     (SpeculationParams, "spec_length"): "-k",
     (SamplingParams, "max_tokens"): "-n",
@@ -49,28 +43,6 @@ _REPEATED = {
     "allowed_hosts": "allowed_host",
 }
 """Flags of another name than their fields, as each gives one of several values."""
-_SHOWN = {
-    "draft": "auto; model with --draft-model, prediction with --prediction",
-    "draft_layers": "a third",
-    "draft_table": "live",
-    "draft_temperature": "the request's",
-    "lenience": str(LENIENCE),
-    "posterior_threshold": str(POSTERIOR_THRESHOLD),
-    "posterior_alpha": str(POSTERIOR_ALPHA),
-    "seed": "random",
-    "max_seq_len": "the model's",
-    "threads": "one per core",
-    "kv_tokens": "what memory allows",
-    "served_model_names": "the model",
-    "allowed_hosts": "see docs",
-    "max_prompt_tokens": "the context",
-    "max_tokens": "the context",
-}
-"""What it means to leave an option out whose default does not say it."""
-HELP: dict[str, str] = {
-    "prediction": "A file of text that the answer is expected to resemble, for --draft prediction.",
-}
-"""Help that differs from the field's documentation."""
 
 
 def spec_length(value: str | int) -> int | str:
@@ -122,11 +94,14 @@ def option(kind: type, name: str) -> Any:
     names = (flag, _SHORT[kind, name]) if (kind, name) in _SHORT else (flag,) if default is False else ()
     usual = default is None or default == () or name == "draft"
     more: dict[str, Any] = {"metavar": "K", "parser": spec_length} if name == "spec_length" else {}
+    if name in flags.CHOICES:
+        more["autocompletion"] = flags.completer(flags.CHOICES[name])
     return typer.Option(
         *names,
-        help=HELP.get(name) or field_docs(kind).get(name),
-        show_default=_SHOWN.get(name, True) if usual else True,
-        hidden=name in HIDDEN,
+        help=flags.HELP.get(name) or field_docs(kind).get(name),
+        show_default=flags.SHOWN.get(name, True) if usual else True,
+        hidden=name in flags.RARE,
+        rich_help_panel=flags.GROUP.get(f"{kind.__name__}.{name}", flags.GROUP.get(name)),
         **more,
     )
 

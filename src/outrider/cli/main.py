@@ -9,6 +9,7 @@ import typer
 
 from outrider import __version__
 from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve, train
+from outrider.cli.help import add, print_without_command
 from outrider.errors import OutriderError
 
 # Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
@@ -17,22 +18,28 @@ _UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
 app = typer.Typer(
     name="outrider",
     help="Run open language models several times faster, without changing what they say.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-app.command("generate")(generate.generate)
-app.command("chat")(chat.chat)
-app.command("serve", context_settings={"auto_envvar_prefix": "OUTRIDER"})(serve.serve)
-app.add_typer(models.app, name="models")
-app.add_typer(train.app, name="train")
-app.command("doctor")(doctor.doctor)
-app.command("certify")(certify.certify)
-app.command("bench")(bench.bench)
-app.command("plan")(plan.plan)
-app.command("pick")(pick.pick)
-app.command("figures")(figures.figures)
+add(app, "generate", generate.generate, short_help="Answer one prompt, or continue a text.")
+add(app, "chat", chat.chat, short_help="Talk with a model.")
+add(
+    app,
+    "serve",
+    serve.serve,
+    short_help="Serve OpenAI's API, with a playground at /.",
+    context_settings={"auto_envvar_prefix": "OUTRIDER"},
+)
+add(app, "doctor", doctor.doctor, short_help="Show what this machine offers.")
+add(app, "certify", certify.certify, short_help="Test that drafts change nothing.")
+add(app, "bench", bench.bench, short_help="Time draft sources and other engines.")
+add(app, "plan", plan.plan, short_help="Recommend a draft source by measurement.")
+add(app, "pick", pick.pick, short_help="Recommend a draft source by rules.")
+add(app, "figures", figures.figures, short_help="Draw the figures of the literature.")
+app.add_typer(models.app, name="models", short_help="List, fetch, inspect and remove models.")
+app.add_typer(train.app, name="train", short_help="Train draft heads, draft models and tables.")
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,17 +50,18 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    print_without_command(context)
 
 
 def main() -> None:
     """Run the command line; every expected failure is one line on stderr and an exit code."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="outrider", standalone_mode=False)
     except OutriderError as error:
         sys.exit(_complain(str(error), error.exit_code))
     except (KeyboardInterrupt, typer.Abort):

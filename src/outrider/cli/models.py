@@ -1,4 +1,4 @@
-"""``outrider models``: list, pull and inspect models. Imports what it needs when a command runs."""
+"""``outrider models``: list, fetch, inspect and remove models. Imports what it needs when a command runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outrider.cli import flags
+from outrider.cli.help import add, print_without_command
+
 if TYPE_CHECKING:
     from outrider.checkpoints.inventory import Entry
 
-app = typer.Typer(help="List, pull and inspect models.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch, inspect and remove models.", invoke_without_command=True)
+app.callback()(print_without_command)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
-@app.command("list")
+def _pulled(incomplete: str) -> list[str]:
+    from outrider.checkpoints.builtin import BUILTINS, is_pulled
+
+    return [name for name, model in BUILTINS.items() if name.startswith(incomplete) and is_pulled(model)]
+
+
 def list_command(as_json: AsJson = False) -> None:
     """Show the built-in models, and those converted or downloaded before."""
     from outrider.checkpoints.inventory import list_models
@@ -31,12 +40,34 @@ def list_command(as_json: AsJson = False) -> None:
     table = Table(Column("name", overflow="fold", min_width=21), "kind", "parameters", "size", "licence", "pulled")
     for entry in entries:
         table.add_row(*_row(entry))
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for line in _places(entries):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
 
 
-@app.command("pull")
+def _places(entries: list[Entry]) -> list[str]:
+    """Where the models lie, and how much they take."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    from outrider.utils.user_cache import cache_root
+
+    lines = []
+    for name, folder, kinds in (
+        ("Outrider's cache", cache_root(), ("built-in", "gguf")),
+        ("the hub's cache", HF_HUB_CACHE, ("hub",)),
+    ):
+        sizes = [entry.bytes or 0 for entry in entries if entry.pulled and entry.kind in kinds]
+        if sizes:
+            lines.append(f"{len(sizes)} in {name}, {sum(sizes) / 1e6:,.0f} MB: {folder}")
+    return lines
+
+
 def pull_command(
-    names: Annotated[list[str], typer.Argument(help="Built-in names, hub ids or .gguf files.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Built-in names, hub ids or .gguf files.", autocompletion=flags.completer(flags.models)),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Download and convert models; check every byte of those already there."""
@@ -56,9 +87,13 @@ def pull_command(
         _print_json(pulled)
 
 
-@app.command("info")
 def info_command(
-    ref: Annotated[str, typer.Argument(help="A built-in name, folder, .gguf file or hub id.")],
+    ref: Annotated[
+        str,
+        typer.Argument(
+            help="A built-in name, folder, .gguf file or hub id.", autocompletion=flags.completer(flags.models)
+        ),
+    ],
     verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with what was written.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -72,6 +107,28 @@ def info_command(
     for key, value in facts.items():
         if value is not None:
             typer.echo(f"{key.replace('_', ' '):15} {_shown(value)}")
+
+
+def rm_command(
+    names: Annotated[
+        list[str], typer.Argument(help="Names as `outrider models list` shows them.", autocompletion=_pulled)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Remove models from the caches. A .gguf file itself stays; only what was made of it goes.
+
+    Example: outrider models rm tinyllama-1.1b-chat
+    """
+    from outrider.checkpoints.removal import remove
+
+    removed = []
+    for name in names:
+        gone = remove(name)
+        removed.append(dataclasses.asdict(gone))
+        if not as_json:
+            typer.echo(f"{name}: {gone.bytes / 1e6:,.0f} MB freed in {gone.folder}")
+    if as_json:
+        _print_json(removed)
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -88,3 +145,9 @@ def _shown(value: Any) -> str:
 
 def _print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
+
+
+add(app, "list", list_command)
+add(app, "pull", pull_command)
+add(app, "info", info_command)
+add(app, "rm", rm_command)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli.generated import HELP, option
+from outrider.cli import flags
+from outrider.cli.generated import option
+from outrider.cli.help import LONG_HELP
 from outrider.config import EngineConfig, EngineOptions, SamplingParams, engine_config
 from outrider.config.combination import draft_help
 from outrider.config.sources import source_record
@@ -26,16 +28,23 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
-_DRAFTS = draft_help()
+LONG_HELP["draft"] = draft_help()
 
-HELP["draft"] = _DRAFTS
 
 LOADING = ("dtype", "draft_dtype", "kv_cache_dtype", "device", "threads")
 """Fields that say how models are loaded."""
 MANY_REQUESTS = ("extra_sources", "kv_cache", "kv_tokens", "prefix_reuse", "max_batch_size", "max_batched_tokens")
 """Fields that make no difference to one request."""
 
-Model = Annotated[str, typer.Option("--model", "-m", help="Built-in name, folder, .gguf file or hub id.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        help="Built-in name, folder, .gguf file or hub id.",
+        autocompletion=flags.completer(flags.models),
+    ),
+]
 DraftModel = Annotated[list[str] | None, option(EngineConfig, "draft_model")]
 MaxTokens = Annotated[int, option(SamplingParams, "max_tokens")]
 Temperature = Annotated[float, option(SamplingParams, "temperature")]
@@ -43,11 +52,24 @@ DType = Annotated[str, option(EngineConfig, "dtype")]
 DraftDType = Annotated[str, option(EngineConfig, "draft_dtype")]
 Device = Annotated[str, option(EngineConfig, "device")]
 Threads = Annotated[int | None, option(EngineConfig, "threads")]
-JsonSchema = Annotated[str | None, typer.Option(help="Answer in JSON of this schema: a file, or the schema itself.")]
-JsonObject = Annotated[bool, typer.Option("--json-object", help="Answer with a JSON object.")]
-Regex = Annotated[str | None, typer.Option(help="Answer with a text that matches (Rust syntax).")]
-Choice = Annotated[list[str] | None, typer.Option(help="Answer with this text; repeat it for each one possible.")]
-Grammar = Annotated[Path | None, typer.Option(help="Answer with a text of this grammar: a Lark or GBNF file.")]
+_FORM = "Form of the answer"
+JsonSchema = Annotated[
+    str | None, typer.Option(help="Answer in JSON of this schema: a file, or the schema itself.", rich_help_panel=_FORM)
+]
+JsonObject = Annotated[
+    bool, typer.Option("--json-object", help="Answer with a JSON object.", rich_help_panel=_FORM, hidden=True)
+]
+Regex = Annotated[
+    str | None, typer.Option(help="Answer with a text that matches (Rust syntax).", rich_help_panel=_FORM, hidden=True)
+]
+Choice = Annotated[
+    list[str] | None,
+    typer.Option(help="Answer with this text; repeat it for each one possible.", rich_help_panel=_FORM, hidden=True),
+]
+Grammar = Annotated[
+    Path | None,
+    typer.Option(help="Answer with a text of this grammar: a Lark or GBNF file.", rich_help_panel=_FORM, hidden=True),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from outrider.analysis.plan import SpeculationPlan
     from outrider.analysis.what_if import Scenario
 
+_ESTIMATE = "Without a model"
+
 
 def plan(
     model: o.Model = o.DEFAULT_MODEL,
@@ -25,34 +27,52 @@ def plan(
     max_tokens: o.MaxTokens = 64,
     temperature: o.Temperature = 0.0,
     batch: Annotated[int, typer.Option(help="Requests that will run at once.")] = 1,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.")] = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.", hidden=True)
+    ] = False,
     write: Annotated[Path | None, typer.Option(help="Write the recommended options here, as JSON.")] = None,
     what_if: Annotated[
-        bool, typer.Option("--what-if", help="Estimate the speedup from the options below; no model is loaded.")
+        bool,
+        typer.Option(
+            "--what-if", help="Estimate the speedup from these options; no model is loaded.", rich_help_panel=_ESTIMATE
+        ),
     ] = False,
-    target_params: Annotated[str | None, typer.Option(help="--what-if: size of the model, as in 70B.")] = None,
+    target_params: Annotated[
+        str | None, typer.Option(help="Size of the model, as in 70B.", rich_help_panel=_ESTIMATE)
+    ] = None,
     draft_params: Annotated[
-        str | None, typer.Option(help="--what-if: size of the draft model, as in 1B.", show_default="a free source")
+        str | None,
+        typer.Option(
+            help="Size of the draft model, as in 1B.", show_default="a free source", rich_help_panel=_ESTIMATE
+        ),
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="--what-if: acceptance rate α, from 0 to 1.")] = None,
-    hardware: Annotated[str, typer.Option(help="--what-if: H100, A100, RTX 4090, CPU and others.")] = "H100",
+    alpha: Annotated[
+        float | None, typer.Option(help="Acceptance rate α, from 0 to 1.", rich_help_panel=_ESTIMATE)
+    ] = None,
+    hardware: Annotated[
+        str, typer.Option(help="H100, A100, RTX 4090, CPU and others.", rich_help_panel=_ESTIMATE)
+    ] = "H100",
     devices: Annotated[
-        int | None, typer.Option(help="--what-if: how many of them.", show_default="as many as hold the weights")
+        int | None,
+        typer.Option(
+            help="How many of them.", show_default="as many as hold the weights", rich_help_panel=_ESTIMATE, hidden=True
+        ),
     ] = None,
-    bits: Annotated[int, typer.Option(help="--what-if: bits per weight.")] = 16,
-    context: Annotated[int, typer.Option(help="--what-if: tokens of context.")] = 512,
+    bits: Annotated[int, typer.Option(help="Bits per weight.", rich_help_panel=_ESTIMATE, hidden=True)] = 16,
+    context: Annotated[int, typer.Option(help="Tokens of context.", rich_help_panel=_ESTIMATE, hidden=True)] = 512,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
     threads: o.Threads = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Measure the cost of forward passes and drafts, and what is accepted; predict each source, K and batch; recommend.
+    """Measure costs and acceptance, predict the speed of each source, K and batch, and recommend one.
 
-    Costs and acceptance come from half of the prompts; the best predictions are then tested on the other half, and
-    the error is reported. Says so if plain decoding is best.
+    Half of the prompts are measured; the best predictions are tested on the other half. Ctrl-C ends it early, with
+    a plan from what was measured.
 
     Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m --prompts stories
+
     Without a model: outrider plan --what-if --target-params 70B --draft-params 1B --alpha 0.75 --hardware H100
     """
     if what_if:
@@ -74,13 +94,15 @@ def plan(
         )  # fmt: skip
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)
-        made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick)
+        made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick, expect=tick.expect)
     if write is not None:
         write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
     if as_json:
         typer.echo(json.dumps(made.as_dict() | {"settings": made.settings(llm.config)}, ensure_ascii=False))
     else:
         typer.echo(_shown(made, batch))
+    if not made.complete:
+        raise typer.Exit(130)
 
 
 def _scenario(

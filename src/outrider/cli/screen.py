@@ -19,7 +19,8 @@ STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "target":
 class Screen:
     """Writes text to stdout, coloured by where each token came from if that is a terminal."""
 
-    def __init__(self, file: IO[str] | None = None) -> None:
+    def __init__(self, file: IO[str] | None = None, *, colour: bool = True) -> None:
+        self._colour = colour
         self._console = Console(file=file, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
     def show(self, output: StepOutput) -> None:
@@ -28,7 +29,9 @@ class Screen:
             self._console.file.write(output.text)
             self._console.file.flush()
         elif output.text:
-            self._console.print(Text(harmless(output.text), style=STYLES[output.origin]), end="")
+            self._console.print(
+                Text(harmless(output.text), style=STYLES[output.origin] if self._colour else ""), end=""
+            )
 
     def end(self) -> None:
         self._console.print()
@@ -65,9 +68,17 @@ def summary(request: Request) -> str:
     return line
 
 
+def stderr() -> Console:
+    """For notes beside the output, which goes to stdout."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    # Rows are for people, whose terminal has a width that is known; a program reads lines.
+    console.soft_wrap = not console.is_terminal or console.is_dumb_terminal
+    return console
+
+
 def report(request: Request) -> None:
     """Print the legend and the line of statistics to stderr."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    console = stderr()
     if request.speculation.draft != "none" and console.is_terminal and not console.no_color:
         console.print(legend())
     console.print(summary(request), style="dim")

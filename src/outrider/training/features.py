@@ -110,6 +110,11 @@ class FeatureStore:
             if width:
                 self._maps[kind] = _reserve(folder / f"{kind}.bin", dtype, shape, fresh=not self._done)
 
+    @property
+    def prepared(self) -> int:
+        """Documents whose features are on disk."""
+        return self._done
+
     def prepare(self, tick: Callable[[int, int], None] = lambda done, of: None) -> None:
         """Compute what belongs on disk and is not there yet; a killed run goes on where it was."""
         while self._folder is not None and self._done < self.stored:

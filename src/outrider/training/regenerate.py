@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from outrider.config import SamplingParams
 from outrider.errors import CapacityError, ConfigError
 from outrider.training.data import Line, read_data
 from outrider.training.tasks import LogFn
+from outrider.utils.progress import duration
 
 if TYPE_CHECKING:
     from outrider.llm import LLM
@@ -49,6 +51,7 @@ def regenerate_answers(
         return
     llm = llm or LLM(model, max_batch_size=_BATCH, draft="none")
     limit = llm.model.config.max_seq_len - 1
+    began = time.monotonic()
     with out.open("a", encoding="utf-8") as file:
         for at in range(done, len(lines), _BATCH):
             part = lines[at : at + _BATCH]
@@ -65,7 +68,9 @@ def regenerate_answers(
                 os.fsync(file.fileno())
             except OSError as error:
                 raise CapacityError(f"cannot write {out}: {error.strerror}; what is there is kept, try again") from None
-            log(f"answered {at + len(part)} of {len(lines)} prompts")
+            answered = at + len(part)
+            left = (time.monotonic() - began) / (answered - done) * (len(lines) - answered)
+            log(f"answered {answered} of {len(lines)} prompts, {duration(left)} left")
 
 
 def _params(place: int, length: int, max_tokens: int, temperature: float, seed: int) -> SamplingParams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from outrider.training.features import FeatureSpec, FeatureStore
 from outrider.training.llama import Llama, load_llama
 from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
+from outrider.utils.progress import duration
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,13 @@ class TrainingSetup:
         d = self.data
         store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, self.fingerprint.digest)
         self.log(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")
-        store.prepare(lambda done, of: self.log(f"features of {done} of {of} documents"))
+        began, already = time.monotonic(), store.prepared
+
+        def tell(done: int, of: int) -> None:
+            left = duration((time.monotonic() - began) / (done - already) * (of - done))
+            self.log(f"features of {done} of {of} documents, {left} left")
+
+        store.prepare(tell)
         return store
 
     def facts(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from outrider.training.batches import Batch, Batcher
 from outrider.training.metrics import Evaluation, batch_loss, evaluate
 from outrider.training.state import Progress, TrainerState
 from outrider.training.tasks import LogFn, Task
+from outrider.utils.progress import duration
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Trainer:
         """``run_config``: what identifies the run beside ``options``. ``on_step`` is told each finished step."""
         self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
         self.log, self.on_step, self._every = log, on_step, checkpoint_seconds
+        self.stop = False
+        """Set by whoever wants the run to end after the step that runs; it can be resumed."""
         self.state = TrainerState(folder, {**asdict(options), **run_config})
         whole = math.floor(options.epochs)
         self.ends = list(itertools.accumulate(len(train.plan(epoch)) for epoch in range(whole)))
@@ -89,7 +92,7 @@ class Trainer:
             )
 
     def run(self) -> Progress:
-        """Train until the end or until held-out loss stops falling. The best draft is in ``folder`` then.
+        """Train until the end, until held-out loss stops falling, or until ``stop``. The best draft is in ``folder``.
 
         Raises:
             NumericalError: the loss is not a number; the best draft and the last good state stay on disk.
@@ -116,6 +119,9 @@ class Trainer:
                 self.state.save(self.progress, self.task.module, self.optimizer)
                 clock = last_save = time.monotonic()
             self.on_step(self.progress.step)
+            if self.stop and self.progress.step < self.steps:
+                self.state.save(self.progress, self.task.module, self.optimizer)
+                return self.progress
         if not self.progress.finished:
             self.state.finish(self.progress)
         return self.progress
@@ -164,7 +170,9 @@ class Trainer:
     def _tell(self, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
         alpha = " ".join(f"{hit / max(1, rows):.2f}" for hit, rows in hits)
         speed = self.progress.tokens / max(1e-9, self.progress.seconds)
-        self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s")
+        seconds = self.progress.seconds / max(1, step) * (self.steps - step - 1)
+        left = f"  {duration(seconds)} left" if step else ""
+        self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s{left}")
 
     def _evaluate(self) -> None:
         """Measure on held-out documents; keep the draft if it is the best; save the state."""

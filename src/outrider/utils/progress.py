@@ -1,9 +1,12 @@
-"""Progress for long jobs: a bar on a terminal, nothing anywhere else."""
+"""Progress for long jobs: a bar with the time left on a terminal, nothing anywhere else."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 @contextmanager
@@ -13,12 +16,50 @@ def progress_bar(description: str, total: int | None, *, show: bool) -> Iterator
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
     if total is not None:
-        columns.insert(2, DownloadColumn())
+        columns[2:] = [DownloadColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left")]
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def growth(folder: Path, pattern: str, tell: Callable[[int], None]) -> Iterator[None]:
+    """Tell by how many bytes what matches ``pattern`` in ``folder`` has grown, while other programs write there."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        most = 0
+        while not stop.wait(0.2):
+            size = _size(folder, pattern)
+            if size > most:
+                tell(size - most)
+                most = size
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _size(folder: Path, pattern: str) -> int:
+    """Bytes of the largest file below what matches: a tool may copy what it has fetched."""
+    sizes = [0]
+    for found in folder.glob(pattern):
+        with contextlib.suppress(OSError):  # files come and go
+            sizes += [file.stat().st_size for file in found.rglob("*") if file.is_file()]
+    return max(sizes)
+
+
+def duration(seconds: float) -> str:
+    """``1:02:03``, or ``2:03`` below an hour."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

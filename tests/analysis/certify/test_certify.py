@@ -51,7 +51,9 @@ def failed(report: Report) -> set[str]:
 def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     said: list[str] = []
     sources = ["model", "suffix"]
-    report = session.certify(llm, QUESTIONS, BRIEF, sources=sources, tick=said.append)
+    expected: list[int] = []
+    report = session.certify(llm, QUESTIONS, BRIEF, sources=sources, tick=said.append, expect=expected.append)
+    assert expected == [len(said)]
     assert failed(report) == set()
     assert report.passed
     names = [check.name for check in report.checks]
@@ -65,6 +67,18 @@ def test_a_sound_build_passes_and_says_on_what(llm: LLM) -> None:
     assert "| pass | greedy output |" in report.markdown()
     assert report.lines()[-1].startswith("CERTIFIED")
     assert len(said) > len(names)
+
+
+def test_ctrl_c_ends_with_a_report_of_the_checks_made(llm: LLM) -> None:
+    def interrupt(what: str) -> None:
+        if what == "batch invariance":
+            raise KeyboardInterrupt
+
+    report = session.certify(llm, QUESTIONS, BRIEF, sources=["suffix"], tick=interrupt)
+    assert [check.name for check in report.checks][-1] == "batch invariance"
+    assert (report.complete, report.passed) == (False, False)
+    assert report.verdict == "INTERRUPTED, not certified: 0 of the first 3 checks failed"
+    assert json.loads(report.as_json())["complete"] is False
 
 
 @pytest.mark.slow

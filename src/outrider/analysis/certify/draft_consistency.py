@@ -17,12 +17,25 @@ from outrider.config import SamplingParams, SpeculationParams, source_record
 from outrider.llm import LLM
 
 
+def count(prompts: int, sources: Sequence[str]) -> int:
+    """How much ``check`` yields."""
+    kept = _with_cache(sources)
+    return len(kept) * prompts + 1 if kept else 0
+
+
+def _with_cache(sources: Sequence[str]) -> list[str]:
+    """Sources that keep a cache, but for trained heads.
+
+    Their drafts are no function of the text alone: tokens from the prefix cache come without features.
+    """
+    return [name for name in sources if (s := source_record(name)).cache is not None and not s.head_kinds]
+
+
 def check(
     llm: LLM, prompts: Sequence[list[int]], sources: Sequence[str], *, tokens: int, noise: float
 ) -> Iterator[Check | str]:
     """Yields progress, then one check; nothing if no source keeps a cache."""
-    # Drafts of trained heads are no function of the text alone: tokens from the prefix cache come without features.
-    sources = [name for name in sources if (s := source_record(name)).cache is not None and not s.head_kinds]
+    sources = _with_cache(sources)
     if not sources:
         return
     params = SamplingParams(max_tokens=tokens, temperature=1.0, seed=77, ignore_eos=True)

@@ -61,6 +61,12 @@ def all_settings(
     return [every[at + at // count % count] for at in range(0, len(every), count)] if in_turn else every
 
 
+def count(verifiers: Sequence[str], *, in_turn: bool = False, sources: Sequence[str] | None = None) -> int:
+    """How much ``check`` yields."""
+    plan = all_settings(verifiers, sources, in_turn=in_turn)
+    return len(plan) + 2 if plan else 0
+
+
 def check(
     verifiers: Sequence[str], *, samples: int, in_turn: bool = False, sources: Sequence[str] | None = None
 ) -> Iterator[Check | str]:

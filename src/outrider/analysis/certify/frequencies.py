@@ -40,6 +40,12 @@ SampledSetting = tuple[str, str, str]
 """Source, verifier, mode."""
 
 
+def count(sources: Sequence[str], *, verifiers: Sequence[str], samples: int) -> int:
+    """How much ``check`` yields."""
+    texts = len(exact_pairs(sources, verifiers, shares_noise=False)) * samples
+    return len(MODES) * -(-texts // CHUNK) + 1 if texts else 0
+
+
 def check(
     llm: LLM,
     prompts: Sequence[list[int]],

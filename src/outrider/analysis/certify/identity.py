@@ -42,6 +42,12 @@ class Difference:
         )
 
 
+def count(prompts: int, sources: Sequence[str], *, verifiers: Sequence[str], each: int) -> int:
+    """How much ``check`` yields: for each mode plain decoding, every batch, and the check itself."""
+    settings = [_settings(sources, verifiers, sampled=not params.greedy) for params in MODES.values()]
+    return sum(2 + sum(map(len, _batches(found, prompts, each).values())) for found in settings if found)
+
+
 def check(
     llm: LLM,
     prompts: Sequence[list[int]],

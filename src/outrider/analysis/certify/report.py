@@ -27,10 +27,11 @@ class Report:
 
     subject: dict[str, Any]
     checks: list[Check]
+    complete: bool = True  # False: interrupted before the last check
 
     @property
     def passed(self) -> bool:
-        return not any(check.status == "fail" for check in self.checks)
+        return self.complete and not any(check.status == "fail" for check in self.checks)
 
     @property
     def notes(self) -> list[str]:
@@ -41,6 +42,8 @@ class Report:
     def verdict(self) -> str:
         count = len(self.checks)
         failed = [check.name for check in self.checks if check.status == "fail"]
+        if not self.complete:
+            return f"INTERRUPTED, not certified: {len(failed)} of the first {count} checks failed"
         if failed:
             return f"NOT CERTIFIED: {len(failed)} of {count} checks failed: {', '.join(failed)}"
         if self.notes:
@@ -55,8 +58,15 @@ class Report:
             {"name": c.name, "status": c.status, "summary": c.summary, "details": c.details, "data": c.data}
             for c in self.checks
         ]
-        whole = {"verdict": self.verdict, "passed": self.passed, "notes": self.notes, "subject": self.subject}
-        return json.dumps(whole | {"checks": checks}, ensure_ascii=False)
+        whole = {
+            "verdict": self.verdict,
+            "passed": self.passed,
+            "complete": self.complete,
+            "notes": self.notes,
+            "subject": self.subject,
+            "checks": checks,
+        }
+        return json.dumps(whole, ensure_ascii=False)
 
     def lines(self) -> list[str]:
         """For a terminal."""

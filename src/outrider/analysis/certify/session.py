@@ -13,7 +13,7 @@ import torch
 from outrider import __version__
 from outrider.analysis.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity
 from outrider.analysis.certify.report import Check, Report
-from outrider.analysis.measure import Tick
+from outrider.analysis.measure import Expect, Tick
 from outrider.core.verify import VERIFIERS
 from outrider.data import workloads
 from outrider.llm import LLM
@@ -44,19 +44,40 @@ def certify(
     sources: Sequence[str] | None = None,
     verifiers: Sequence[str] | None = None,
     tick: Tick = lambda _: None,
+    expect: Expect = lambda _: None,
 ) -> Report:
-    """Run every check that applies. ``sources``: draft sources to test, None for all that can be built."""
+    """Run every check that applies. ``sources``: draft sources to test, None for all that can be built.
+
+    Ctrl-C (``KeyboardInterrupt``) ends it with a report of the checks that were made.
+    """
     sources = [s for s in (sources or llm.drafters) if s != "none"]
     verifiers = list(verifiers or VERIFIERS)
     prompts = workloads.token_ids(llm.tokenizer, questions)
+    about = subject(llm, sources, verifiers, len(questions))
+    expect(_count(len(prompts), coverage, sources, verifiers))
     checks: list[Check] = []
-    for found in _checks(llm, prompts, coverage, sources, verifiers):
-        if isinstance(found, Check):
-            checks.append(found)
-            tick(found.name)
-        else:
-            tick(found)
-    return Report(subject(llm, sources, verifiers, len(questions)), checks)
+    try:
+        for found in _checks(llm, prompts, coverage, sources, verifiers):
+            if isinstance(found, Check):
+                checks.append(found)
+                tick(found.name)
+            else:
+                tick(found)
+    except KeyboardInterrupt:
+        return Report(about, checks, complete=False)
+    return Report(about, checks)
+
+
+def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: Sequence[str]) -> int:
+    """How much ``_checks`` yields."""
+    drafts = min(prompts, 2 * coverage.each)
+    return (
+        enumeration.count(verifiers, in_turn=coverage.in_turn, sources=sources)
+        + 1
+        + identity.count(prompts, sources, verifiers=verifiers, each=coverage.each)
+        + draft_consistency.count(drafts, sources)
+        + frequencies.count(sources, verifiers=verifiers, samples=coverage.samples)
+    )
 
 
 def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts: int) -> dict[str, Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import typer
 
+from outrider.cli.help import add, print_without_command
 from outrider.cli.train import drafts, export, heads, table
 
-app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", no_args_is_help=True)
-app.command("eagle")(heads.eagle)
-app.command("medusa")(heads.medusa)
-app.command("blockwise")(heads.blockwise)
-app.command("pass")(heads.pass_)
-app.command("draft")(drafts.draft)
-app.command("boost")(drafts.boost)
-app.command("export")(export.export)
-app.command("table")(table.table)
+app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", invoke_without_command=True)
+app.callback()(print_without_command)
+add(app, "eagle", heads.eagle, short_help="Train EAGLE's layer.")
+add(app, "medusa", heads.medusa, short_help="Train Medusa heads.")
+add(app, "blockwise", heads.blockwise, short_help="Train heads of blockwise parallel decoding.")
+add(app, "pass", heads.pass_, short_help="Train PaSS's look-ahead embeddings.")
+add(app, "draft", drafts.draft, short_help="Train a small draft model.")
+add(app, "boost", drafts.boost, short_help="Train a set of draft models.")
+add(app, "export", export.export, short_help="Write an EAGLE-3 head for vLLM.")
+add(app, "table", table.table, short_help="Count tokens for unigram and bigram.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.cli import options as o
+from outrider.cli.interrupt import CtrlC
 from outrider.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,24 +31,32 @@ Data = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the draft and the state to resume from.")]
 Regenerate = Annotated[bool, typer.Option("--regenerate", help="The target answers the prompts first.")]
 AnswerTokens = Annotated[int, typer.Option(help="Longest answer, with --regenerate.")]
-AnswerTemperature = Annotated[float, typer.Option(help="Temperature of every third answer; the others are greedy.")]
+AnswerTemperature = Annotated[
+    float, typer.Option(help="Temperature of every third answer; the others are greedy.", hidden=True)
+]
 Epochs = Annotated[float, typer.Option(help="Passes over the data.")]
 BatchTokens = Annotated[
-    int | None, typer.Option(help="Padded tokens of a step.", show_default="as suits what is trained")
+    int | None, typer.Option(help="Padded tokens of a step.", show_default="as suits what is trained", hidden=True)
 ]
 Lr = Annotated[float | None, typer.Option(help="Highest learning rate.", show_default="as suits what is trained")]
 MaxLength = Annotated[int, typer.Option(help="Tokens of a document that are read.")]
-HeldOut = Annotated[float, typer.Option(help="Share of documents held out for validation.")]
-Patience = Annotated[int, typer.Option(help="Evaluations (10 a run) without gain before stopping.")]
-TopK = Annotated[int, typer.Option(help="Most likely tokens of the target kept as labels.")]
-FeatureCache = Annotated[str, typer.Option(help="Disk space for the target's features, such as 2GB; 0: none.")]
+HeldOut = Annotated[float, typer.Option(help="Share of documents held out for validation.", hidden=True)]
+Patience = Annotated[int, typer.Option(help="Evaluations (10 a run) without gain before stopping.", hidden=True)]
+TopK = Annotated[int, typer.Option(help="Most likely tokens of the target kept as labels.", hidden=True)]
+FeatureCache = Annotated[
+    str, typer.Option(help="Disk space for the target's features, such as 2GB; 0: none.", hidden=True)
+]
 Seed = Annotated[int, typer.Option(help="Of the split, the order of the data and the first weights.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where a killed run was; the weights come out the same.")]
 DraftVocab = Annotated[
     int | None,
-    typer.Option(help="Tokens scored, the most frequent of the answers; 0: all.", show_default="8192 of a large one"),
+    typer.Option(
+        help="Tokens scored, the most frequent of the answers; 0: all.", show_default="8192 of a large one", hidden=True
+    ),
 ]
-LmHead = Annotated[bool, typer.Option("--own-lm-head", help="Train an LM head too, rather than use the target's.")]
+LmHead = Annotated[
+    bool, typer.Option("--own-lm-head", help="Train an LM head too, rather than use the target's.", hidden=True)
+]
 
 _UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1.0}
 
@@ -173,13 +182,28 @@ def _make(
 
 
 def run(trainer: Trainer, name: str, setup: TrainingSetup) -> None:
-    """Train, measure, and tell."""
+    """Train, measure, and tell. Ctrl-C ends the training after its step, and what is there is measured.
+
+    Raises:
+        typer.Exit: with 130, after Ctrl-C.
+    """
     from outrider.training.report import write_report
 
-    trainer.run()
+    def end_soon() -> None:
+        trainer.stop = True
+        log("stopping after this step, with a report of the best draft; Ctrl-C once more ends at once")
+
+    with CtrlC(end_soon):
+        progress = trainer.run()
+    stopped = trainer.stop and not progress.finished
+    if stopped:
+        best = f"the best draft so far is of step {progress.best_step}"
+        log(f"stopped after step {progress.step} of {trainer.steps}: {best}; --resume goes on")
     found = write_report(trainer, name=name, about=about(setup))
     alpha = " ".join(f"{a:.3f}" for a in found.alpha)
     typer.echo(f"{trainer.folder}: α by position {alpha}, τ {found.tau:.2f} on {found.rows:,} held-out rows")
+    if stopped:
+        raise typer.Exit(130)
 
 
 def about(setup: TrainingSetup) -> dict[str, Any]:

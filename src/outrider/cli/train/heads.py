@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from outrider.training.setup import HeadOptions
 
 Heads = Annotated[int, typer.Option(help="Tokens guessed beyond the next one.")]
-Decay = Annotated[float, typer.Option(help="Weight of each position over that of the one before.")]
+Decay = Annotated[float, typer.Option(help="Weight of each position over that of the one before.", hidden=True)]
 StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train further, as on more data.")]
 
 
@@ -23,9 +23,9 @@ def eagle(
     shared: c.Shared,
     version: Annotated[int, typer.Option(help="3: fused features, unrolled. 1: the head of EAGLE-1 and 2.")] = 3,
     ttt_steps: Annotated[
-        int | None, typer.Option(help="Steps unrolled in training.", show_default="4; 1 for version 1")
+        int | None, typer.Option(help="Steps unrolled in training.", hidden=True, show_default="4; 1 for version 1")
     ] = None,
-    depth: Annotated[int, typer.Option(help="Draft positions measured.")] = 5,
+    depth: Annotated[int, typer.Option(help="Draft positions measured.", hidden=True)] = 5,
     feature_layers: Annotated[
         str | None, typer.Option(help="Layers that are fused, such as 2,15,27.", show_default="low, middle, high")
     ] = None,

@@ -19,7 +19,7 @@ def table(
     """Count single tokens and pairs, for the draft sources unigram and bigram.
 
     Example: outrider train table notes.txt -o notes.safetensors, then outrider generate --draft bigram --draft-table
-    notes.safetensors -p "..."
+    notes.safetensors --raw -p "..."
     """
     contents = [_read(path) for path in texts]
     from outrider.checkpoints.catalog import resolve

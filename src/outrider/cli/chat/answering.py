@@ -1,0 +1,25 @@
+"""One answer, step by step, which Ctrl-C stops between two steps of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from outrider.cli.interrupt import CtrlC
+from outrider.engine.engine import Engine
+from outrider.engine.request import Request, StepOutput
+
+
+def steps_of(engine: Engine, request: Request, stop: CtrlC) -> Iterator[list[StepOutput]]:
+    """What each step of the engine gives the request, which runs alone, until it ends or is stopped.
+
+    Raises:
+        OutriderError: the request failed.
+    """
+    engine.add(request)
+    try:
+        while request.finish_reason is None and request.error is None and not stop.pressed:
+            yield engine.step()
+    finally:
+        engine.abort(request.id)
+    if request.error is not None:
+        raise request.error

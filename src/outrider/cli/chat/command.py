@@ -1,0 +1,85 @@
+"""The command: its options, and the loop over what is typed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.cli import options as o
+from outrider.cli.config_file import Config
+from outrider.cli.generated import Given, options_from
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.errors import OutriderError
+
+if TYPE_CHECKING:
+    from outrider.cli.chat.prompt import Prompt
+    from outrider.cli.chat.session import Session
+
+_OPTIONS = (
+    *("draft", "spec_length", "tree", "tree_nodes", "verifier", "lenience", "posterior_threshold", "posterior_alpha"),
+    *("draft_model", "heads", "draft_table", "max_seq_len", *o.LOADING),
+    *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
+)
+_MAX_TOKENS = 1024  # an answer that runs on is stopped with Ctrl-C; one that is cut off annoys
+
+
+@options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS, max_tokens=_MAX_TOKENS)
+def chat(
+    model: o.Model = o.DEFAULT_MODEL,
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the last conversation.")] = False,
+    load: Annotated[Path | None, typer.Option(help="Go on with a conversation that /save wrote.")] = None,
+    no_history: Annotated[
+        bool, typer.Option("--no-history", help="Keep neither what is typed nor the conversation.")
+    ] = False,
+    config: Config = None,
+    *,
+    given: Given,
+) -> None:
+    """Talk with a model. /help lists what can be typed besides messages.
+
+    Ctrl-C stops an answer, and once more leaves. Without a terminal, each line of the input is answered in turn.
+    """
+    params = SamplingParams(**o.own(SamplingParams, given))
+    from outrider.cli.chat import files
+    from outrider.cli.chat.prompt import make_prompt
+
+    opening = files.read(files.last_path() if resume else load) if resume or load else []
+    llm = o.load(model, **o.engine(given), max_batch_size=1)
+    llm.tokenizer.render_chat([{"role": "user", "content": ""}])  # no template: say so before the first line
+    from outrider.cli.chat.session import Session
+
+    kept = None if no_history or not sys.stdin.isatty() else files.last_path()
+    session = Session(llm, params, kept=kept)
+    session.begin(opening, system)
+    session.note(f"{session.describe()}. /help lists the commands.")
+    converse(session, make_prompt(session, history=kept is not None))
+
+
+def converse(session: Session, prompt: Prompt) -> None:
+    """Answer what ``prompt`` gives until it ends."""
+    from outrider.cli.chat.commands import run_command
+
+    interrupted = False  # whether the next Ctrl-C leaves
+    while True:
+        try:
+            text = prompt.read()
+            if text.startswith("/"):
+                if not run_command(session, text):
+                    break
+            elif text.strip():
+                session.ask(text.strip())
+            interrupted = session.stopped
+        except OutriderError as error:
+            session.complain(str(error))
+        except EOFError:
+            break
+        except KeyboardInterrupt:
+            if interrupted or session.stopped:
+                break
+            session.note("Ctrl-C once more leaves, as Ctrl-D and /bye do.")
+            interrupted = True
+    session.leave()
