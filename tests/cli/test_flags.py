@@ -46,7 +46,8 @@ RARE = {
     "prefix-reuse uds served-model-name metrics-key share-across-keys "
     "allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes max-connections "
     "max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout stream-interval "
-    "stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog header-timeout body-timeout keep-alive-timeout "
+    "stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog header-timeout "
+    "body-timeout keep-alive-timeout "
     "write-timeout",
     "bench": f"max-chars category heads python {_MACHINE} kv-cache",
     "certify": f"heads kv-cache {_MACHINE}",
