@@ -101,7 +101,7 @@ FORCE_INLINE isum sum_block(isum sum, const quad *weights, const int8_t *x, cons
 
 /* One panel for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4) and ``form``. */
 FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block, const activations *a, int64_t row,
-                                  const int count, const int steps, const enum form form, vec *y) {
+                                  const int count, const int steps, const enum form form, int32_t first_value, vec *y) {
     int per_scale = 8 / steps; /* groups of weights to a group of activations */
     int scale_bytes = w->half_scales ? 32 : 64;
     int64_t stride = a->groups * 32, bytes = w->panel_bytes / w->groups;
@@ -123,7 +123,7 @@ FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block
         for (int r = 0; r < count; r++, at += a->groups) {
             const int32_t *sums = a->sums + 2 * at;
             int32_t sum_x = per_scale == 1 ? sums[0] + sums[1] : sums[g % 2];
-            isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, w->values[0]) : isum_start(sum_x);
+            isum sum = form == FORM_EVEN ? isum_start_codes(sum_x, first_value) : isum_start(sum_x);
             if (MULTIPLIES_BLOCKS(count))
                 sum = isum_plus(sum, products[r]);
             else
@@ -181,15 +181,17 @@ FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const acti
     else if (w->layout == OUTRIDER_BF16)
         float_panel(w, at, a, row, count, 1, y);
     else if (w->layout == OUTRIDER_Q8 && w->group == 32)
-        quantised_panel(w, at, a, row, count, 8, FORM_BYTES, y);
+        quantised_panel(w, at, a, row, count, 8, FORM_BYTES, 0, y);
     else if (w->layout == OUTRIDER_Q8)
-        quantised_panel(w, at, a, row, count, 4, FORM_BYTES, y);
+        quantised_panel(w, at, a, row, count, 4, FORM_BYTES, 0, y);
+    else if (w->group == 32 && evenly && w->values[0] == 0)
+        quantised_panel(w, at, a, row, count, 8, FORM_EVEN, 0, y); /* one product less for each row and group */
     else if (w->group == 32 && evenly)
-        quantised_panel(w, at, a, row, count, 8, FORM_EVEN, y);
+        quantised_panel(w, at, a, row, count, 8, FORM_EVEN, w->values[0], y);
     else if (w->group == 32)
-        quantised_panel(w, at, a, row, count, 8, FORM_TABLE, y);
+        quantised_panel(w, at, a, row, count, 8, FORM_TABLE, 0, y);
     else
-        quantised_panel(w, at, a, row, count, 4, FORM_TABLE, y);
+        quantised_panel(w, at, a, row, count, 4, FORM_TABLE, 0, y);
     int64_t left = w->outputs - panel * LANES;
     int lanes = left < LANES ? (int)left : LANES;
     for (int r = 0; r < count; r++) {
