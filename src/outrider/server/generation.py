@@ -55,10 +55,8 @@ async def respond(
     generation = builder.generation
     service, reservation = generation.service, generation.reservation
     if stream:
-        settings, metrics = service.settings, service.metrics
-        return EventStream(
-            builder.chunks(), settings, metrics, obfuscate=obfuscate, done=done, on_end=reservation.release
-        )
+        chunks, settings = builder.chunks(), service.settings
+        return EventStream(chunks, settings, obfuscate=obfuscate, done=done, on_end=reservation.release)
     try:
         await unless_disconnected(request, generation.complete())
     finally:
