@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests clean
+.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-http fuzz-schema soak clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -68,6 +68,18 @@ fuzz-native:  ## random tensors into the packing of weights, under sanitizers (F
 
 fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
 	PYTHONPATH=src $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)
+
+STRESS = PYTHONPATH=src $(BIN)/python -m tests.server.stress
+fuzz-http: $(READY)  ## a server under connections that are no proper HTTP (FUZZ_SECONDS=600 for longer)
+	$(STRESS).fuzz_http --seconds $(FUZZ_SECONDS) $(ARGS)
+
+fuzz-schema: $(READY)  ## schemathesis on every operation of a server (FUZZ_SECONDS=600 for longer)
+	$(STRESS).fuzz_schema --seconds $(FUZZ_SECONDS) $(ARGS)
+
+MINUTES ?= 10
+CLIENTS ?= 200
+soak: $(READY)  ## a server under many clients, good and bad, while its engine fails (MINUTES=60 CLIENTS=200)
+	$(STRESS).soak --minutes $(MINUTES) --clients $(CLIENTS) $(ARGS)
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
