@@ -111,6 +111,7 @@ def test_llama3_rope_is_recognised_from_its_divisors(factor: float, tmp_path: Pa
         ({"general.type": "adapter"}, "general.type='adapter'"),
         ({"split.count": 3}, "split.count=3: this is one part of a model"),
         ({"tokenizer.ggml.suppress_tokens": [3]}, "suppress_tokens forbids tokens"),
+        ({"tokenizer.ggml.add_space_prefix": False}, "add_space_prefix=false"),
         ({"attention.head_count": None}, "num_attention_heads=None"),
         ({"feed_forward_length": [96, 96]}, "is an array"),
         ({"block_count": 2**31 - 1}, "layers are declared"),

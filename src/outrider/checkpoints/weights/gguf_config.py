@@ -122,6 +122,12 @@ def _check_general(header: GGUFHeader) -> None:
             raise ModelFormatError(
                 f"{key}={shown(header.scalar(key))} is not supported: use another file of this model"
             )
+    sentencepiece = header.scalar("tokenizer.ggml.model") == "llama"
+    if sentencepiece and header.scalar("tokenizer.ggml.add_space_prefix", True) is not True:
+        raise ModelFormatError(
+            "tokenizer.ggml.add_space_prefix=false is not supported, as transformers reads such a file otherwise: use "
+            "the model's safetensors files"
+        )
     forbidden = header.metadata.get("tokenizer.ggml.suppress_tokens")
     if forbidden is not None and np.size(forbidden):
         raise ModelFormatError("tokenizer.ggml.suppress_tokens forbids tokens, which is not applied: remove it")
