@@ -93,7 +93,7 @@ def test_the_commands_say_what_it_drafts() -> None:
         "from outrider.config import SOURCES, DraftSource\n"
         "SOURCES['stutter'] = DraftSource(name='stutter', summary='the last token', builder=None)\n"
         "from outrider.cli.main import app\n"
-        "app(['generate', '--help'])"
+        "app(['generate', '--help-all'])"
     )
     environment = os.environ | {"COLUMNS": "2000", "TERMINAL_WIDTH": "2000"}
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)

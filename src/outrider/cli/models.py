@@ -147,7 +147,7 @@ def _print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
 
 
-add(app, "list", list_command)
-add(app, "pull", pull_command)
-add(app, "info", info_command)
-add(app, "rm", rm_command)
+add(app, "list", list_command, short_help="Show the models there are, their sizes, and where they lie.")
+add(app, "pull", pull_command, short_help="Fetch models, or check every byte of those here.")
+add(app, "info", info_command, short_help="Show what is known of a model.")
+add(app, "rm", rm_command, short_help="Remove models from the caches.")
