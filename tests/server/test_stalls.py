@@ -20,7 +20,7 @@ import pytest
 
 from outrider import LLM
 from tests.server.conftest import load
-from tests.server.fuzz_fields import LoopLag, loop_of, send
+from tests.server.fuzz_fields import LoopLag, loop_of, measured
 from tests.server.largest import cases
 from tests.server.live import Live, wait_until
 from tests.tokenizer.vocabularies import byte_level
@@ -96,14 +96,16 @@ def test_requests_for_the_same_new_grammar_share_its_compilation(live: Live) -> 
 
 
 def test_no_field_stops_the_event_loop(live: Live) -> None:
-    """Some two hundred of the bodies of ``make fuzz-fields``, of a megabyte each at most."""
+    """Some two hundred of the bodies of ``make fuzz-fields``, of a megabyte each at most.
+
+    A case that is late is sent again, and its best time counts: a stall comes back.
+    """
     lag = LoopLag(loop_of(live))
     slow, failed = [], []
     own = [case for case in cases(live.client.get("/openapi.json").json(), 1 << 20) if "." not in case.field]
     for case in own[::23]:
-        began = time.perf_counter()
-        status = send(live, case)
-        if max(lag.take(), time.perf_counter() - began - 5 * TOO_SLOW) > TOO_SLOW:
+        status, late = measured(live, lag, case, TOO_SLOW)
+        if late > TOO_SLOW:
             slow.append(str(case))
         if status >= 500 or status == 0:
             failed.append(f"{status} {case}")

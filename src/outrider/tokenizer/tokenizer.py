@@ -21,7 +21,7 @@ from outrider.tokenizer.bounds import characters_per_token
 from outrider.tokenizer.chat_template import ChatTemplate, Rendered, find_template
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 from outrider.tokenizer.plain import PlainEncoder
-from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts
+from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts, special_tokens
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
@@ -85,7 +85,7 @@ class Tokenizer:
             add_declared_tokens(backend, own)
         except ModelFormatError as error:
             raise ModelFormatError(f"{path}: {error}") from None
-        special = _special_tokens(own, path)
+        special = special_tokens(own, path)
         eos, bos = special.get("eos_token"), special.get("bos_token")
         return cls(
             backend,
@@ -242,11 +242,3 @@ class Tokenizer:
 
 
 _BYTES = _byte_alphabet()
-
-
-def _special_tokens(own: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """``bos_token`` and the like, given as a string or as an object with its ``content``."""
-    older = folder / "special_tokens_map.json"
-    raw = (read_json_object(older) if older.exists() else {}) | dict(own)
-    tokens = {key: value.get("content") if isinstance(value, dict) else value for key, value in raw.items()}
-    return {key: value for key, value in tokens.items() if key.endswith("_token") and isinstance(value, str)}

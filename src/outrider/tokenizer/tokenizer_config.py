@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from outrider.errors import ModelFormatError
-from outrider.utils.json_files import shown
+from outrider.utils.json_files import read_json_object, shown
 
-__all__ = ["add_declared_tokens", "check_parts"]
+__all__ = ["add_declared_tokens", "check_parts", "special_tokens"]
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _SPACE = "\u2581"
@@ -98,3 +99,11 @@ def _token(value: object) -> tokenizers.AddedToken:
     if not isinstance(content, str) or not fields.keys() <= flags or not all(type(v) is bool for v in fields.values()):
         raise ModelFormatError(f"{shown(value)} is no token: correct tokenizer_config.json")
     return tokenizers.AddedToken(content, **fields)
+
+
+def special_tokens(own: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """``bos_token`` and the like, given as a string or as an object with its ``content``."""
+    older = folder / "special_tokens_map.json"
+    raw = (read_json_object(older) if older.exists() else {}) | dict(own)
+    tokens = {key: value.get("content") if isinstance(value, dict) else value for key, value in raw.items()}
+    return {key: value for key, value in tokens.items() if key.endswith("_token") and isinstance(value, str)}

@@ -15,7 +15,8 @@ from outrider.server.http.errors import ApiError, as_api_error, to_json
 from outrider.server.settings import ServerSettings
 
 T = TypeVar("T")
-Chunk = dict[str, Any]
+Chunk = dict[str, Any] | bytes
+"""An event's JSON, or the bytes of it where they have been written elsewhere."""
 
 DONE = b"data: [DONE]\n\n"
 PATIENCE = 5.0  # seconds to wait for a first token: until then, a failure can still be a proper status
@@ -118,7 +119,7 @@ class EventStream(Response):
 
 
 def _event(chunk: Chunk) -> bytes:
-    return b"data: " + to_json(chunk) + b"\n\n"
+    return b"data: " + (chunk if isinstance(chunk, bytes) else to_json(chunk)) + b"\n\n"
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -16,6 +16,7 @@ from outrider.engine.request import StepOutput
 from outrider.server.generation import Generation, respond
 from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import invalid
+from outrider.server.http.long_json import to_long_json
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream import Chunk
@@ -153,7 +154,8 @@ class CompletionResponseBuilder:
                 end = {} if running or with_usage else self._statistics(usage=False)
                 token_details = self.body.token_details or self.body.return_token_ids
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] or token_details:
-                    yield begin | usage | {"choices": [choice]} | end
+                    chunk = begin | usage | {"choices": [choice]} | end
+                    yield await self.service.off_loop.run(partial(to_long_json, chunk)) if echoes else chunk
         if with_usage:
             yield begin | {"choices": []} | self._statistics()
 
