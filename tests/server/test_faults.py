@@ -101,6 +101,7 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_are_served(server: Liv
     replaced(parts(server), "_score", raising(RuntimeError("secret /path"), times=1))
     answer = server.client.post(PATH, json=ASK)
     assert answer.status_code == 500
+    assert answer.json()["error"]["type"] == "server_error"
     assert "secret" not in answer.text
     assert server.post(PATH, ASK)["choices"] == plain
     replaced(parts(server), "_commit", raising(RuntimeError("later"), after=5, times=1))

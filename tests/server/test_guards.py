@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import socket
 import threading
@@ -156,7 +157,7 @@ def test_what_is_not_http_gets_one_answer(live: Live, data: bytes) -> None:
 
 
 def test_large_bodies_are_refused_before_and_while_they_come(llm: LLM) -> None:
-    with Live(llm, max_body_bytes=1000) as server:
+    with Live(llm, max_body_bytes=1000, body_timeout=1.0) as server:
         big = b'{"prompt": "' + b"x" * 5000 + b'"}'
         kind = {"Content-Type": "application/json"}
         for content in (big, iter([big])):  # the second in pieces, without saying how long it is
@@ -215,16 +216,31 @@ def test_slow_senders_are_cut_off(llm: LLM) -> None:
 def test_no_more_connections_than_allowed(llm: LLM) -> None:
     with Live(llm, max_connections=2, header_timeout=30.0) as server:
         wait_until(lambda: not server.server.server_state.connections)
-        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
-        wait_until(lambda: len(server.server.server_state.connections) == 2)
+        body = json.dumps(ENDLESS).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        busy = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        for connection in busy:
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: server.service.sequences == 2)
         answer = raw(server, b"")
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"too_many_connections" in answer
         assert b"Retry-After: 1" in answer
-        for connection in idle:
+        for connection in busy:
             connection.close()
         wait_until(lambda: not server.server.server_state.connections)
         assert server.client.post(COMPLETIONS, json=ASK).status_code == 200
+
+
+def test_idle_connections_keep_nobody_out(llm: LLM) -> None:
+    """The oldest of the client with most of them gives way."""
+    with Live(llm, max_connections=8, header_timeout=30.0) as server:
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(30)]
+        assert server.client.post(COMPLETIONS, json=ASK).status_code == 200
+        assert len(server.server.server_state.connections) <= 9
+        assert idle[0].recv(100) == b""
+        for connection in idle:
+            connection.close()
 
 
 def test_a_full_queue_says_when_to_come_again(llm: LLM) -> None:

@@ -13,6 +13,7 @@ from outrider.errors import OutriderError
 from outrider.server import info
 from outrider.server.http import openapi
 from outrider.server.http.errors import ApiError, handle_error
+from outrider.server.http.framing import FramingMiddleware
 from outrider.server.http.guards import (
     AccessLogMiddleware,
     AllowedHostsMiddleware,
@@ -36,7 +37,7 @@ def create_app(service: Service) -> ASGIApp:
         app.include_router(part.router)
     if service.settings.playground:
         app.include_router(playground.router)
-    for kind in (ApiError, OutriderError):
+    for kind in (ApiError, OutriderError, Exception):
         app.add_exception_handler(kind, handle_error)
     app.add_exception_handler(HTTPException, _no_such_route)
     openapi.install(app)
@@ -58,7 +59,7 @@ def _guarded(app: FastAPI, service: Service) -> ASGIApp:
         )
     if settings.hosts:
         guarded = AllowedHostsMiddleware(guarded, settings.hosts)
-    return AccessLogMiddleware(guarded, service.metrics)
+    return AccessLogMiddleware(FramingMiddleware(guarded), service.metrics)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

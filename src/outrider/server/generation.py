@@ -62,10 +62,8 @@ async def respond(
     generation, reservation = builder.generation, builder.generation.reservation
     generation.deadline = deadline
     if stream:
-        settings, metrics = service.settings, service.metrics
-        return EventStream(
-            builder.chunks(), settings, metrics, obfuscate=obfuscate, done=done, on_end=reservation.release
-        )
+        chunks, settings = builder.chunks(), service.settings
+        return EventStream(chunks, settings, obfuscate=obfuscate, done=done, on_end=reservation.release)
     try:
         await unless_disconnected(request, generation.complete())
     finally:

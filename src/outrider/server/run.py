@@ -16,6 +16,7 @@ import stat
 import sys
 import threading
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -23,9 +24,11 @@ import uvicorn
 from outrider.errors import ConfigError, OutriderError
 from outrider.llm import LLM
 from outrider.server.app import create_app
+from outrider.server.http.acceptor import Acceptor, connection_limit
 from outrider.server.http.callers import log_sharing
 from outrider.server.http.logs import configure
-from outrider.server.http.protocol import guarded_protocol
+from outrider.server.http.protocol import Guard, guarded_protocol
+from outrider.server.http.waiting import Waiting
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
 
@@ -78,21 +81,21 @@ class UvicornServer(uvicorn.Server):
         self.failure: BaseException | None = None
         settings = service.settings
         self._address = address(settings, listener)
+        self._limit = connection_limit(settings.max_connections)
+        self._protocol = guarded_protocol(Guard(settings, service.metrics, self._limit, Waiting()))
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(
                 create_app(service),
-                http=guarded_protocol(settings.header_timeout, settings.max_connections),
+                http=self._protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=max(1, round(settings.keep_alive_timeout)),
                 timeout_graceful_shutdown=round(settings.drain_timeout + 2 * DEATH_NOTICE),
                 h11_max_incomplete_event_size=settings.max_header_bytes,
-                backlog=1024,
                 ssl_certfile=settings.ssl_certfile,
                 ssl_keyfile=settings.ssl_keyfile,
             )
@@ -103,11 +106,17 @@ class UvicornServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        self.servers = [self._acceptor(listener) for listener in sockets or []]  # type: ignore[misc]
+        self.started = True
         logger.info("listening on %s", self._address)
         log_sharing(self.service.settings)
         if self.failure is not None or self.service.state == "dead":
             self.should_exit = True
+
+    def _acceptor(self, listener: socket.socket) -> Acceptor:
+        protocol = partial(self._protocol, self.config, self.server_state, {})
+        timeout = self.service.settings.header_timeout
+        return Acceptor(listener, protocol, self._limit, ssl_context=self.config.ssl, handshake_timeout=timeout)
 
     def load(self, model: str, options: dict[str, Any]) -> None:
         """On a thread of its own: load the model, then serve it; or end the server."""

@@ -37,6 +37,7 @@ class Service:
         self.fingerprint = ""
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
         self.off_loop = OffLoop()
+        self.metrics.admitted.set_function(lambda: self.sequences)
         self._llm: AsyncLLM | None = None
 
     def attach(self, llm: LLM, on_death: Callable[[], None] = lambda: None) -> None:

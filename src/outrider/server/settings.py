@@ -79,7 +79,10 @@ class ServerSettings:
     max_header_bytes: int = 32 << 10
     """Of a request."""
     max_connections: int = 1024
-    """At once."""
+    """At once.
+
+    Fewer if the limit of open files is lower.
+    """
     max_prompts: int = 64
     """Of one request."""
     max_n: int = 16

@@ -40,10 +40,11 @@ class AccessLogMiddleware:
             return
         given = Headers(scope=scope).get("x-request-id", "")
         name = given if _ID.fullmatch(given) else uuid.uuid4().hex
-        began, status = time.perf_counter(), 0
+        began, status, complete = time.perf_counter(), 0, False
 
         async def named_send(message: Message) -> None:
-            nonlocal status
+            nonlocal status, complete
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
@@ -51,14 +52,16 @@ class AccessLogMiddleware:
                 headers["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
+        self._metrics.in_progress.inc()
         try:
             await self._app(scope, receive, named_send)
         except Exception as error:
             if status == 0:
                 await as_api_error(error).response()(scope, receive, named_send)
-            else:
+            elif not complete:  # else it is answered and logged, and Starlette passes it on all the same
                 logger.exception("an answer was broken off", exc_info=error)
         finally:
+            self._metrics.in_progress.dec()
             self._note(scope, name, status, time.perf_counter() - began)
 
     def _note(self, scope: Scope, name: str, status: int, seconds: float) -> None:
@@ -70,7 +73,12 @@ class AccessLogMiddleware:
             _method(scope),
             path,
             status or 499,
-            extra={"request_id": name, "seconds": round(seconds, 4), "client": (scope.get("client") or ("",))[0]},
+            extra={
+                "request_id": name,
+                "seconds": round(seconds, 4),
+                "client": (scope.get("client") or ("",))[0],
+                "status": status or 499,
+            },
         )
 
 
@@ -197,4 +205,4 @@ class SizeLimitMiddleware:
 
     def _too_large(self) -> ApiError:
         message = f"the body is larger than {self._limit} bytes: send less"
-        return ApiError(413, message, code="body_too_large", headers={"Connection": "close"})
+        return ApiError(413, message, code="body_too_large")  # closing would lose it while the body still comes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from outrider.engine.request import Request
@@ -17,6 +18,7 @@ FIELDS = (
     "request_id",
     "client",
     "seconds",
+    "left_out",
     "prompt_tokens",
     "completion_tokens",
     "cached_tokens",
@@ -63,17 +65,47 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+LINES, PERIOD = 20, 10.0
+"""So many lines from one place in so many seconds."""
+
+
+class RateLimit(logging.Filter):
+    """Passes ``LINES`` warnings, or refusals of one status, from each place in the code in ``PERIOD`` seconds.
+
+    A stranger can cause any number of them. The next line says in ``left_out`` how many there were beside it.
+    Requests that are served have a line each.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[str, int, int], tuple[float, int]] = {}  # when the period began, lines in it
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        status = getattr(record, "status", 0)
+        if record.levelno < logging.WARNING and status < 400:
+            return True
+        place, now = (record.pathname, record.lineno, status), self._clock()
+        began, lines = self._seen.get(place, (now, 0))
+        if now - began >= PERIOD:
+            if lines > LINES:
+                record.left_out = lines - LINES
+            began, lines = now, 0
+        self._seen[place] = began, lines + 1
+        return lines < LINES
+
+
 def configure(settings: ServerSettings) -> None:
-    """Send everything of Outrider and uvicorn's warnings to stderr. A full disk behind it stops no request."""
+    """Send everything of Outrider, and errors of what it runs on, to stderr. A full disk behind it stops no request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
+    handler.addFilter(RateLimit())
     logging.raiseExceptions = False  # or a stderr that cannot be written to would be complained about on stderr
-    own = logging.getLogger("outrider")
-    own.handlers, own.propagate = [handler], False
-    own.setLevel(settings.log_level.upper())
-    uvicorn = logging.getLogger("uvicorn")
-    uvicorn.handlers, uvicorn.propagate = [handler], False
-    uvicorn.setLevel("WARNING")
+    levels = {"outrider": settings.log_level.upper(), "uvicorn": "ERROR", "asyncio": "WARNING"}
+    for name, level in levels.items():  # uvicorn's warnings are about requests that we refuse and log ourselves
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
 
 
 def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -30,6 +30,8 @@ class Metrics:
         def histogram(name: str, text: str, buckets: Iterable[float]) -> Histogram:
             return Histogram(f"outrider:{name}", text, buckets=tuple(buckets), registry=registry)
 
+        self.in_progress = Gauge("outrider:http_requests_in_progress", "Requests being answered.", registry=registry)
+        self.admitted = Gauge("outrider:num_sequences_admitted", "Sequences that hold a place.", registry=registry)
         self.http = counter("http_requests", "HTTP requests answered.", "method", "path", "status")
         self.rejected = counter("requests_rejected", "Requests refused because the queue was full.")
         self.requests = counter("request_success", "Sequences that ended, by how they did.", "finished_reason")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -13,10 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from outrider.server.http.errors import ApiError, as_api_error, to_json
-from outrider.server.http.metrics import Metrics
 from outrider.server.settings import ServerSettings
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Chunk = dict[str, Any]
@@ -32,7 +28,6 @@ class EventStream(Response):
 
     * A failure before the first token is an ordinary error response; later ones are an event with ``error``.
     * When the client goes, ``chunks`` is closed at once.
-    * A reader that takes nothing for ``write_timeout`` seconds has its connection cut.
     * ``stream_interval``: what has gathered is sent at fixed times and at no others. ``stream_padding``: every send
       is a multiple of so many bytes, filled up with a comment, which readers of event streams skip. Together they
       hide from who watches the line how many tokens each step gave (their number per second, and the total, remain).
@@ -44,7 +39,6 @@ class EventStream(Response):
         self,
         chunks: AsyncGenerator[Chunk],
         settings: ServerSettings,
-        metrics: Metrics,
         *,
         obfuscate: bool = False,
         done: bool = True,
@@ -56,8 +50,6 @@ class EventStream(Response):
         self._chunks = chunks
         self._interval = settings.stream_interval
         self._padding = settings.stream_padding or (OBFUSCATION if obfuscate else 0)
-        self._write_timeout = settings.write_timeout
-        self._metrics = metrics
         self._end = DONE if done else b""
         self._on_end = on_end
 
@@ -84,22 +76,11 @@ class EventStream(Response):
                     return
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 async for data in self._timed():
-                    async with asyncio.timeout(self._write_timeout):
-                        await send({"type": "http.response.body", "body": data, "more_body": True})
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-            except TimeoutError:
-                self._cut(scope)
             finally:  # what still runs must have stopped before the chunks can be closed
                 self._upcoming.cancel()
                 await asyncio.wait({self._upcoming})
-
-    def _cut(self, scope: Scope) -> None:
-        """End the connection without waiting for what the reader has not taken."""
-        logger.warning("a reader took nothing for %g s: its connection is cut", self._write_timeout)
-        self._metrics.dropped.inc()
-        transport = scope.get("state", {}).get("transport")
-        if transport is not None:
-            transport.abort()
 
     async def _timed(self) -> AsyncIterator[bytes]:
         """The bytes of each send, when it is due."""
