@@ -23,6 +23,9 @@ from outrider.errors import (
 
 logger = logging.getLogger(__name__)
 
+MAX_BYTES = 299
+"""Of an error's body: a long message loses its middle."""
+
 
 class ApiError(Exception):
     """An error whose message is sent to the client. ``param`` names the field at fault."""
@@ -48,10 +51,22 @@ class ApiError(Exception):
         return "server_error" if self.status >= 500 else "invalid_request_error"
 
     def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+        """OpenAI's error object, at most ``MAX_BYTES`` long as JSON."""
+        error = {"message": "", "type": self.kind, "param": self.param and _fit(self.param, 80), "code": self.code}
+        error["message"] = _fit(self.message, MAX_BYTES - len(to_json({"error": error})))
+        return {"error": error}
 
     def response(self) -> Response:
         return json_response(self.body(), self.status, self.headers)
+
+
+def _fit(text: str, size: int) -> str:
+    """``text`` in at most ``size`` bytes of JSON, without its middle if need be: value and remedy stand at its ends."""
+    kept, shown = min(len(text), size), text
+    while len(shown) > size or len(to_json(shown)) - 2 > size:  # 2: quotes
+        shown = f"{text[: kept * 2 // 3]}...{text[len(text) - kept // 3 :]}"
+        kept -= max(1, kept // 20)
+    return shown
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:

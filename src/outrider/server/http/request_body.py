@@ -77,9 +77,9 @@ def parse(model: type[T], body: bytes, max_seq_len: int = 0) -> T:
 
 
 def _refusal(details: Sequence[Any]) -> ApiError:
-    """One error for all that is wrong: that of the first field at fault."""
+    """One error for all that is wrong: that of the first element of the first field at fault."""
     field = details[0]["loc"][:1]
-    own = [d for d in details if d["loc"][:1] == field]
+    own = _of_one_element([d for d in details if d["loc"][:1] == field])
     deepest = max(own, key=lambda d: len(_path(d["loc"])))
     param = _path(deepest["loc"])
     if deepest["type"] == "extra_forbidden":
@@ -95,13 +95,39 @@ def _unknown(param: str) -> ApiError:
     return invalid(f"{param} is not a field this server knows: leave it out", param, "unknown_parameter")
 
 
+def _of_one_element(details: list[Any], at: int = 1) -> list[Any]:
+    """Those about the first bad element of a list. Of a union: in the types that hold for the most elements."""
+    rest = [d for d in details if len(d["loc"]) > at]
+    if not rest:
+        return details
+    parts = [d["loc"][at] for d in rest]
+    kept: set[int | str]
+    indices = [part for part in parts if isinstance(part, int)]
+    if indices:
+        kept = {min(indices)}
+    elif all(_is_field(part) for part in parts):
+        kept = {parts[0]}
+    else:
+        reach: dict[str, int] = {}
+        for part, d in zip(parts, rest, strict=True):
+            index = d["loc"][at + 1] if len(d["loc"]) > at + 1 and isinstance(d["loc"][at + 1], int) else -1
+            reach[part] = min(index, reach.get(part, index))
+        kept = {part for part in reach if reach[part] == max(reach.values())}
+    return _of_one_element([d for d in rest if d["loc"][at] in kept], at + 1)
+
+
+def _is_field(part: str) -> bool:
+    """Whether this part of a location is a field; pydantic adds names of types and classes."""
+    return part.isidentifier() and part not in _BRANCHES and not part[0].isupper()
+
+
 def _path(loc: Sequence[str | int]) -> str:
-    """``("messages", 0, "content", "str")`` to ``messages[0].content``: pydantic adds types and class names."""
+    """``("messages", 0, "content", "str")`` to ``messages[0].content``."""
     path = ""
     for part in loc:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part.isidentifier() and part not in _BRANCHES and not part[0].isupper():
+        elif _is_field(part):
             path += f".{part[:_SHOWN]}" if path else part[:_SHOWN]
         elif not path:
             path = part[:_SHOWN]
