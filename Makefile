@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields clean
+.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -74,6 +74,18 @@ fuzz-loaders: $(READY)  ## damaged and hostile model files, each opened in a pro
 
 fuzz-fields: $(READY)  ## every field of every request at its largest: none may keep the server's loop for 50 ms (ARGS="--model NAME")
 	PYTHONPATH=src $(BIN)/python -m tests.server.fuzz_fields $(ARGS)
+
+STRESS = PYTHONPATH=src $(BIN)/python -m tests.server.stress
+fuzz-http: $(READY)  ## a server under connections that are no proper HTTP (FUZZ_SECONDS=600 for longer)
+	$(STRESS).fuzz_http --seconds $(FUZZ_SECONDS) $(ARGS)
+
+fuzz-schema: $(READY)  ## schemathesis on every operation of a server (FUZZ_SECONDS=600 for longer)
+	$(STRESS).fuzz_schema --seconds $(FUZZ_SECONDS) $(ARGS)
+
+MINUTES ?= 10
+CLIENTS ?= 200
+soak: $(READY)  ## a server under many clients, good and bad, while its engine fails (MINUTES=60 CLIENTS=200)
+	$(STRESS).soak --minutes $(MINUTES) --clients $(CLIENTS) $(ARGS)
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
 	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
