@@ -26,7 +26,7 @@ from tests.whole import model_folder
 SERVE = "outrider.cli.main"
 ORDINARY: dict[str, Any] = {"prompt": "hello world, hello", "max_tokens": 24, "seed": 7, "ignore_eos": True}
 
-STRUCTURED = {"response_format": {"type": "json_object"}}
+STRUCTURED: dict[str, Any] = {"prompt": "hello", "max_tokens": 8, "response_format": {"type": "json_object"}}
 
 
 class Process:
@@ -99,7 +99,7 @@ class Process:
 
     def first_uses(self) -> None:
         """Have made what the first structured request makes: a process that compiles grammars, and pipes to it."""
-        httpx.post(f"{self.url}/v1/completions", json=ORDINARY | STRUCTURED, timeout=120).raise_for_status()
+        httpx.post(f"{self.url}/v1/completions", json=STRUCTURED, timeout=120).raise_for_status()
 
     def metrics(self) -> dict[str, float]:
         return metrics(self.url)
