@@ -16,7 +16,7 @@ from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 from tests.server.stress.crowd import crowd, reconcile
 from tests.server.stress.faulty import Faults
-from tests.server.stress.process import ORDINARY, metrics
+from tests.server.stress.process import ORDINARY, metrics, open_files
 
 PATH = "/v1/completions"
 
@@ -48,6 +48,6 @@ def test_a_crowd_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def _open(live: Live) -> int:
-    """Descriptors but those of clients' idle connections, which close by themselves."""
+    """Sockets but those of clients' idle connections, which close by themselves."""
     time.sleep(0.05)
-    return len(os.listdir("/proc/self/fd")) - len(live.server.server_state.connections)
+    return open_files("self")["socket"] - len(live.server.server_state.connections)

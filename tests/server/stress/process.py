@@ -26,8 +26,6 @@ from tests.whole import model_folder
 SERVE = "outrider.cli.main"
 ORDINARY: dict[str, Any] = {"prompt": "hello world, hello", "max_tokens": 24, "seed": 7, "ignore_eos": True}
 
-STRUCTURED = {"response_format": {"type": "json_object"}}
-
 
 class Process:
     """``outrider serve`` with ``options`` on a free port; use it in ``with``, which ends it.
@@ -97,10 +95,6 @@ class Process:
         text: str = answer.json()["choices"][0]["text"]
         return text
 
-    def first_uses(self) -> None:
-        """Have made what the first structured request makes: a process that compiles grammars, and pipes to it."""
-        httpx.post(f"{self.url}/v1/completions", json=ORDINARY | STRUCTURED, timeout=120).raise_for_status()
-
     def metrics(self) -> dict[str, float]:
         return metrics(self.url)
 
@@ -121,12 +115,7 @@ class Process:
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
     def descriptors(self) -> Counter[str]:
-        """Open files by what they are: a path, ``socket``, ``pipe``."""
-        found: Counter[str] = Counter()
-        for path in Path(f"/proc/{self.pid}/fd").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                found[os.readlink(path).partition(":[")[0]] += 1
-        return found
+        return open_files(str(self.pid))
 
     def _denied(self) -> float:
         """Seconds for which threads of ours and of the server were ready to run and had no processor."""
@@ -161,6 +150,15 @@ class Process:
         finally:
             done.set()
             watcher.join()
+
+
+def open_files(pid: str) -> Counter[str]:
+    """Descriptors by what they are: a path, ``socket``, ``pipe``."""
+    found: Counter[str] = Counter()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            found[os.readlink(path).partition(":[")[0]] += 1
+    return found
 
 
 def metrics(url: str) -> dict[str, float]:

@@ -57,7 +57,6 @@ def run(model: str, minutes: float, clients: int, seed: int) -> dict[str, Any]:
     with Process(model, *OPTIONS, *SOURCE, module=MODULE) as server:
         server.wait_ready()
         expected, memory, threads = server.ordinary(), server.memory(), server.threads()
-        server.first_uses()
         files = server.descriptors()
         warm = minutes * 60 * WARM_UP
         server.signal(signal.SIGUSR2)  # faults
