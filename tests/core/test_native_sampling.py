@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -165,10 +166,13 @@ def test_first_largest_is_numpys(sampler: NativeSampler, seed: int, n: int, widt
         if rng.random() < 0.3:
             rows[rng.random(rows.shape) < rng.choice([0.001, 0.1, 1.0])] = odd
     view = rows[:, :width]
-    index, value = sampler.first_largest(view)
+    found = sampler.first_largest(torch.from_numpy(rows), width)
+    index = [column for column, _ in found]
     assert index == view.argmax(axis=1).tolist()
-    np.testing.assert_array_equal(np.array(value, dtype=np.float32), view[range(n), index])
-    assert sampler.first_largest(np.asfortranarray(view))[0] == index
+    np.testing.assert_array_equal(np.array([value for _, value in found], dtype=np.float32), view[range(n), index])
+    for strided in (torch.from_numpy(np.asfortranarray(view)), torch.from_numpy(rows)[:1].expand(n, -1)):
+        again = [column for column, _ in sampler.first_largest(strided, width)]
+        assert again == strided[:, :width].numpy().argmax(axis=1).tolist()
 
 
 @given(seeds, WIDTHS)

@@ -33,7 +33,7 @@ def features(tokens: Sequence[int], layers: tuple[int, ...], inputs: Tensor | No
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
     span = (Span(slot, 0, len(tokens)),)
-    batch = ForwardBatch(torch.tensor(tokens), torch.arange(len(tokens)), span, None, features=layers, inputs=inputs)
+    batch = ForwardBatch(tokens, range(len(tokens)), span, None, features=layers, inputs=inputs)
     out = TARGET.forward(batch, cache)
     assert out.features is not None
     return out.features, out.logits

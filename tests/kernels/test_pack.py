@@ -18,9 +18,9 @@ def test_rows_that_need_logits_are_numbered_across_sequences() -> None:
         layers=2,
         features=(1, 4),
     )
-    assert batch.token_ids.tolist() == [7, 8, 9, 6, 4, 2, 1]
-    assert batch.positions.tolist() == [5, 6, 7, 7, 0, 1, 9]
+    assert list(batch.token_ids) == [7, 8, 9, 6, 4, 2, 1]
+    assert list(batch.positions) == [5, 6, 7, 7, 0, 1, 9]
     assert batch.logit_rows is not None
-    assert batch.logit_rows.tolist() == [3, 2, 5]
+    assert list(batch.logit_rows) == [3, 2, 5]
     assert batch.spans == (Span(0, 5, 4), Span(3, 0, 2, mask), Span(1, 9, 1))
     assert (batch.layers, batch.features) == (2, (1, 4))

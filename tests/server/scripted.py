@@ -27,9 +27,9 @@ class Scripted:
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         output = self._model.forward(batch, cache)
-        positions = batch.positions if batch.logit_rows is None else batch.positions[batch.logit_rows]
+        positions = batch.positions if batch.logit_rows is None else [batch.positions[row] for row in batch.logit_rows]
         logits = torch.full_like(output.logits, -20.0)
-        for row, position in enumerate(positions.tolist()):
+        for row, position in enumerate(positions):
             place = position + 1 - self._start
             if 0 <= place < len(self._script):
                 logits[row, self._script[place]] = 20.0

@@ -62,10 +62,8 @@ def forward_logits(model: Model, tokens: Sequence[int], first: int) -> Tensor:
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + 1))
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
-    rows = torch.arange(first, len(tokens))
-    batch = ForwardBatch(
-        torch.tensor(list(tokens)), torch.arange(len(tokens)), (Span(slot, 0, len(tokens)),), logit_rows=rows
-    )
+    rows = range(first, len(tokens))
+    batch = ForwardBatch(tokens, range(len(tokens)), (Span(slot, 0, len(tokens)),), logit_rows=rows)
     return model.forward(batch, cache).logits.float().cpu()
 
 

@@ -41,8 +41,8 @@ def measure_latency_curve(model: Model, *, context: int, rows: Sequence[int] = R
     times: dict[int, list[float]] = {n: [] for n in rows}
     for turn in range(repeat + 2):
         for n in rows:
-            ids = torch.arange(n) % model.config.vocab_size
-            batch = ForwardBatch(ids, torch.arange(context, context + n), (Span(slot, context, n),), None)
+            ids = [i % model.config.vocab_size for i in range(n)]
+            batch = ForwardBatch(ids, range(context, context + n), (Span(slot, context, n),), None)
             began = time.perf_counter()
             model.forward(batch, cache)
             _finish(model)

@@ -12,7 +12,7 @@ draft = "package.module:Class"      a source of your own (docs/sources.md)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 
 from outrider.config.sources import SOURCES, DraftSource
@@ -37,7 +37,7 @@ class Combination:
     groups: tuple[Group, ...]
     best: bool = False  # whether groups are tried in the order of what they won, not in the order given
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Every source, each once."""
         return tuple(chain.from_iterable(self.groups))

@@ -6,9 +6,10 @@ depend on the other requests of a batch or the other nodes of a tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import overload
 
 import numpy as np
 import torch
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config import SamplingParams
-from outrider.core import native, shaping
+from outrider.core import shaping
 from outrider.core.constraint import Constraint
 from outrider.core.draft import Draft
+from outrider.core.first_largest import FirstLargest
 from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
@@ -31,6 +33,26 @@ class Context:
 
     prompt: Sequence[int]
     output: Sequence[int]
+
+
+class Part(Sequence[int]):
+    """``tokens[start:stop]`` of a list that only grows, which are copied when they are read."""
+
+    def __init__(self, tokens: list[int], start: int, stop: int) -> None:
+        self._tokens, self._start, self._stop = tokens, start, stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self._tokens[self._start : self._stop][index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._tokens[self._start : self._stop])
 
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
@@ -102,9 +124,17 @@ class TargetRows:
         stop_ids: Sequence[int] = (),
         vocab_size: int | None = None,
         constraint: Constraint | None = None,
+        *,
+        first: int = 0,
+        largest: FirstLargest | None = None,
     ) -> None:
-        """``logits``: any float type [1 + len(draft), vocab]; ``context``: the request's, before any draft token."""
-        self._logits = logits
+        """Args:
+        logits: any float type [rows, vocab]; those from ``first`` on, ``1 + len(draft)`` of them, are the request's.
+        context: the request's, before any draft token.
+        largest: of the same logits, which requests of one forward pass share.
+        """
+        self._logits, self._first = logits, first
+        self._largest = FirstLargest(logits, vocab_size) if largest is None else largest
         self._params = params
         self._context = context
         self._draft = draft
@@ -139,28 +169,30 @@ class TargetRows:
                 return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
             return noise.draw_from_logits(self._processed(row, self._params), self._params, position)
         if not self._params.greedy:
-            logits = self._logits[row, : self._vocab_size].to("cpu", torch.float32).numpy()
+            logits = self._logits[self._first + row, : self._vocab_size].to("cpu", torch.float32).numpy()
             return noise.draw_from_logits(logits, self._params, position)
-        token, best = self._greedy[row]
-        shaping.check_largest(best, self._params)
+        token, best = self._largest[self._first + row]
+        if not -math.inf < best < math.inf:
+            shaping.check_largest(best, self._params)
         return token
 
     def most_likely(self, row: int) -> int:
         """The first largest logit, before any sampling option."""
-        return self._greedy[row][0]
+        return self._largest[self._first + row][0]
 
     def likeliest(self, count: int) -> tuple[Tensor, Tensor]:
         """Every row's likeliest tokens and their probabilities, before any sampling option: [rows, count] each.
 
         Probabilities are relative to those of these tokens together, which spares a sum over the vocabulary.
         """
-        logits = self._logits[:, : self._vocab_size]
+        rows = slice(self._first, self._first + 1 + len(self._draft))
+        logits = self._logits[rows, : self._vocab_size]
         best = logits.topk(min(count, logits.shape[1]))
         return best.indices, torch.softmax(best.values.float(), dim=-1).nan_to_num()
 
     def logprobs(self, row: int) -> Tensor:
         """Log-probabilities before any sampling option, for reporting: float32 [vocab without padding]."""
-        return torch.log_softmax(self._logits[row, : self._vocab_size].float(), dim=-1)
+        return torch.log_softmax(self._logits[self._first + row, : self._vocab_size].float(), dim=-1)
 
     def _row(self, row: int, params: SamplingParams) -> Tensor:
         return _log_weights(self._processed(row, params), params)
@@ -168,17 +200,9 @@ class TargetRows:
     def _processed(self, row: int, params: SamplingParams) -> NDArray[np.float32]:
         path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
         context = Context(self._context.prompt, [*self._context.output, *path])
-        return _processed(self._logits[row], params, context, self._stop_ids, self._vocab_size, self._constraint)
-
-    @cached_property
-    def _greedy(self) -> list[tuple[int, float]]:
-        """First largest logit of every row and its value, in one call: what ``_row`` would find row by row."""
-        rows = self._logits[:, : self._vocab_size].float().cpu().numpy()
-        sampler = native.sampler()
-        if sampler is not None:
-            return list(zip(*sampler.first_largest(rows), strict=True))
-        tokens = rows.argmax(axis=1)  # a NaN counts as the largest
-        return list(zip(tokens.tolist(), rows[range(len(rows)), tokens].tolist(), strict=True))
+        return _processed(
+            self._logits[self._first + row], params, context, self._stop_ids, self._vocab_size, self._constraint
+        )
 
 
 def _processed(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from operator import eq
 
 from torch import Tensor
+
+from outrider.core.tree import depths
 
 
 @dataclass(frozen=True)
@@ -63,22 +68,27 @@ class Draft:
         if len(nodes) == len(self):
             return self
         place = {node: i for i, node in enumerate(nodes)} | {-1: -1}
-        return replace(
-            self,
-            tokens=tuple(self.tokens[i] for i in nodes),
-            parents=tuple(place[self.parents[i]] for i in nodes),
-            q_logits=None if self.q_logits is None else self.q_logits[list(nodes)],
-            scores=None if self.scores is None else tuple(self.scores[i] for i in nodes),
-            sources=tuple(self.sources[i] for i in nodes) if self.sources else (),
+        return Draft(
+            tuple([self.tokens[i] for i in nodes]),
+            tuple([place[self.parents[i]] for i in nodes]),
+            None if self.q_logits is None else self.q_logits[list(nodes)],
+            self.source,
+            None if self.scores is None else tuple([self.scores[i] for i in nodes]),
+            tuple([self.sources[i] for i in nodes]) if self.sources else (),
         )
 
     def source_of(self, node: int) -> str:
         """Which drafter proposed a node."""
         return self.sources[node] if self.sources else self.source
 
-    @property
+    @cached_property
     def is_chain(self) -> bool:
-        return all(parent == i - 1 for i, parent in enumerate(self.parents))
+        return all(map(eq, self.parents, count(-1)))
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """Of each node (``core.tree.depths``)."""
+        return depths(self.parents)
 
 
 EMPTY = Draft((), ())

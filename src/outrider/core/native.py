@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.truncation import log_of
@@ -52,13 +53,21 @@ class NativeSampler:
         for name, signature in _SIGNATURES.items():
             self._functions[name].argtypes = signature
 
-    def first_largest(self, rows: NDArray[np.float32]) -> tuple[list[int], list[float]]:
-        """Where each row of float32 [n, vocab] has its first largest entry, and which; NaN counts as the largest."""
-        rows, width, stride = _strided(rows)
-        n = len(rows)
-        index, value = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.float32)
-        self._call("first_largest", n, width, stride, rows.ctypes.data, index.ctypes.data, value.ctypes.data)
-        return index.tolist(), value.tolist()
+    def first_largest(self, rows: Tensor, width: int) -> list[tuple[int, float]]:
+        """Where each row has its first largest entry, and which; NaN counts as the largest.
+
+        In every step, right behind the forward pass: without NumPy, whose code the processor does not hold then.
+
+        Args:
+            rows: float32 [n, width or more] on the CPU. Columns beyond the width are not looked at.
+        """
+        if rows.stride(1) != 1 or rows.stride(0) < width:
+            rows = rows.contiguous()
+        n = rows.shape[0]
+        index, value = (ctypes.c_int64 * n)(), (ctypes.c_float * n)()
+        stride = max(rows.stride(0), width)  # of a single row it may be anything
+        self._call("first_largest", n, width, stride, rows.data_ptr(), *_pointers(index, value))
+        return list(zip(index, value, strict=True))
 
     def most_likely(
         self, rows: NDArray[np.float32], count: int, temperature: float = 1.0
@@ -145,5 +154,5 @@ def _struct(params: SamplingParams) -> SamplingStruct:
     return SamplingStruct(params.top_k, params.top_p, float(clipped_temperature(params)), least)
 
 
-def _pointers(*values: ctypes._SimpleCData | ctypes.Structure) -> tuple[int, ...]:  # type: ignore[type-arg]
+def _pointers(*values: ctypes._CData) -> tuple[int, ...]:
     return tuple(ctypes.addressof(value) for value in values)

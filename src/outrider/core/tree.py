@@ -50,11 +50,13 @@ def ancestor_mask(parents: Sequence[int]) -> Tensor:
                       1 0 1 0
                       1 1 0 1
     """
-    mask = torch.eye(len(parents), dtype=torch.bool)
+    n = len(parents)
+    mask = bytearray(n * n)
     for node, parent in enumerate(parents):
         if parent >= 0:
-            mask[node] |= mask[parent]
-    return mask
+            mask[node * n : node * n + n] = mask[parent * n : parent * n + n]
+        mask[node * n + node] = 1
+    return torch.frombuffer(mask, dtype=torch.bool).view(n, n) if n else torch.empty(0, 0, dtype=torch.bool)
 
 
 def leaves(parents: Sequence[int]) -> int:

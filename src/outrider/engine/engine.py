@@ -133,13 +133,13 @@ class Engine:
         if not scheduled:
             return []
         layers = self._drafting.feature_layers([each.request for each in scheduled])
-        outputs = run_target(self._model, self.cache, scheduled, layers)
+        outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
         self._observe_cost(scheduled, self.stats.scored())
         return outputs
 
     def _observe_cost(self, scheduled: Sequence[ScheduledRequest], seconds: float) -> None:
         """Tell the policy what a forward pass took that only decoded: the reading of prompts says nothing of drafts."""
-        if all(each.num_tokens == 1 for each in scheduled):
+        if _only_decodes(scheduled):
             requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
             self._policy.observe_forward_pass(requests, drafts, seconds)
 
@@ -169,6 +169,8 @@ class Engine:
             stop_ids=self._eos,
             vocab_size=self.vocab_size,
             constraint=request.constraint,
+            first=output.first,
+            largest=output.largest,
         )
 
     def _commit(
@@ -191,7 +193,9 @@ class Engine:
                 self._forward_features(each, output, ())
             if request.finish_reason is not None or request.error is not None:
                 self.abort(request.id)
-        self.stats.end(len(emitted))
+        seconds = self.stats.end(len(emitted))
+        if scheduled and _only_decodes(scheduled):
+            self._policy.observe_step(len(scheduled), seconds)
         return emitted
 
     def _add_prompt_logprobs(self, request: Request, output: TargetOutput) -> None:
@@ -235,3 +239,7 @@ class Engine:
         if request.speculation.combination.names:
             self._drafting.switch_off_all(request, error)
         self.memory.clear(request)
+
+
+def _only_decodes(scheduled: Sequence[ScheduledRequest]) -> bool:
+    return all(each.num_tokens == 1 for each in scheduled)

@@ -64,8 +64,7 @@ class CacheMemory:
     def keep(self, request: Request, num_tokens: int) -> None:
         """The next ``num_tokens`` tokens of a prompt have been read."""
         assert request.slot is not None
-        request.num_computed_tokens += num_tokens
-        self._publish(request, request.slot)
+        self._computed(request, request.num_computed_tokens + num_tokens)
 
     def keep_path(self, request: Request, base: int, path: Sequence[int]) -> None:
         """Keep the rows ``base + path[i]`` of an accepted path, and drop those of refused nodes.
@@ -74,8 +73,7 @@ class CacheMemory:
         """
         assert request.slot is not None
         self.target.keep_path(request.slot, base, path)
-        request.num_computed_tokens = min(base + len(path), len(request.tokens) - 1)
-        self._publish(request, request.slot)
+        self._computed(request, min(base + len(path), len(request.tokens) - 1))
 
     def clear(self, request: Request) -> None:
         """Empty a request's slot, whose rows may hold NaN, so that it is read again from the start."""
@@ -93,6 +91,14 @@ class CacheMemory:
             self._publish(request, request.slot)
         self.target.free(request.slot)
         request.slot, request.num_computed_tokens = None, 0
+
+    def _computed(self, request: Request, count: int) -> None:
+        """So many of its tokens are in the cache now. They are published whole blocks at a time, and at the end."""
+        block = self.target.pool.block
+        more_blocks = count // block > request.num_computed_tokens // block
+        request.num_computed_tokens = count
+        if more_blocks and request.slot is not None:
+            self._publish(request, request.slot)
 
     def _publish(self, request: Request, slot: int) -> None:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
-from outrider.core.distribution import Context, TargetRows
+from outrider.core.distribution import Context, Part, TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, fresh_seed
-from outrider.core.shapes import levels_wanted, nodes_wanted
+from outrider.core.shapes import levels_wanted, nodes_by, nodes_wanted
 from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
@@ -77,6 +77,10 @@ class Request:
         self.stats.exact = self.verifier.exact
         self.stats.prompt_tokens = len(self.prompt)
         self._stop_strings = StopStrings(tuple(self.params.stop))
+        self.adaptive: bool = self.speculation.spec_length == "auto" and self.verifier.shares_noise
+        """Whether the engine chooses how much to draft: only where the output cannot depend on it."""
+        self._levels_wanted = levels_wanted(self.speculation, adaptive=self.adaptive)
+        self._nodes: dict[tuple[str, int], int] = {}  # of a draft by a source ("": whichever) with so many levels
 
     @property
     def prompt_length(self) -> int:
@@ -88,7 +92,7 @@ class Request:
 
     @property
     def context(self) -> Context:
-        return Context(self.prompt, self.output)
+        return Context(self.prompt, Part(self.tokens, len(self.prompt), len(self.tokens)))
 
     @property
     def stop_string(self) -> str | None:
@@ -105,12 +109,7 @@ class Request:
         """Levels of a draft worth proposing: each must leave room for the token that follows the accepted path."""
         room = self.max_seq_len - len(self.tokens) - 1
         left = self.params.max_tokens - self.stats.completion_tokens - 1
-        return max(0, min(levels_wanted(self.speculation, adaptive=self.adaptive), room, left))
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the engine chooses how much to draft: only where the output cannot depend on it."""
-        return self.speculation.spec_length == "auto" and self.verifier.shares_noise
+        return max(0, min(self._levels_wanted, room, left))
 
     @property
     def draft_name(self) -> str:
@@ -122,7 +121,16 @@ class Request:
         if self.switched_off.issuperset(self.speculation.combination.names):
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
-        return min(nodes_wanted(self.speculation, self.depth_limit), room)
+        return min(self.nodes_by(""), room)
+
+    def nodes_by(self, source: str) -> int:
+        """Nodes of a draft by a source in this step, at most; "": by whichever of its sources."""
+        key = source, self.depth_limit
+        nodes = self._nodes.get(key)
+        if nodes is None:
+            spec, depth = self.speculation, self.depth_limit
+            nodes = self._nodes[key] = nodes_by(source, spec, depth) if source else nodes_wanted(spec, depth)
+        return nodes
 
     @property
     def wants_prompt_logprobs(self) -> bool:
@@ -157,7 +165,7 @@ class Request:
         if self.first_token is None:
             self.first_token = now
             self.stats.prefill_s = now - (self.started or now)
-        refused = any(parent == (verdict.path[-1] if verdict.path else -1) for parent in draft.parents)
+        refused = (verdict.path[-1] if verdict.path else -1) in draft.parents
         last: Origin = "target" if not draft else ("recovered" if refused else "bonus")
         outputs: list[StepOutput] = []
         row = 0  # the row of p that decided the token
@@ -170,9 +178,7 @@ class Request:
             if self.finish_reason is not None or node is None:
                 break
             row = 1 + node
-        kept = [output.source for output in outputs if output.origin == "accepted"]
-        self.stats.count(draft, verdict.path[: len(kept)])
-        self.stats.accepted_by.update(kept)
+        self.stats.count(draft, verdict.path[: sum(output.origin == "accepted" for output in outputs)])
         self.stats.decode_s = time.perf_counter() - self.first_token
         if self.finish_reason is not None:
             outputs[-1] = replace(outputs[-1], acceptance_rate=self.stats.draft_acceptance_rate)

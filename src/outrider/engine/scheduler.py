@@ -21,7 +21,7 @@ it, and after ``PATIENCE`` steps a tenant that has several places gives up one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -130,17 +130,19 @@ class Scheduler(Generic[R]):
         """The plan of one step."""
         plan: _Plan[R] = _Plan(self._max_batched_tokens)
         self._make_way(plan)
-        self._feed(plan, lambda entry: entry.request.num_pending_tokens == 1, plan.budget)
+        decoding = [entry for entry in self._running if entry.request.num_pending_tokens == 1]
+        reading = [entry for entry in self._running if entry.request.num_pending_tokens > 1]
+        self._feed(plan, decoding, plan.budget)
         self._grant_drafts(plan)
-        reading = plan.budget if self._steps_without_place == 0 else max(1, plan.budget // 2)
-        self._feed(plan, lambda entry: entry.request.num_pending_tokens > 1, reading)
+        self._feed(plan, reading, plan.budget if self._steps_without_place == 0 else max(1, plan.budget // 2))
         if not plan.preempted:  # what was just pushed out must not come straight back
             self._admit(plan)
-        self._grant_drafts(plan)
+        if reading or plan.admitted:
+            self._grant_drafts(plan)
         scheduled = [
-            ScheduledTokens(request, plan.tokens[request.id], plan.drafts.get(request.id, 0))
-            for request in self.running
-            if request.id in plan.tokens
+            ScheduledTokens(entry.request, plan.tokens[entry.request.id], plan.drafts.get(entry.request.id, 0))
+            for entry in self._running
+            if entry.request.id in plan.tokens
         ]
         for each in scheduled:
             self._waiting.charge(each.request, each.num_tokens)
@@ -167,17 +169,16 @@ class Scheduler(Generic[R]):
             seen[entry.request.tenant] += 1
         self._running.sort(key=lambda entry: (places[entry.request.id], entry.arrival))
 
-    def _feed(self, plan: _Plan[R], chosen: Callable[[Entry[R]], bool], budget: int) -> None:
+    def _feed(self, plan: _Plan[R], entries: Sequence[Entry[R]], budget: int) -> None:
         """Give running requests their pending tokens, preempting others where memory is short.
 
         Tenants that were served less go first, so that short prompts need not wait behind another's long one.
         """
         spent = 0
-        for entry in sorted(
-            filter(chosen, self._running), key=lambda entry: self._waiting.served(entry.request.tenant)
-        ):
+        for entry in sorted(entries, key=lambda entry: self._waiting.served(entry.request.tenant)):
             count = min(entry.request.num_pending_tokens, budget - spent)
-            if count > 0 and entry in self._running and self._make_room(entry, count, plan):
+            gone = bool(plan.preempted) and entry not in self._running
+            if count > 0 and not gone and self._make_room(entry, count, plan):
                 plan.tokens[entry.request.id] = count
                 spent += count
         plan.budget -= spent
@@ -202,21 +203,29 @@ class Scheduler(Generic[R]):
 
     def _grant_drafts(self, plan: _Plan[R]) -> None:
         """Share what is left among requests that get to their last token, a draft token each in turn."""
-        drafts, budget, spent = plan.drafts, plan.budget, 0
-        ending = [r for r in self.running if plan.tokens.get(r.id) == r.num_pending_tokens]
-        limits = {request.id: request.draft_limit for request in ending}
-        wanting = {request.id: request for request in ending if drafts.get(request.id, 0) < limits[request.id]}
-        while wanting and spent < budget:
-            for request in list(wanting.values()):
-                if spent == budget:
-                    break
-                if self._memory.reserve(request, 1):
-                    drafts[request.id] = drafts.get(request.id, 0) + 1
-                    spent += 1
-                    if drafts[request.id] < limits[request.id]:
-                        continue
-                del wanting[request.id]
-        plan.budget -= spent
+        drafts, budget = plan.drafts, plan.budget
+        wanting: list[tuple[R, int]] = []  # and how many more
+        for entry in self._running:
+            request = entry.request
+            if plan.tokens.get(request.id) == request.num_pending_tokens:
+                more = request.draft_limit - drafts.get(request.id, 0)
+                if more > 0:
+                    wanting.append((request, more))
+        while wanting and budget > 0:
+            turns = max(1, min(budget // len(wanting), *(more for _, more in wanting)))  # at once
+            still: list[tuple[R, int]] = []
+            for request, more in wanting[:budget]:
+                taken = turns if self._memory.reserve(request, turns) else self._reserve_singly(request, turns)
+                drafts[request.id] = drafts.get(request.id, 0) + taken
+                budget -= taken
+                if taken == turns < more:
+                    still.append((request, more - taken))
+            wanting = still
+        plan.budget = budget
+
+    def _reserve_singly(self, request: R, most: int) -> int:
+        """How many tokens short of ``most`` there was room for."""
+        return next((count for count in range(most) if not self._memory.reserve(request, 1)), most)
 
     def _admit(self, plan: _Plan[R]) -> None:
         """Start waiting requests in order; the first that does not fit holds the rest, so that none is overtaken."""

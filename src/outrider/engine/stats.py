@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from outrider.core.draft import Draft
 from outrider.core.shapes import RankAcceptance
-from outrider.core.tree import depths
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +56,22 @@ class RequestStats:
 
     def count(self, draft: Draft, path: Sequence[int]) -> None:
         """Count one target run: its draft, and the nodes of it that were kept."""
-        accepted = len(path)
+        drafted, accepted = len(draft), len(path)
         self.target_runs += 1
-        self.num_drafts += bool(draft)
-        self.num_draft_tokens += len(draft)
+        self.rounds.append((drafted, accepted))
+        if not drafted:
+            return
+        self.num_drafts += 1
+        self.num_draft_tokens += drafted
         self.num_accepted_draft_tokens += accepted
-        self.rounds.append((len(draft), accepted))
-        self.drafted_at.update(set(depths(draft.parents)))
-        self.accepted_at.update(range(accepted))
-        self.drafted_by.update(draft.source_of(node) for node in range(len(draft)))
+        for depth in range(max(draft.depths) + 1):
+            self.drafted_at[depth] += 1
+        for depth in range(accepted):
+            self.accepted_at[depth] += 1
+        for node in range(drafted):
+            self.drafted_by[draft.source_of(node)] += 1
+        for node in path:
+            self.accepted_by[draft.source_of(node)] += 1
         if not draft.is_chain:
             self.by_rank.observe(draft, path)
 
@@ -165,6 +171,7 @@ class EngineStats:
     """By the source named in each draft."""
     _room: Room | None = None
     _mark: float = 0.0
+    _scoring: float = 0.0  # seconds of this step's forward pass
     _begun: float = 0.0
     _logged: tuple[float, int, float] = (0.0, 0, 0.0)  # busy seconds, tokens and draft seconds at the last log line
 
@@ -186,6 +193,7 @@ class EngineStats:
     def begin(self, queues: Queues, room: Room) -> None:
         """A step begins."""
         self._begun = self._mark = time.perf_counter()
+        self._scoring = 0.0
         self.waiting, self.running, self.preemptions = queues.waiting, len(queues.running), queues.preemptions
         self._room = room
 
@@ -200,10 +208,10 @@ class EngineStats:
     def scored(self) -> float:
         """The target has run; the seconds it took."""
         now = time.perf_counter()
-        spent = now - self._mark
-        self.score_s += spent
+        self._scoring = now - self._mark
+        self.score_s += self._scoring
         self._mark = now
-        return spent
+        return self._scoring
 
     def count(self, draft: Draft, accepted: int) -> None:
         """Count one request's draft, of which ``accepted`` tokens along one path were kept."""
@@ -212,13 +220,15 @@ class EngineStats:
             source.num_drafts += 1
             source.num_draft_tokens += len(draft)
             source.num_accepted_draft_tokens += accepted
-            source.accepted_at.update(range(accepted))
+            for depth in range(accepted):
+                source.accepted_at[depth] += 1
 
-    def end(self, tokens: int) -> None:
-        """A step ends, having emitted ``tokens``."""
+    def end(self, tokens: int) -> float:
+        """A step ends, having emitted ``tokens``; the seconds it took outside its forward pass."""
+        spent = time.perf_counter() - self._begun
         self.steps += 1
         self.tokens += tokens
-        self.busy_s += time.perf_counter() - self._begun
+        self.busy_s += spent
         seconds, before, drafting = self._logged
         if self.busy_s - seconds >= LOG_EVERY:
             span = self.busy_s - seconds
@@ -231,3 +241,4 @@ class EngineStats:
                 100 * (self.draft_s - drafting) / span,
             )
             self._logged = (self.busy_s, self.tokens, self.draft_s)
+        return spent - self._scoring

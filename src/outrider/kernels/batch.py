@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from torch import Tensor
 
 
@@ -29,10 +27,12 @@ class Span:
 
 @dataclass(frozen=True)
 class ForwardBatch:
-    token_ids: Tensor  # int64 [T]
-    positions: Tensor  # int64 [T]
+    """Ids, positions and rows are plain integers, which the native library takes, and others make tensors of."""
+
+    token_ids: Sequence[int]  # [T]
+    positions: Sequence[int]  # [T]
     spans: tuple[Span, ...]  # in packing order; their counts sum to T
-    logit_rows: Tensor | None  # int64 [R], rows that need the LM head; None: all
+    logit_rows: Sequence[int] | None  # [R], rows that need the LM head; None: all
     layers: int | None = None  # run only so many of the first layers, then final norm and LM head; None: all
     features: tuple[int, ...] = ()
     """Layer counts, ascending: the residual stream after so many layers, before any norm, is wanted of every token."""
@@ -61,6 +61,10 @@ def pack(
         sequence 1  [ a b c d ]  logit_rows (3, 2)      token_ids   a b c d e f
         sequence 2  [ e f ]      logit_rows (1,)        logit_rows  3 2 5
     """
+    if len(sequences) == 1:
+        only = sequences[0]
+        span = Span(only.slot, only.start, len(only.tokens), only.mask)
+        return ForwardBatch(only.tokens, only.positions, (span,), only.logit_rows, layers, features)
     token_ids: list[int] = []
     positions: list[int] = []
     spans: list[Span] = []
@@ -71,12 +75,7 @@ def pack(
         logit_rows += [first + row for row in each.logit_rows]
         token_ids += each.tokens
         positions += each.positions
-    return ForwardBatch(_int64(token_ids), _int64(positions), tuple(spans), _int64(logit_rows), layers, features)
-
-
-def _int64(values: list[int]) -> Tensor:
-    """NumPy reads a list in a third of torch's time."""
-    return torch.from_numpy(np.array(values, dtype=np.int64))
+    return ForwardBatch(token_ids, positions, tuple(spans), logit_rows, layers, features)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class LlamaModel:
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """Rows packed next to each other. On a CPU the bits of a row do not depend on the rest of the batch."""
         c = self.config
-        tokens, positions = batch.token_ids.to(self.device), batch.positions.to(self.device)
+        tokens, positions = (torch.tensor(ids, device=self.device) for ids in (batch.token_ids, batch.positions))
         alone = len(batch.spans) == 1 and batch.spans[0].mask is None
         if spare := self._backend.padded_rows(len(tokens), alone) - len(tokens):
             tokens, positions = (F.pad(t, (0, spare)) for t in (tokens, positions))
@@ -130,7 +130,7 @@ class LlamaModel:
         x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
         x, taken = self._through_layers(x, batch.layers, batch.features, forward)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
-        x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[batch.logit_rows.to(self.device)]
+        x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[list(batch.logit_rows)]
         hidden = self.final_norm(x)
         return ForwardOutput(logits=self._lm_head(hidden), hidden=hidden, features=features)
 

@@ -14,7 +14,7 @@ from outrider.config.engine import KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
-from outrider.kernels.native.passes import CacheView, check_status, rotation_table, span_structs
+from outrider.kernels.native.passes import CacheView, address, check_status, int64s, rotation_table, span_structs
 from outrider.kernels.native.stored import StoredTensor
 from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_tensor
 from outrider.kernels.rope import inverse_frequencies
@@ -123,18 +123,17 @@ class NativeLlamaModel:
             spec, layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=self.cache_dtype
         )
 
-    @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out."""
         view = self._caches.get(cache)
         if view is None:
             view = self._caches[cache] = CacheView(cache)
         rows, d = len(batch.token_ids), self.config.hidden_size
-        scored = torch.arange(rows) if batch.logit_rows is None else batch.logit_rows.contiguous()
-        tokens, positions = batch.token_ids.contiguous(), batch.positions.contiguous()
+        tokens, positions = int64s(batch.token_ids), int64s(batch.positions)
+        scored = int64s(range(rows) if batch.logit_rows is None else batch.logit_rows)
         inputs = None if batch.inputs is None else batch.inputs.to(torch.float32).contiguous()
         if inputs is None and self._embedding is not self.head:
-            inputs = self.embed(tokens)
+            inputs = self.embed(torch.tensor(batch.token_ids))
         spans, held = span_structs(batch.spans, cache)
         wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
         features = torch.empty(rows, len(batch.features) * d) if batch.features else None
@@ -146,12 +145,12 @@ class NativeLlamaModel:
             layers=self.config.num_layers if batch.layers is None else batch.layers,
             features=len(batch.features),
             logit_rows=len(scored),
-            tokens=tokens.data_ptr(),
-            positions=positions.data_ptr(),
+            tokens=address(tokens),
+            positions=address(positions),
             inputs=None if inputs is None else inputs.data_ptr(),
             span=ctypes.addressof(spans),
             feature_layers=ctypes.addressof(wanted),
-            logit_row=scored.data_ptr(),
+            logit_row=address(scored),
             feature=None if features is None else features.data_ptr(),
             hidden_out=hidden.data_ptr(),
             logits=logits.data_ptr(),

@@ -78,27 +78,24 @@ def _run(model: LoadedModel, counts: list[int], tokens: Tensor) -> Tensor:
     slot, start, parts = cache.allocate(), 0, []
     for count in counts:
         cache.extend(slot, count)
-        positions = torch.arange(start, start + count, device=model.device)
-        batch = ForwardBatch(tokens[positions.cpu()].to(model.device), positions, (Span(slot, start, count),), None)
+        end = start + count
+        batch = ForwardBatch(tokens[start:end].tolist(), range(start, end), (Span(slot, start, count),), None)
         parts.append(model.forward(batch, cache).logits)
-        start += count
+        start = end
     return torch.cat(parts[1:]).float().cpu()
 
 
 def _run_scattered(model: LoadedModel, tokens: Tensor) -> Tensor:
     """Logits of eight rows that are every other node of a tree, the others being wrong guesses beside them."""
     cache = model.new_cache(CacheSpec(max_seq_len=_CONFIG.max_seq_len))
-    slot, device = cache.allocate(), model.device
+    slot = cache.allocate()
     cache.extend(slot, _START)
-    model.forward(
-        ForwardBatch(tokens[:_START].to(device), torch.arange(_START, device=device), (Span(slot, 0, _START),), None),
-        cache,
-    )
+    model.forward(ForwardBatch(tokens[:_START].tolist(), range(_START), (Span(slot, 0, _START),), None), cache)
     n = 16  # nodes 1, 3, 5, ... continue the text; nodes 0, 2, 4, ... are their refused siblings
     depth = torch.arange(n) // 2
     mask = torch.eye(n, dtype=torch.bool) | ((torch.arange(n) % 2 == 1) & (torch.arange(n) < 2 * depth[:, None]))
     ids = torch.where(torch.arange(n) % 2 == 1, tokens[_START + depth], 7)
     cache.extend(slot, n)
-    span = Span(slot, _START, n, mask.to(device))
-    batch = ForwardBatch(ids.to(device), (_START + depth).to(device), (span,), None)
+    span = Span(slot, _START, n, mask.to(model.device))
+    batch = ForwardBatch(ids.tolist(), (_START + depth).tolist(), (span,), None)
     return model.forward(batch, cache).logits[1::2].float().cpu()

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from outrider.cache import CacheSpec
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.kernels.native.measure import MachineRates
@@ -74,5 +72,5 @@ def _shortest(model: LoadedModel, rows: int) -> float:
 
 
 def _chain(slot: int, start: int, count: int, vocab_size: int) -> ForwardBatch:
-    positions = torch.arange(start, start + count)
-    return ForwardBatch(positions % vocab_size, positions, (Span(slot, start, count),), None)
+    positions = range(start, start + count)
+    return ForwardBatch([i % vocab_size for i in positions], positions, (Span(slot, start, count),), None)

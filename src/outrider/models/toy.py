@@ -82,19 +82,19 @@ class TableModel:
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """``hidden`` and, whatever the layer, ``features`` are the tokens a row depends on, its own last."""
-        given = batch.token_ids if batch.inputs is None else batch.inputs[:, 0].round().long()
+        given = torch.tensor(batch.token_ids) if batch.inputs is None else batch.inputs[:, 0].round().long()
         contexts = []
         row = 0
         for span in batch.spans:
             rows = slice(row, row + span.count)
-            ids, positions = given[rows] % self.table.shape[-1], batch.positions[rows]
+            ids, positions = given[rows] % self.table.shape[-1], torch.tensor(batch.positions[rows])
             cache.write(0, span.slot, span.start, ids.view(-1, 1, 1).float(), positions.view(-1, 1, 1).float())
             contexts.append(self._contexts(span, positions, cache))
             row += span.count
         context = torch.cat(contexts)
         features = torch.cat([context.float()] * len(batch.features), dim=-1) if batch.features else None
         if batch.logit_rows is not None:
-            context = context[batch.logit_rows]
+            context = context[list(batch.logit_rows)]
         return ForwardOutput(logits=self.table[tuple(context.T)], hidden=context.float(), features=features)
 
     def _contexts(self, span: Span, positions: Tensor, cache: KVCache) -> Tensor:

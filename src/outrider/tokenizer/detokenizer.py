@@ -57,10 +57,10 @@ class IncrementalDetokenizer:
 
     def push(self, ids: Sequence[int]) -> str:
         """Take the next ids; return the text that is now certain."""
-        kept = [i for i in ids if i not in self._skip and self._tokenizer.has_token(i)]
+        kept = [i for i in ids if i not in self._skip]
         if self._tokenizer.byte_level:
             return self._utf8.decode(b"".join(map(self._tokenizer.token_bytes, kept)))
-        return "".join(map(self._push_one, kept))
+        return "".join(self._push_one(i) for i in kept if self._tokenizer.has_token(i))
 
     def flush(self) -> str:
         """End the text: return what was held back, incomplete characters as U+FFFD."""

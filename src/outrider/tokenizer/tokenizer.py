@@ -59,6 +59,7 @@ class Tokenizer:
         self.eos_token_ids: tuple[int, ...] = tuple(eos_token_ids)
         self.bos_token_id = bos_token_id
         self.chat_template = chat_template
+        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
         self.special_ids = frozenset(i for i, t in backend.get_added_tokens_decoder().items() if t.special)
 
     @classmethod
@@ -144,6 +145,12 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes this token alone stands for, whole characters or not; empty for an id without a meaning."""
+        found = self._bytes.get(token_id)
+        if found is None:
+            found = self._bytes[token_id] = self._bytes_of(token_id)
+        return found
+
+    def _bytes_of(self, token_id: int) -> bytes:
         token: str | None = self._backend.id_to_token(token_id)
         if token is None:
             return b""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from outrider.core.draft import Draft
-from outrider.core.tree import depths
 from outrider.engine.adaptive.acceptance import Acceptance
 
 
 def learn(acceptance: Acceptance, draft: Draft, committed: tuple[int, ...], times: int, request: str = "r") -> None:
     for _ in range(times):
-        acceptance.observe(request, draft, depths(draft.parents), committed)
+        acceptance.observe(request, draft, committed)
 
 
 def probabilities(acceptance: Acceptance, draft: Draft) -> list[float]:
-    return acceptance.probabilities("new", draft, depths(draft.parents))
+    return acceptance.probabilities("new", draft)
 
 
 def test_a_node_is_no_likelier_than_the_one_before_it() -> None:
@@ -51,6 +50,6 @@ def test_scores_are_told_apart() -> None:
 def test_a_request_of_its_own_is_forgotten_when_it_ends() -> None:
     acceptance, draft = Acceptance(), Draft.chain((1,), source="a", scores=(0.5,))
     learn(acceptance, draft, (2,), times=20, request="r")
-    own = acceptance.probabilities("r", draft, [0])
+    own = acceptance.probabilities("r", draft)
     acceptance.finish("r")
-    assert own[0] < acceptance.probabilities("r", draft, [0])[0] == probabilities(acceptance, draft)[0]
+    assert own[0] < acceptance.probabilities("r", draft)[0] == probabilities(acceptance, draft)[0]

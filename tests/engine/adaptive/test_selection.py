@@ -10,12 +10,14 @@ import pytest
 
 from outrider.core.tree import leaves
 from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
+from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from tests import tiny
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 CONTEXT = 500
+OVERHEAD = StepOverhead()
 SMOOTH = [0.0100 + 0.0004 * n for n in ROWS]
 
 
@@ -24,9 +26,8 @@ def rate(proposal: Proposal, kept: Sequence[int], curve: ForwardPassCost) -> flo
     place = {node: i for i, node in enumerate(kept)} | {-1: -1}
     branches = max(0, leaves([place[proposal.parents[node]] for node in kept]) - 1)
     expected = 1 + sum(proposal.probabilities[node] for node in kept)
-    return expected / (
-        curve.seconds([1 + len(kept)], [CONTEXT]) + branches * curve.branch(CONTEXT) + DEFAULT_SETTINGS.step_overhead
-    )
+    outside = OVERHEAD.plain(1) + (OVERHEAD.drafting if kept else 0.0)
+    return expected / (curve.seconds([1 + len(kept)], [CONTEXT]) + branches * curve.branch(CONTEXT) + outside)
 
 
 def grown(seed: int) -> Proposal:
@@ -54,7 +55,7 @@ def test_close_to_the_best_of_all_choices(branch: float, seed: int) -> None:
         if all(proposal.parents[node] in (-1, *kept) for node in kept)
     ]
     best = max(rate(proposal, kept, curve) for kept in closed)
-    found = select_nodes({0: proposal}, [1], [CONTEXT], curve).get(0, [])
+    found = select_nodes({0: proposal}, [1], [CONTEXT], curve, OVERHEAD).get(0, [])
     assert tuple(found) in closed
     assert rate(proposal, found, curve) >= 0.9 * best
     assert rate(proposal, found, curve) >= rate(proposal, (), curve)
@@ -63,14 +64,14 @@ def test_close_to_the_best_of_all_choices(branch: float, seed: int) -> None:
 def test_branches_are_left_where_they_cost_more_than_they_bring() -> None:
     fork = Proposal((-1, -1, 0, 1), (0.6, 0.35, 0.5, 0.3), max_nodes=4)
     free, dear = (ForwardPassCost(SMOOTH, [0.0] * len(ROWS), (cost, 0.0)) for cost in (0.0, 0.01))
-    assert select_nodes({0: fork}, [1], [CONTEXT], free) == {0: [0, 1, 2, 3]}
-    assert select_nodes({0: fork}, [1], [CONTEXT], dear) == {0: [0, 2]}
+    assert select_nodes({0: fork}, [1], [CONTEXT], free, OVERHEAD) == {0: [0, 1, 2, 3]}
+    assert select_nodes({0: fork}, [1], [CONTEXT], dear, OVERHEAD) == {0: [0, 2]}
 
 
 def test_no_more_than_asked_for() -> None:
     flat = ForwardPassCost([0.01] * len(ROWS), [0.0] * len(ROWS))
     chain = Proposal((-1, 0, 1, 2), (0.9, 0.8, 0.7, 0.6), max_nodes=2)
-    assert select_nodes({0: chain, 1: chain}, [1, 1], [CONTEXT] * 2, flat) == {0: [0, 1], 1: [0, 1]}
+    assert select_nodes({0: chain, 1: chain}, [1, 1], [CONTEXT] * 2, flat, OVERHEAD) == {0: [0, 1], 1: [0, 1]}
 
 
 def test_a_branch_s_cost_is_measured_and_grows_with_the_context() -> None:

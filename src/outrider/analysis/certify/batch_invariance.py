@@ -109,21 +109,22 @@ def _cut(model: Model, tokens: Sequence[int], rows: int, num_others: int = 0) ->
     cache = model.new_cache(CacheSpec(slots=1 + num_others, max_seq_len=len(tokens) + 1))
     slots = [cache.allocate() for _ in range(1 + num_others)]
     start = len(tokens) - ROWS
-    ids = torch.tensor(list(tokens))
-    others = [ids.roll(7 * (i + 1)) for i in range(num_others)]
+    ids = list(tokens)
+    others = [torch.tensor(ids).roll(7 * (i + 1)).tolist() for i in range(num_others)]
     for slot, own in zip(slots, [ids, *others], strict=True):
         cache.extend(slot, start)
-        model.forward(ForwardBatch(own[:start], torch.arange(start), (Span(slot, 0, start),), None), cache)
+        model.forward(ForwardBatch(own[:start], range(start), (Span(slot, 0, start),), None), cache)
     while start < len(tokens):
         count = min(rows, len(tokens) - start)
         own_rows = slice(num_others * count, (num_others + 1) * count)  # ours are last, behind the others
-        spans, packed = [], []
+        spans: list[Span] = []
+        packed: list[int] = []
         for slot, own in zip([*slots[1:], slots[0]], [*others, ids], strict=True):
             cache.extend(slot, count)
             spans.append(Span(slot, start, count))
-            packed.append(own[start : start + count])
-        positions = torch.arange(start, start + count).repeat(1 + num_others)
-        results.run(ForwardBatch(torch.cat(packed), positions, tuple(spans), None), cache, own_rows)
+            packed += own[start : start + count]
+        positions = [*range(start, start + count)] * (1 + num_others)
+        results.run(ForwardBatch(packed, positions, tuple(spans), None), cache, own_rows)
         start += count
     return results
 
@@ -135,12 +136,13 @@ def _tree(model: Model, tokens: Sequence[int]) -> _Results:
     slot, start = cache.allocate(), len(tokens) - ROWS
     ids = torch.tensor(list(tokens))
     cache.extend(slot, start)
-    model.forward(ForwardBatch(ids[:start], torch.arange(start), (Span(slot, 0, start),), None), cache)
+    model.forward(ForwardBatch(tokens[:start], range(start), (Span(slot, 0, start),), None), cache)
     # nodes 1, 3, 5, ... continue the text; node 2i is a sibling of node 2i + 1
     parents = [-1 if node < 2 else (node // 2) * 2 - 1 for node in range(2 * ROWS)]
     packed = torch.stack([ids[start:].roll(3), ids[start:]], dim=1).flatten()
     cache.extend(slot, 2 * ROWS)
     span = Span(slot, start, 2 * ROWS, ancestor_mask(parents))
-    batch = ForwardBatch(packed, start + torch.tensor(depths(parents)), (span,), None)
+    positions = [start + depth for depth in depths(parents)]
+    batch = ForwardBatch(packed.tolist(), positions, (span,), None)
     results.run(batch, cache, slice(1, 2 * ROWS, 2))
     return results

@@ -5,7 +5,6 @@ from __future__ import annotations
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise
-from outrider.core.tree import children
 
 
 class Matching:
@@ -23,13 +22,19 @@ class Matching:
     without_replacement = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
-        below = children(draft.parents)
         path: list[int] = []
-        row = 0
+        node = -1
         while True:
-            token = p.draw(row, noise, position + len(path))
-            node = next((i for i in below[row] if draft.tokens[i] == token), None)
-            if node is None:
+            token = p.draw(1 + node, noise, position + len(path))
+            child = _child(draft, node, token)
+            if child is None:
                 return Verdict(tuple(path), token)
-            path.append(node)
-            row = 1 + node
+            path.append(node := child)
+
+
+def _child(draft: Draft, node: int, token: int) -> int | None:
+    """The first child of a node, -1 the root, that carries a token. Children come behind their parents."""
+    for i in range(node + 1, len(draft.tokens)):
+        if draft.parents[i] == node and draft.tokens[i] == token:
+            return i
+    return None

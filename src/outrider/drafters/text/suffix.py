@@ -6,10 +6,8 @@ After SuffixDecoding (Oliaro et al. 2024); how it scores and why is in docs/algo
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from outrider.core.draft import Draft
@@ -59,7 +57,6 @@ SHARED = [_weights(c) for c in _confidence(0.10, 0.60)]
 class Continuation(NamedTuple):
     """Where a text went on, and how much that is believed."""
 
-    weights: _Weights
     table: Sequence[_Weights]  # by length of match: OWN or SHARED
     tokens: Sequence[int]
     end: int
@@ -67,14 +64,21 @@ class Continuation(NamedTuple):
 
 
 def continuations(found: Iterable[Occurrence], table: Sequence[_Weights]) -> list[Continuation]:
-    return [Continuation(table[o.match], table, o.tokens, o.end, o.match) for o in found]
+    return [Continuation(table, o.tokens, o.end, o.match) for o in found]
 
 
 class Candidate(NamedTuple):
     """A token that may come next."""
 
     share: float  # its probability after its parent
-    continuations: list[Continuation]  # where it came next
+    came_at: list[Continuation]  # where it came next
+
+    def continuations(self) -> list[Continuation]:
+        """What follows it there. Most candidates are never asked."""
+        return [
+            Continuation(table, tokens, end + 1, match + 1 if match < MAX_MATCH else match)
+            for table, tokens, end, match in self.came_at
+        ]
 
 
 def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[int]) -> dict[int, Candidate]:
@@ -84,33 +88,32 @@ def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[in
     the rest to the less confident ones (prediction by partial matching). ``path`` continues the text ``own``, so
     that a match which overlaps the end repeats with its period.
     """
-    shares: dict[int, float] = {}
-    where: dict[int, list[Continuation]] = {}
-    left = 1.0
-    for weights, group in groupby(sorted(after, key=lambda p: -p.weights.confidence), key=lambda p: p.weights):
-        counts: Counter[int] = Counter()
-        for place in group:
-            at = place.end
-            if at < len(place.tokens):
-                token = place.tokens[at]
-            elif place.tokens is own and at - len(own) < len(path):
-                token = path[at - len(own)]
-            else:
-                continue
-            counts[token] += 1
-            match = min(place.match + 1, MAX_MATCH)
-            where.setdefault(token, []).append(
-                Continuation(place.table[match], place.table, place.tokens, at + 1, match)
-            )
-        if not counts:
+    groups: dict[_Weights, dict[int, list[Continuation]]] = {}  # of places by the token that followed
+    for place in after:
+        table, tokens, end, match = place
+        if end < len(tokens):
+            token = tokens[end]
+        elif tokens is own and end - len(own) < len(path):
+            token = path[end - len(own)]
+        else:
             continue
-        total = counts.total() + weights.strength
-        for token, count in counts.items():
-            shares[token] = shares.get(token, 0.0) + left * (count - weights.discount) / total
-        left *= (weights.strength + weights.discount * len(counts)) / total
+        groups.setdefault(table[match], {}).setdefault(token, []).append(place)
+    found: dict[int, Candidate] = {}
+    left = 1.0
+    for weights in sorted(groups, reverse=True):  # the most confident first
+        _, discount, strength = weights
+        group = groups[weights]
+        total = sum(map(len, group.values())) + strength
+        for token, places in group.items():
+            share = left * (len(places) - discount) / total
+            known = found.get(token)
+            found[token] = (
+                Candidate(share, places) if known is None else Candidate(known.share + share, known.came_at + places)
+            )
+        left *= (strength + discount * len(group)) / total
         if left < 0.03:
             break
-    return {token: Candidate(share, where[token]) for token, share in shares.items()}
+    return found
 
 
 def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: int, *, branching: bool) -> Draft:
@@ -119,19 +122,19 @@ def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: i
     It ends where no further node is likely enough for the row it costs.
     """
 
-    def expand(state: tuple[Sequence[Continuation], tuple[int, ...], tuple[int, ...]]) -> Children[Any]:
-        after, above, last = state
-        path = (*above, *last)
-        options = predict(after, path, own)
+    def expand(state: tuple[Candidate | None, tuple[int, ...], tuple[int, ...]]) -> Children[Any]:
+        last, above, token = state
+        path = above + token
+        options = predict(root if last is None else last.continuations(), path, own)
         if not branching and options:
             best = max(options, key=lambda token: options[token].share)
             options = {best: options[best]}
-        return [(token, share, (came, path, (token,))) for token, (share, came) in options.items()]
+        return [(token, option.share, (option, path, (token,))) for token, option in options.items()]
 
     def enough(nodes: int, probability: float) -> bool:
         return probability < LEAST and nodes >= FREE_NODES
 
-    return best_first("suffix", (root, (), ()), expand, budget=budget, depth=depth, least=_LEAST_EVER, enough=enough)
+    return best_first("suffix", (None, (), ()), expand, budget=budget, depth=depth, least=_LEAST_EVER, enough=enough)
 
 
 @dataclass
@@ -188,7 +191,7 @@ class SuffixDrafter(SingleRequestDrafter):
 
         def after(drafted: Sequence[int]) -> dict[int, float]:
             nonlocal options
-            options = predict(options[drafted[-1]].continuations if drafted else root, drafted, request.tokens)
+            options = predict(options[drafted[-1]].continuations() if drafted else root, drafted, request.tokens)
             return {token: option.share for token, option in options.items()}
 
         return sampled_chain("suffix", request.draws(), after, budget, self._vocab_size)

@@ -14,7 +14,7 @@ from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
 from outrider.heads.eagle import DecoderLayer, EagleLayer, Norm
 from outrider.kernels.batch import Span
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
-from outrider.kernels.native.passes import CacheView, check_status, rotation_table, span_structs
+from outrider.kernels.native.passes import CacheView, address, check_status, int64s, rotation_table, span_structs
 from outrider.kernels.native.weights import NativeWeight, native_library, pack_tensor
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.native_llama import NativeLlamaModel
@@ -86,7 +86,7 @@ class NativeEagle:
         logit_rows: Sequence[int],
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """See ``EagleRunner``."""
-        at, scored = torch.tensor(positions), torch.tensor(logit_rows)
+        at, scored = int64s(positions), int64s(logit_rows)
         embeddings = self._target.embed(torch.tensor(tokens))
         inputs = features if self._reads_embeddings else self._fc(torch.cat([embeddings, features], dim=1))
         inputs = inputs.contiguous()
@@ -98,10 +98,10 @@ class NativeEagle:
             spans=len(structs),
             layers=1,
             logit_rows=len(logit_rows),
-            positions=at.data_ptr(),
+            positions=address(at),
             inputs=inputs.data_ptr(),
             span=ctypes.addressof(structs),
-            logit_row=scored.data_ptr(),
+            logit_row=address(scored),
             logits=logits.data_ptr(),
             residual=out.data_ptr(),
             embeddings=embeddings.data_ptr(),

@@ -66,10 +66,8 @@ class PassDrafter(Drafter):
         last = self._target.embed(torch.tensor([r.tokens[-1] for r in requests]))  # [requests, d]
         ahead = self._ahead[: depths - 1].expand(len(requests), -1, -1)
         inputs = torch.cat([last[:, None], ahead], dim=1)  # [requests, depths, d]
-        ids = torch.tensor([[r.tokens[-1]] * depths for r in requests]).flatten()
-        positions = torch.tensor(
-            [[*range(r.num_computed_tokens, r.num_computed_tokens + depths)] for r in requests]
-        ).flatten()
+        ids = [r.tokens[-1] for r in requests for _ in range(depths)]
+        positions = [r.num_computed_tokens + depth for r in requests for depth in range(depths)]
         spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths) for s in pending)
         batch = ForwardBatch(ids, positions, spans, None, inputs=inputs.flatten(0, 1))
         logits = self._target.forward(batch, self._cache).logits

@@ -54,30 +54,30 @@ class Acceptance:
         self._counts.clear()
         self._levels.clear()
 
-    def probabilities(self, request_id: str, draft: Draft, depths: Sequence[int]) -> list[float]:
+    def probabilities(self, request_id: str, draft: Draft) -> list[float]:
         """Of each node to be on the accepted path: the product along its path."""
         factor, ceiling = self._factor(request_id), self._settings.max_probability
         out: list[float] = []
         for node, parent in enumerate(draft.parents):
-            own = min(ceiling, self._estimate(draft, node, depths[node]) * factor)
+            own = min(ceiling, self._estimate(draft, node) * factor)
             out.append(own if parent < 0 else own * out[parent])
         return out
 
-    def observe(self, request_id: str, draft: Draft, depths: Sequence[int], committed: Sequence[int]) -> None:
+    def observe(self, request_id: str, draft: Draft, committed: Sequence[int]) -> None:
         """Compare a proposal with the tokens that were committed instead or because of it."""
         settings = self._settings
         record = self._records.setdefault(request_id, _Record())
         right = {-1}  # nodes on the path of the committed tokens
         levels: dict[tuple[str, int], bool] = {}  # by drafter: whether it had the right token there, behind a right one
         for node, parent in enumerate(draft.parents):
-            depth = depths[node]
+            depth = draft.depths[node]
             if parent not in right or depth >= len(committed):
                 continue
             accepted = draft.tokens[node] == committed[depth]
             if accepted:
                 right.add(node)
             record.accepted = record.accepted * settings.request_decay + accepted
-            record.expected = record.expected * settings.request_decay + self._estimate(draft, node, depth)
+            record.expected = record.expected * settings.request_decay + self._estimate(draft, node)
             source = draft.source_of(node)
             key = self._key(source, depth, None if draft.scores is None else draft.scores[node])
             self._counts.setdefault(key, _Count()).add(accepted, settings.max_trials)
@@ -117,8 +117,9 @@ class Acceptance:
         prior = self._settings.request_prior_tokens
         return (record.accepted + prior) / (record.expected + prior)
 
-    def _estimate(self, draft: Draft, node: int, depth: int) -> float:
-        return self._given_parent(draft.source_of(node), depth, None if draft.scores is None else draft.scores[node])
+    def _estimate(self, draft: Draft, node: int) -> float:
+        score = None if draft.scores is None else draft.scores[node]
+        return self._given_parent(draft.source_of(node), draft.depths[node], score)
 
     def _given_parent(self, source: str, depth: int, score: float | None) -> float:
         """The probability of a token with this score, if its parent is accepted."""

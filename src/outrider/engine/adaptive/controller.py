@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.core.tree import depths, leaves
+from outrider.core.tree import leaves
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.experience import CAPACITY, Experience
+from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from outrider.engine.adaptive.statistics import ProposalCost, RequestStatistics, SourceStatistics
@@ -39,7 +40,12 @@ class AdaptiveLength:
         self._requests: dict[str, RequestStatistics] = {}
         self._learned = Domains(lambda: Experience(settings), CAPACITY)
         self._leases: dict[str, Lease[Experience]] = {}  # by request
-        self._token = 0.0  # seconds that a token costs without drafts, in this step
+        self._overhead = StepOverhead(settings)
+        self._proposing = 0.0  # seconds that drafters took in this step
+        self._drafted = 0  # requests with a draft that is scored in it
+        self._plain_steps = 0  # in which nothing was scored but last tokens
+        self._batch = 0  # requests of the last step for which the next was worked out
+        self._token = 0.0  # seconds that a token costs without drafts
         self._level: dict[str, float] = {}  # seconds that a drafter takes for a level of a draft
 
     @property
@@ -56,12 +62,16 @@ class AdaptiveLength:
 
     def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
         """Nodes to ask each request's drafters for: all that is granted, or none where all of them are paused."""
-        if any(request.adaptive and room for request, room in zip(requests, granted, strict=True)):
+        self._proposing, self._drafted = 0.0, 0
+        budgets: list[int] = []
+        asks = False
+        for request, room in zip(requests, granted, strict=True):
+            budgets.append(self._budget(request, room) if request.adaptive else room)
+            asks = asks or (request.adaptive and budgets[-1] > 0)
+        if asks or (self._forward_pass is not None and len(requests) != self._batch):
             self._token = self._seconds_without_drafts(requests) / len(requests)
-        return [
-            self._budget(request, room) if request.adaptive else room
-            for request, room in zip(requests, granted, strict=True)
-        ]
+            self._batch = len(requests)
+        return budgets
 
     def is_paused(self, request: Request, source: str) -> bool:
         statistics = self._requests.get(request.id)
@@ -80,7 +90,7 @@ class AdaptiveLength:
         acceptance = self._experience(request).acceptance
         next_token: dict[int, float] = {}  # the probability of each proposed token to be the next one
         for draft in drafts:
-            found = acceptance.probabilities(request.id, draft, depths(draft.parents))
+            found = acceptance.probabilities(request.id, draft)
             for token, parent, probability in zip(draft.tokens, draft.parents, found, strict=True):
                 if parent < 0:
                     next_token[token] = max(probability, next_token.get(token, 0.0))
@@ -102,6 +112,7 @@ class AdaptiveLength:
         Its first for a request, when a draft model reads the prompt, says nothing about the next ones: it counts only
         in the drafter's totals.
         """
+        self._proposing += sum([cost.seconds for cost in costs.values()])
         statistics = self._requests.get(request.id)
         if not request.adaptive or statistics is None:
             return
@@ -130,25 +141,35 @@ class AdaptiveLength:
             if request.adaptive and draft:
                 self._requests[request.id].proposed = draft
                 acceptance = self._experience(request).acceptance
-                probabilities = acceptance.probabilities(request.id, draft, depths(draft.parents))
+                probabilities = acceptance.probabilities(request.id, draft)
                 proposals[i] = Proposal(draft.parents, probabilities, budgets[i])
+        self._drafted = len(selected) - selected.count(EMPTY)
         if not proposals:
             return selected
         assert self._forward_pass is not None
         fixed = [n if r.adaptive else n + len(d) for r, d, n in zip(requests, drafts, num_tokens, strict=True)]
         contexts = [request.num_computed_tokens for request in requests]
-        nodes = select_nodes(proposals, fixed, contexts, self._forward_pass)
+        nodes = select_nodes(proposals, fixed, contexts, self._forward_pass, self._overhead)
         for i in proposals:
             selected[i] = drafts[i].only(nodes[i]) if i in nodes else EMPTY
+        self._drafted = len(selected) - selected.count(EMPTY)
         self._attribute_scoring(requests, fixed, {i: selected[i] for i in nodes})
         return selected
 
     def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
         """Correct T(n), once it has been measured."""
-        if self._forward_pass is not None:
+        if self._drafted == 0:
+            self._plain_steps += 1
+        if self._is_observed:
             rows, branches = [1 + len(draft) for draft in drafts], [_branches(draft) for draft in drafts]
             contexts = [request.num_computed_tokens for request in requests]
+            assert self._forward_pass is not None
             self._forward_pass.observe(rows, contexts, branches, seconds)
+
+    def observe_step(self, requests: int, seconds: float) -> None:
+        """Learn what a step takes beside the forward pass and the proposals, and what scoring a draft adds to that."""
+        if self._is_observed:
+            self._overhead.observe(requests, self._drafted, seconds - self._proposing)
 
     def observe(self, request: Request, committed: Sequence[int], draft: Draft, path: Sequence[int]) -> None:
         """Learn which nodes of the proposal were right, scored or not, and what the accepted ones saved."""
@@ -157,14 +178,14 @@ class AdaptiveLength:
             return
         experience = self._experience(request)
         if statistics.proposed:
-            levels = depths(statistics.proposed.parents)
-            experience.acceptance.observe(request.id, statistics.proposed, levels, committed)
-        accepted = statistics.count_by_source(draft, path)
+            experience.acceptance.observe(request.id, statistics.proposed, committed)
+        accepted = statistics.count_by_source(draft, path) if path else {}
         for name, source in statistics.sources.items():
-            totals = experience.totals_of(name)
+            totals, right = experience.totals_of(name), accepted.get(name, 0)
             totals.decay_debt(self._token)
-            totals.record(source.scoring - accepted[name] * self._token, self._token)
-            source.record_step(accepted[name], self._token, totals)
+            if right or source.scoring or source.proposing:
+                totals.record(source.scoring - right * self._token, self._token)
+                source.record_step(right, self._token, totals)
         statistics.proposed = EMPTY
 
     def finish(self, request_id: str) -> None:
@@ -179,6 +200,13 @@ class AdaptiveLength:
     def _experience(self, request: Request) -> Experience:
         """What the request's domain has learned; the request has asked for a budget before."""
         return self._leases[request.id].store
+
+    @property
+    def _is_observed(self) -> bool:
+        """Whether this step's times are learned from: every one with drafts, and some without, as all are alike."""
+        most = self._drafted > 0 or self._plain_steps % self._settings.plain_interval == 0
+        return most and self._forward_pass is not None
+
 
     def _budget(self, request: Request, room: int) -> int:
         if room == 0:
@@ -208,7 +236,7 @@ class AdaptiveLength:
         self.calibrate()
         assert self._forward_pass is not None
         contexts = [request.num_computed_tokens for request in requests]
-        return self._forward_pass.seconds([1] * len(requests), contexts) + self._settings.step_overhead
+        return self._forward_pass.seconds([1] * len(requests), contexts) + self._overhead.plain(len(requests))
 
     def _attribute_scoring(self, requests: Sequence[Request], fixed: Sequence[int], scored: dict[int, Draft]) -> None:
         """Note what each drafter's scored nodes add to this forward pass."""
@@ -224,9 +252,10 @@ class AdaptiveLength:
                 own = scored.get(i, EMPTY)
                 for name, nodes in statistics.count_by_source(own, range(len(own))).items():
                     added = extra / total + _branches(own) * self._forward_pass.branch(contexts[i]) / len(own)
+                    added += self._overhead.drafting / len(own)
                     statistics.sources[name].scoring = nodes * added
 
 
 def _branches(draft: Draft) -> int:
     """Leaves beyond the first."""
-    return max(0, leaves(draft.parents) - 1)
+    return 0 if draft.is_chain else leaves(draft.parents) - 1

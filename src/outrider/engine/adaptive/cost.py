@@ -42,6 +42,7 @@ class ForwardPassCost:
         self.settings = settings
         self._short, self._slope, self._branch = list(short), list(slope), branch
         self._correction = [1.0] * len(settings.measured_rows)
+        self._places: dict[int, tuple[int, float]] = {}  # of numbers of rows among the measured ones
 
     def branch(self, context: int) -> float:
         """Seconds that another branch adds to a pass, whatever rows it has."""
@@ -50,7 +51,19 @@ class ForwardPassCost:
     def seconds(self, rows: Sequence[int], contexts: Sequence[int]) -> float:
         """Of a pass without branches in which request ``i`` has ``rows[i]`` rows behind ``contexts[i]`` tokens."""
         total = sum(rows)
-        return self._predict(rows, contexts, total) * self._between(self._correction, total, beyond=False)
+        return self._predict(rows, contexts, total) * self.correction(total)
+
+    def at_short_context(self, rows: int) -> float:
+        """Seconds of a pass of so many rows in all; ``beyond`` is what longer contexts add."""
+        return self._between(self._short, rows)
+
+    def beyond(self, rows: int, context: int) -> float:
+        """Seconds that a request with so many rows adds, as its context is no short one."""
+        return max(0, context - self.settings.short_context) * self._between(self._slope, rows)
+
+    def correction(self, rows: int) -> float:
+        """What the time of a pass of so many rows in all is to be multiplied by, as observed."""
+        return self._between(self._correction, rows, beyond=False)
 
     def observe(self, rows: Sequence[int], contexts: Sequence[int], branches: Sequence[int], seconds: float) -> None:
         """Learn from a pass; one that took several times as long as expected was disturbed, and counts as twice."""
@@ -64,20 +77,19 @@ class ForwardPassCost:
             self._correction[i] += drift if i == nearest else settings.shared_drift * drift
 
     def _predict(self, rows: Sequence[int], contexts: Sequence[int], total: int) -> float:
-        short = self.settings.short_context
-        extra = sum(
-            max(0, context - short) * self._between(self._slope, n) for n, context in zip(rows, contexts, strict=True)
-        )
-        return self._between(self._short, total) + extra
+        return self.at_short_context(total) + sum(map(self.beyond, rows, contexts))
 
     def _between(self, values: Sequence[float], rows: int, beyond: bool = True) -> float:
         """The value for a number of rows, by linear interpolation between those of the measured ones."""
-        measured = self.settings.measured_rows
-        i = min(max(bisect_left(measured, rows), 1), len(measured) - 1)
-        low, high = measured[i - 1], measured[i]
-        share = (rows - low) / (high - low)
-        if not beyond:
-            share = min(share, 1.0)
+        place = self._places.get(rows)
+        if place is None:
+            measured = self.settings.measured_rows
+            i = min(max(bisect_left(measured, rows), 1), len(measured) - 1)
+            low, high = measured[i - 1], measured[i]
+            place = self._places[rows] = i, (rows - low) / (high - low)
+        i, share = place
+        if share > 1.0 and not beyond:
+            share = 1.0
         return values[i - 1] + share * (values[i] - values[i - 1])
 
 

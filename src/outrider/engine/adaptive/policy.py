@@ -42,6 +42,10 @@ class DraftLengthPolicy(Protocol):
         """Learn what a forward pass cost in which every request was decoding."""
         ...
 
+    def observe_step(self, requests: int, seconds: float) -> None:
+        """Learn what such a step took outside its forward pass."""
+        ...
+
     def is_paused(self, request: Request, source: str) -> bool:
         """Whether a drafter of the request is not to be asked in this step."""
         ...
@@ -88,6 +92,9 @@ class FixedLength:
         """Nothing to learn."""
 
     def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """Nothing to learn."""
+
+    def observe_step(self, requests: int, seconds: float) -> None:
         """Nothing to learn."""
 
     def is_paused(self, request: Request, source: str) -> bool:

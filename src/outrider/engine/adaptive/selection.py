@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.engine.adaptive.cost import ForwardPassCost
+from outrider.engine.adaptive.overhead import StepOverhead
 
 Selection = dict[int, list[int]]
 """Nodes by request, ascending."""
@@ -31,6 +32,8 @@ class Proposal:
 
         Of the children of a node the one that brings most continues the path, the others are branches.
         """
+        if len(set(self.parents)) == len(self.parents):
+            return {}  # a chain
         totals = list(self.probabilities)
         ahead: dict[int, int] = {}  # the best child
         for node in reversed(range(len(totals))):
@@ -43,7 +46,11 @@ class Proposal:
 
 
 def select_nodes(
-    proposals: Mapping[int, Proposal], num_tokens: Sequence[int], contexts: Sequence[int], cost: ForwardPassCost
+    proposals: Mapping[int, Proposal],
+    num_tokens: Sequence[int],
+    contexts: Sequence[int],
+    cost: ForwardPassCost,
+    overhead: StepOverhead,
 ) -> Selection:
     """The nodes to score of each request's proposal.
 
@@ -51,15 +58,17 @@ def select_nodes(
         proposals: by the number of the request.
         num_tokens: rows that come with each request in any case.
         contexts: tokens each request looks back on.
+        overhead: of the step, outside the forward pass.
     """
     nodes: list[tuple[float, int, int]] = []  # probability, request, node
     for i, proposal in proposals.items():
         # A parent's probability is no less than its child's, and its number is smaller.
         likeliest = sorted((-probability, i, node) for node, probability in enumerate(proposal.probabilities))
         nodes += likeliest[: proposal.max_nodes]
-    nodes.sort()
+    if len(proposals) > 1:
+        nodes.sort()
     branch_points = {i: proposal.branch_points() for i, proposal in proposals.items()}
-    scan = _Scan(proposals, branch_points, nodes, num_tokens, contexts, cost)
+    scan = _Scan(proposals, branch_points, nodes, num_tokens, contexts, cost, overhead)
     rate, selected = scan.best(dict.fromkeys(proposals, math.inf))
     if any(branch_points.values()):
         faster, more = scan.best({i: rate * cost.branch(contexts[i]) for i in proposals})
@@ -75,13 +84,16 @@ class _Scan:
     num_tokens: Sequence[int]
     contexts: Sequence[int]
     cost: ForwardPassCost
+    overhead: StepOverhead
 
     def best(self, min_gains: Mapping[int, float]) -> tuple[float, Selection]:
         """The best rate in tokens a second, and its nodes, without branches that bring fewer than ``min_gains[i]``."""
-        rows, expected, branching = list(self.num_tokens), float(len(self.num_tokens)), 0.0
-        overhead = self.cost.settings.step_overhead
-        best, count = expected / (self.cost.seconds(rows, self.contexts) + overhead), 0
+        cost, contexts, overhead = self.cost, self.contexts, self.overhead.plain(len(self.num_tokens))
+        rows, total, expected = list(self.num_tokens), sum(self.num_tokens), float(len(self.num_tokens))
+        beyond, branching = sum(map(cost.beyond, rows, contexts)), 0.0  # what contexts and branches add
+        best, count = expected / ((cost.at_short_context(total) + beyond) * cost.correction(total) + overhead), 0
         taken: list[tuple[int, int]] = []
+        begun: set[int] = set()  # requests with a node
         reached: set[tuple[int, int]] = {(i, -1) for i in self.proposals}
         for probability, i, node in self.nodes:
             if (i, self.proposals[i].parents[node]) not in reached:
@@ -89,14 +101,21 @@ class _Scan:
             if node in self.branch_points[i]:
                 if self.branch_points[i][node] < min_gains[i]:
                     continue
-                branching += self.cost.branch(self.contexts[i])
+                branching += cost.branch(contexts[i])
+            if i not in begun:
+                begun.add(i)
+                overhead += self.overhead.drafting
             reached.add((i, node))
             taken.append((i, node))
             expected -= probability  # which is stored negative, to sort by
-            rows[len(taken) % len(rows)] += 1  # whose row it is matters little to the time
-            rate = expected / (self.cost.seconds(rows, self.contexts) + branching + overhead)
-            if rate > best:
-                best, count = rate, len(taken)
+            total += 1
+            grown = len(taken) % len(rows)  # whose row it is matters little to the time
+            beyond -= cost.beyond(rows[grown], contexts[grown])
+            rows[grown] += 1
+            beyond += cost.beyond(rows[grown], contexts[grown])
+            seconds = (cost.at_short_context(total) + beyond) * cost.correction(total) + branching + overhead
+            if expected / seconds > best:
+                best, count = expected / seconds, len(taken)
         selected: Selection = {}
         for i, node in taken[:count]:
             selected.setdefault(i, []).append(node)

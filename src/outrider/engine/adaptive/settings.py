@@ -52,6 +52,8 @@ class AdaptiveSettings:
     """Timings of each size after which calibration ends early."""
     observation_weight: float = 0.05
     """Weight of one observed pass against those before. Larger: T follows the machine faster, and its noise too."""
+    plain_interval: int = 4
+    """Steps without drafts of which one is observed. Larger: less to do where drafts do not pay, T follows later."""
     shared_drift: float = 0.8
     """Share of a correction that goes to all sizes. Larger: sizes that are seldom run follow the others more."""
     max_slowdown: float = 2.0
@@ -60,7 +62,10 @@ class AdaptiveSettings:
     # -- selection: which nodes are scored --------------------------------------------------------------------------
 
     step_overhead: float = 3e-4
-    """Seconds of a step outside the target's forward pass. Larger: longer drafts, as a step costs more anyway."""
+    """Seconds of a step outside the target's forward pass, until they are known. Larger: longer drafts, as a step
+    costs more anyway."""
+    drafting_overhead: float = 1e-4
+    """Seconds that scoring a request's draft adds to these, until they are known. Larger: fewer drafts are scored."""
 
     # -- statistics: which drafters are asked -----------------------------------------------------------------------
 

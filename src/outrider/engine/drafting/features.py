@@ -19,10 +19,12 @@ class FeatureRouting:
 
     def __init__(self, drafters: IsolatedDrafters) -> None:
         self._isolated = drafters
+        self._reading: dict[str, list[tuple[str, Layers]]] = {}  # by what requests draft with
 
     def layers(self, requests: Sequence[Request]) -> Layers:
         """All layers whose features drafters of these requests read."""
-        return tuple(sorted({layer for r in requests for _, layers in self._readers(r) for layer in layers}))
+        wanted = {layer for request in requests for _, layers in self._readers(request) for layer in layers}
+        return tuple(sorted(wanted)) if wanted else ()
 
     def forward(self, request: Request, start: int, features: Tensor, layers: Layers) -> None:
         """Forward features [n, len(layers) * d] of committed tokens from ``start`` on, to each drafter its own."""
@@ -35,6 +37,9 @@ class FeatureRouting:
 
     def _readers(self, request: Request) -> list[tuple[str, Layers]]:
         """The request's drafters that read features, and the layers of each."""
-        names = [name for name in request.speculation.combination.names if name not in request.switched_off]
-        layers = [(name, getattr(self._isolated.drafters.get(name), "feature_layers", ())) for name in names]
-        return [(name, wanted) for name, wanted in layers if wanted]
+        readers = self._reading.get(request.speculation.draft)
+        if readers is None:
+            drafters, names = self._isolated.drafters, request.speculation.combination.names
+            layers = [(name, getattr(drafters.get(name), "feature_layers", ())) for name in names]
+            readers = self._reading[request.speculation.draft] = [each for each in layers if each[1]]
+        return [each for each in readers if each[0] not in request.switched_off] if readers else readers

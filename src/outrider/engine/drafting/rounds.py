@@ -11,8 +11,6 @@ from torch import Tensor
 from outrider.cache.protocol import KVCache
 from outrider.config.combination import Group
 from outrider.core.draft import EMPTY, Draft
-from outrider.core.shapes import nodes_by
-from outrider.core.tree import depths
 from outrider.drafters.api import Drafter, Outcome, RequestView
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
@@ -91,6 +89,8 @@ class Drafting:
         selects what is worth scoring beside the ``num_tokens`` rows of each request.
         """
         budgets = self._policy.budget(requests, granted)
+        if not any(budgets):
+            return [fill_forced_tokens(request, EMPTY, room) for request, room in zip(requests, granted, strict=True)]
         turns = [
             _Turn(request, self._views.get(request.id, request), budget, self._groups(request))
             for request, budget in zip(requests, budgets, strict=True)
@@ -154,8 +154,7 @@ class Drafting:
             request = turn.request
             for name in turn.group:
                 if name not in request.switched_off and not self._policy.is_paused(request, name):
-                    most = nodes_by(name, request.speculation, request.depth_limit)
-                    asked.setdefault(name, []).append((turn, min(turn.budget, most)))
+                    asked.setdefault(name, []).append((turn, min(turn.budget, request.nodes_by(name))))
         for name in sorted(asked, key=self._policy.cost_per_level):
             wanting = [
                 (turn, budget)
@@ -174,7 +173,7 @@ class Drafting:
             draft = drafts.get(turn.request.id)
             if draft is not None:
                 turn.proposals[name] = draft
-            levels = 1 + max(depths(draft.parents), default=-1) if draft else 0
+            levels = 1 + max(draft.depths) if draft else 0
             turn.costs[name] = ProposalCost(seconds, levels)
 
     def _merge(self, turn: _Turn) -> Draft:

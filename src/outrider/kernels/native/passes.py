@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from outrider.kernels.batch import Span
 from outrider.kernels.native.model_structs import CacheStruct, SpanStruct
 from outrider.kernels.native.weights import native_library
 
-__all__ = ["CacheView", "check_status", "rotation_table", "span_structs"]
+__all__ = ["CacheView", "address", "check_status", "int64s", "rotation_table", "span_structs"]
 
 _CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
@@ -43,13 +43,26 @@ def _pointers(tensors: Any) -> Any:
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
 
 
+def int64s(values: Sequence[int]) -> array[int]:
+    """Whole numbers as the library reads them.
+
+    Not a tensor and not of NumPy: between forward passes, which empty the processor's caches, what costs is how much
+    code and memory a step touches. The first of either costs as much as the rest of the call.
+    """
+    return array("q", values)
+
+
+def address(values: array[int]) -> int:
+    return values.buffer_info()[0]
+
+
 def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[object]]:
     """An array of spans, and what it points to, which is to be kept until the pass is over."""
     held: list[object] = []
     structs = (SpanStruct * len(spans))()
     for struct, span in zip(structs, spans, strict=True):
-        table = np.array(cache.table(span.slot, span.start + span.count), dtype=np.int32)
-        struct.start, struct.count, struct.table = span.start, span.count, table.ctypes.data
+        table = array("i", cache.table(span.slot, span.start + span.count))
+        struct.start, struct.count, struct.table = span.start, span.count, address(table)
         held.append(table)
         if span.mask is not None:
             mask = span.mask.contiguous().view(torch.uint8)  # as booleans are stored

@@ -121,12 +121,12 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
     within = np.arange(len(sequence)) - (counts.cumsum() - counts)[sequence]
     cells, rows = sequence * bucket.rows + within, starts[sequence] + within
     grid["packed"][: len(cells)] = cells
-    grid["tokens"].reshape(-1)[cells] = batch.token_ids.cpu().numpy()
-    grid["positions"].reshape(-1)[cells] = batch.positions.cpu().numpy()
+    grid["tokens"].reshape(-1)[cells] = batch.token_ids
+    grid["positions"].reshape(-1)[cells] = batch.positions
     grid["tables"][: len(spans)] = [cache.table(span.slot, bucket.keys) for span in spans]
     grid["places"].fill(cache.pool.spare)
     grid["places"].reshape(-1)[cells] = grid["tables"][sequence, rows // block] * block + rows % block
-    scored = cells if batch.logit_rows is None else cells[batch.logit_rows.cpu().numpy()]
+    scored = cells if batch.logit_rows is None else cells[list(batch.logit_rows)]
     grid["scored"][: len(scored)] = scored
     grid["bases"][: len(spans)] = starts
     grid["tree"][:] = np.tri(bucket.rows, bucket.width)  # padding too: a row that sees nothing would be NaN
