@@ -48,7 +48,7 @@ class TargetFingerprint:
 
     def facts(self) -> str:
         """One line for messages."""
-        name = f"{self.name:.60}, " if self.name else ""
+        name = f"{self.name:.150}, " if self.name else ""
         return (
             f"{name}{self.family:.20}, hidden size {self.hidden_size}, {self.num_layers} layers, "
             f"{self.vocab_size} tokens, digest {self.digest:.20}"
