@@ -12,7 +12,6 @@ import pytest
 
 from outrider import LLM
 from outrider.cli.chat import files
-from outrider.cli.chat.quotes import is_open, unquoted
 from outrider.config import SamplingParams
 from tests.cli.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, UP, Terminal
 from tests.cli.test_cli import run
@@ -149,13 +148,6 @@ def test_files_are_written_whole_or_not_at_all(folder: Path, tmp_path: Path) -> 
         other.write_text(text)
         with pytest.raises(ValueError, match="is no conversation"):
             files.read(other)
-
-
-def test_three_quotes_hold_lines_together() -> None:
-    assert [is_open(text) for text in ('"""a', 'a """', '/set system """x', '"""a"""', "/help")] == [
-        True, False, True, False, False,
-    ]  # fmt: skip
-    assert [unquoted(text) for text in ('"""\na\n"""', "'a b'", '"a')] == ["a", "a b", '"a']
 
 
 def open_chat(folder: Path, *more: str, columns: int = 80, **env: str) -> Terminal:

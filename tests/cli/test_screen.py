@@ -1,9 +1,10 @@
-"""What reaches the terminal."""
+"""What reaches the terminal, and lines that come from it."""
 
 from __future__ import annotations
 
 import pytest
 
+from outrider.cli.chat.quotes import is_open, unquoted
 from outrider.cli.screen import harmless
 
 
@@ -18,3 +19,10 @@ from outrider.cli.screen import harmless
 )
 def test_no_control_characters_but_line_breaks_and_tabs(text: str, shown: str) -> None:
     assert harmless(text) == shown
+
+
+def test_three_quotes_hold_lines_together() -> None:
+    assert [is_open(text) for text in ('"""a', 'a """', '/set system """x', '"""a"""', "/help")] == [
+        True, False, True, False, False,
+    ]  # fmt: skip
+    assert [unquoted(text) for text in ('"""\na\n"""', "'a b'", '"a')] == ["a", "a b", '"a']

@@ -18,6 +18,29 @@ if TYPE_CHECKING:
 
 _ESTIMATE = "Without a model"
 
+NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.", hidden=True)]
+WhatIf = Annotated[
+    bool,
+    typer.Option(
+        "--what-if", help="Estimate the speedup from these options; no model is loaded.", rich_help_panel=_ESTIMATE
+    ),
+]
+TargetParams = Annotated[str | None, typer.Option(help="Size of the model, as in 70B.", rich_help_panel=_ESTIMATE)]
+DraftParams = Annotated[
+    str | None,
+    typer.Option(help="Size of the draft model, as in 1B.", show_default="a free source", rich_help_panel=_ESTIMATE),
+]
+Alpha = Annotated[float | None, typer.Option(help="Acceptance rate α, from 0 to 1.", rich_help_panel=_ESTIMATE)]
+Hardware = Annotated[str, typer.Option(help="H100, A100, RTX 4090, CPU and others.", rich_help_panel=_ESTIMATE)]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        help="How many of them.", show_default="as many as hold the weights", rich_help_panel=_ESTIMATE, hidden=True
+    ),
+]
+Bits = Annotated[int, typer.Option(help="Bits per weight.", rich_help_panel=_ESTIMATE, hidden=True)]
+Context = Annotated[int, typer.Option(help="Tokens of context.", rich_help_panel=_ESTIMATE, hidden=True)]
+
 
 def plan(
     model: o.Model = o.DEFAULT_MODEL,
@@ -27,39 +50,16 @@ def plan(
     max_tokens: o.MaxTokens = 64,
     temperature: o.Temperature = 0.0,
     batch: Annotated[int, typer.Option(help="Requests that will run at once.")] = 1,
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.", hidden=True)
-    ] = False,
+    no_check: NoCheck = False,
     write: Annotated[Path | None, typer.Option(help="Write the recommended options here, as JSON.")] = None,
-    what_if: Annotated[
-        bool,
-        typer.Option(
-            "--what-if", help="Estimate the speedup from these options; no model is loaded.", rich_help_panel=_ESTIMATE
-        ),
-    ] = False,
-    target_params: Annotated[
-        str | None, typer.Option(help="Size of the model, as in 70B.", rich_help_panel=_ESTIMATE)
-    ] = None,
-    draft_params: Annotated[
-        str | None,
-        typer.Option(
-            help="Size of the draft model, as in 1B.", show_default="a free source", rich_help_panel=_ESTIMATE
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None, typer.Option(help="Acceptance rate α, from 0 to 1.", rich_help_panel=_ESTIMATE)
-    ] = None,
-    hardware: Annotated[
-        str, typer.Option(help="H100, A100, RTX 4090, CPU and others.", rich_help_panel=_ESTIMATE)
-    ] = "H100",
-    devices: Annotated[
-        int | None,
-        typer.Option(
-            help="How many of them.", show_default="as many as hold the weights", rich_help_panel=_ESTIMATE, hidden=True
-        ),
-    ] = None,
-    bits: Annotated[int, typer.Option(help="Bits per weight.", rich_help_panel=_ESTIMATE, hidden=True)] = 16,
-    context: Annotated[int, typer.Option(help="Tokens of context.", rich_help_panel=_ESTIMATE, hidden=True)] = 512,
+    what_if: WhatIf = False,
+    target_params: TargetParams = None,
+    draft_params: DraftParams = None,
+    alpha: Alpha = None,
+    hardware: Hardware = "H100",
+    devices: Devices = None,
+    bits: Bits = 16,
+    context: Context = 512,
     dtype: o.DType = o.ENGINE.dtype,
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
@@ -97,10 +97,8 @@ def plan(
         made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick, expect=tick.expect)
     if write is not None:
         write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(made.as_dict() | {"settings": made.settings(llm.config)}, ensure_ascii=False))
-    else:
-        typer.echo(_shown(made, batch))
+    facts = made.as_dict() | {"settings": made.settings(llm.config)}
+    typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else _shown(made, batch))
     if not made.complete:
         raise typer.Exit(130)
 
