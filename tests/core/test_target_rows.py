@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.config import SamplingParams
-from outrider.core.distribution import Context, TargetRows, log_weights
+from outrider.core.distribution import Context, Part, TargetRows, log_weights
 from outrider.core.draft import EMPTY, Draft
+from outrider.core.first_largest import FirstLargest
+from outrider.core.native import NativeSampler
 from outrider.core.noise import Noise
 from outrider.errors import NumericalError
 
@@ -94,3 +96,34 @@ def test_logprobs_are_those_before_any_option() -> None:
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1))
     rows = TargetRows(logits, SamplingParams(temperature=0.2, top_k=1, banned_token_ids=[3]), Context((), ()), EMPTY)
     torch.testing.assert_close(rows.logprobs(0), torch.log_softmax(logits[0], -1))
+
+
+def test_requests_of_one_pass_share_a_search_for_the_largest_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its own rows of the pass, and whoever asks first finds those of all."""
+    calls: list[int] = []
+    find = NativeSampler.first_largest
+
+    def counted(self: NativeSampler, rows: torch.Tensor, width: int) -> list[tuple[int, float]]:
+        calls.append(len(rows))
+        return find(self, rows, width)
+
+    monkeypatch.setattr(NativeSampler, "first_largest", counted)
+    logits = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    logits[:, 7] = 9.0  # padding
+    largest, context = FirstLargest(logits, 7), Context((), ())
+    owners = {0: Draft.chain([1]), 2: EMPTY, 3: Draft.chain([2])}
+    for first, draft in owners.items():
+        rows = TargetRows(logits, SamplingParams(), context, draft, vocab_size=7, first=first, largest=largest)
+        alone = TargetRows(logits[first : first + 1 + len(draft)], SamplingParams(), context, draft, vocab_size=7)
+        for row in range(1 + len(draft)):
+            assert rows.draw(row, Noise(0), row) == int(logits[first + row, :7].argmax())
+            assert torch.equal(rows.log_weights(row), alone.log_weights(row))
+        assert all(map(torch.equal, rows.likeliest(3), alone.likeliest(3)))
+    assert calls in ([5], [])  # none without the library
+
+
+def test_a_part_of_a_list_stays_as_it_was_when_the_list_grows() -> None:
+    tokens = [1, 2, 3, 4]
+    part = Part(tokens, 1, 3)
+    tokens.append(5)
+    assert (list(part), len(part), part[-1], part[:1], 4 in part) == ([2, 3], 2, 3, [2], False)

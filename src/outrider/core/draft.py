@@ -10,7 +10,7 @@ from operator import eq
 
 from torch import Tensor
 
-from outrider.core.tree import depths
+from outrider.core.tree import depths, leaves
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,11 @@ class Draft:
     def depths(self) -> list[int]:
         """Of each node (``core.tree.depths``)."""
         return depths(self.parents)
+
+    @cached_property
+    def branches(self) -> int:
+        """Leaves beyond the first."""
+        return 0 if self.is_chain else leaves(self.parents) - 1
 
 
 EMPTY = Draft((), ())

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from outrider.core.draft import EMPTY, Draft
-from outrider.core.tree import leaves
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.experience import CAPACITY, Experience
 from outrider.engine.adaptive.overhead import StepOverhead
@@ -44,8 +43,7 @@ class AdaptiveLength:
         self._proposing = 0.0  # seconds that drafters took in this step
         self._drafted = 0  # requests with a draft that is scored in it
         self._plain_steps = 0  # in which nothing was scored but last tokens
-        self._batch = 0  # requests of the last step for which the next was worked out
-        self._token = 0.0  # seconds that a token costs without drafts
+        self._token, self._batch = 0.0, 0  # seconds that a token costs without drafts, with so many requests
         self._level: dict[str, float] = {}  # seconds that a drafter takes for a level of a draft
 
     @property
@@ -67,10 +65,10 @@ class AdaptiveLength:
         asks = False
         for request, room in zip(requests, granted, strict=True):
             budgets.append(self._budget(request, room) if request.adaptive else room)
-            asks = asks or (request.adaptive and budgets[-1] > 0)
+            asks |= request.adaptive and budgets[-1] > 0
         if asks or (self._forward_pass is not None and len(requests) != self._batch):
-            self._token = self._seconds_without_drafts(requests) / len(requests)
             self._batch = len(requests)
+            self._token = self._seconds_without_drafts(requests) / self._batch
         return budgets
 
     def is_paused(self, request: Request, source: str) -> bool:
@@ -161,7 +159,7 @@ class AdaptiveLength:
         if self._drafted == 0:
             self._plain_steps += 1
         if self._is_observed:
-            rows, branches = [1 + len(draft) for draft in drafts], [_branches(draft) for draft in drafts]
+            rows, branches = [1 + len(draft) for draft in drafts], [draft.branches for draft in drafts]
             contexts = [request.num_computed_tokens for request in requests]
             assert self._forward_pass is not None
             self._forward_pass.observe(rows, contexts, branches, seconds)
@@ -207,7 +205,6 @@ class AdaptiveLength:
         most = self._drafted > 0 or self._plain_steps % self._settings.plain_interval == 0
         return most and self._forward_pass is not None
 
-
     def _budget(self, request: Request, room: int) -> int:
         if room == 0:
             return 0
@@ -228,8 +225,7 @@ class AdaptiveLength:
         lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)
         totals_of, names = lease.store.totals_of, request.speculation.combination.names
         sources = {name: SourceStatistics(totals_of(name).expected_gain) for name in names}
-        statistics = self._requests[request.id] = RequestStatistics(sources)
-        return statistics
+        return self._requests.setdefault(request.id, RequestStatistics(sources))
 
     def _seconds_without_drafts(self, requests: Sequence[Request]) -> float:
         """Seconds of a step of these requests in plain decoding."""
@@ -242,20 +238,13 @@ class AdaptiveLength:
         """Note what each drafter's scored nodes add to this forward pass."""
         assert self._forward_pass is not None
         contexts = [request.num_computed_tokens for request in requests]
-        plain = self._forward_pass.seconds(fixed, contexts)
         total = sum(len(draft) for draft in scored.values())
         rows = [n + len(scored.get(i, EMPTY)) for i, n in enumerate(fixed)]
-        extra = self._forward_pass.seconds(rows, contexts) - plain
+        extra = self._forward_pass.seconds(rows, contexts) - self._forward_pass.seconds(fixed, contexts)
         for i, request in enumerate(requests):
             statistics = self._requests.get(request.id)
             if statistics is not None and request.adaptive:
                 own = scored.get(i, EMPTY)
                 for name, nodes in statistics.count_by_source(own, range(len(own))).items():
-                    added = extra / total + _branches(own) * self._forward_pass.branch(contexts[i]) / len(own)
-                    added += self._overhead.drafting / len(own)
-                    statistics.sources[name].scoring = nodes * added
-
-
-def _branches(draft: Draft) -> int:
-    """Leaves beyond the first."""
-    return 0 if draft.is_chain else leaves(draft.parents) - 1
+                    together = own.branches * self._forward_pass.branch(contexts[i]) + self._overhead.drafting
+                    statistics.sources[name].scoring = nodes * (extra / total + together / len(own))
