@@ -69,6 +69,18 @@ def _keep_short(body: dict[str, Any], path: str) -> None:
         body["n_predict"] = 4
 
 
+def test_streams_are_in_the_document(live: Live) -> None:
+    paths = live.client.get("/openapi.json").json()["paths"]
+    streaming = {
+        path
+        for path, methods in paths.items()
+        if "text/event-stream" in methods.get("post", {}).get("responses", {}).get("200", {}).get("content", {})
+    }
+    assert streaming == {"/v1/completions", "/v1/chat/completions", "/completion"}
+    answer = live.client.post("/completion", json={"prompt": "hello", "n_predict": 1, "stream": True})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+
+
 def test_the_list_of_operations_is_complete(live: Live) -> None:
     paths = live.client.get("/openapi.json").json()["paths"]
     found = {(method.upper(), path) for path, methods in paths.items() for method in methods}

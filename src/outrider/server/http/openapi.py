@@ -45,11 +45,14 @@ _documented: dict[str, type[BaseModel]] = {}
 
 
 def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
-    """Arguments of a route that takes ``request`` and answers with ``response`` or an error."""
+    """Arguments of a route that takes ``request`` and answers with ``response``, as a stream if asked, or an error."""
     for model in (request, response):
         _documented[model.__name__] = model
     body = {"required": True, "content": _json(request)}
-    return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", _json(response))}
+    answer = _json(response)
+    if "stream" in request.model_fields:
+        answer["text/event-stream"] = {"schema": {"type": "string"}}
+    return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer)}
 
 
 def responses(description: str, content: dict[str, Any]) -> dict[int | str, Any]:
