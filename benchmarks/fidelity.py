@@ -67,7 +67,7 @@ def outrider(engine: str, checkpoint: Checkpoint, texts: Sequence[Tensor]) -> li
         cache = model.new_cache(CacheSpec(max_seq_len=len(tokens)))
         slot, n = cache.allocate(), len(tokens)
         cache.extend(slot, n)
-        batch = ForwardBatch(tokens, torch.arange(n), (Span(slot, 0, n),), logit_rows=None)
+        batch = ForwardBatch(tokens.tolist(), range(n), (Span(slot, 0, n),), logit_rows=None)
         found.append(model.forward(batch, cache).logits)
     return found
 

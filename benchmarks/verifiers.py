@@ -63,11 +63,10 @@ class Scorer:
         request = Request("", tuple(tokens), SamplingParams(), SpeculationParams(draft="none"), frozenset())
         request.slot, request.num_computed_tokens = self._slot, self._cache.length(self._slot)
         self._cache.extend(self._slot, request.num_pending_tokens + len(draft))
-        logits = run_target(self._model, self._cache, [ScheduledRequest(request, request.num_pending_tokens, draft)])[
-            0
-        ].logits
+        scheduled = [ScheduledRequest(request, request.num_pending_tokens, draft)]
+        (output,) = run_target(self._model, self._cache, scheduled, self._model.config.vocab_size)
         self._cache.truncate_to(self._slot, len(tokens) - 1)
-        return logits
+        return output.logits
 
 
 @dataclass

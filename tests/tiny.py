@@ -87,7 +87,7 @@ def feed(
         causal = len(tokens) - len(parents or ())
         positions += range(start, start + causal)
         positions += (start + causal + d for d in depths(parents or ()))
-    batch = ForwardBatch(torch.tensor(packed), torch.tensor(positions), tuple(spans), None)
+    batch = ForwardBatch(packed, positions, tuple(spans), None)
     return list(torch.split(model.forward(batch, cache).logits, [len(tokens) for _, tokens in work]))
 
 

@@ -42,9 +42,9 @@ def spec(kind: str, slots: int = 1) -> CacheSpec:
 def batch(*spans: tuple[Span, Sequence[int]], seed: int = 0, **more: Any) -> ForwardBatch:
     """Random tokens at the given positions."""
     positions = [p for _, own in spans for p in own]
-    tokens = torch.tensor(tiny.ids(len(positions), seed=seed))
+    tokens = tiny.ids(len(positions), seed=seed)
     given = {"logit_rows": None} | more
-    return ForwardBatch(tokens, torch.tensor(positions), tuple(span for span, _ in spans), **given)
+    return ForwardBatch(tokens, positions, tuple(span for span, _ in spans), **given)
 
 
 def chain(slot: int, start: int, count: int) -> tuple[Span, Sequence[int]]:
@@ -98,7 +98,7 @@ def some_options(rng: random.Random, rows: int) -> dict[str, Any]:
     """What a run may be asked for besides."""
     options: dict[str, Any] = {}
     if rng.random() < 0.5:
-        options["logit_rows"] = torch.tensor(sorted(rng.sample(range(rows), rng.randint(0, rows))), dtype=torch.int64)
+        options["logit_rows"] = sorted(rng.sample(range(rows), rng.randint(0, rows)))
     if rng.random() < 0.2:
         options["features"] = rng.choice([(0,), (1,), (0, 2)])
     elif rng.random() < 0.2:
@@ -207,7 +207,7 @@ BASE = Bucket(sequences=1, rows=1, keys=512, width=1, scored=1, block=512)
     [
         (batch(chain(0, 0, 1)), BASE),
         (batch(chain(0, 0, 1), layers=1, features=(1,)), Bucket(1, 1, 512, 1, 1, 512, 1, (1,))),
-        (batch(chain(0, 7, 5), logit_rows=torch.tensor([3, 4])), Bucket(1, 8, 512, 8, 2, 512)),
+        (batch(chain(0, 7, 5), logit_rows=[3, 4]), Bucket(1, 8, 512, 8, 2, 512)),
         (batch(chain(0, 511, 1), chain(1, 3, 1), chain(2, 3, 1)), Bucket(4, 1, 512, 1, 4, 512)),
         (batch(chain(0, 511, 2)), Bucket(1, 2, 1024, 2, 2, 512)),
         (batch((Span(0, 20, 3, torch.ones(3, 11, dtype=torch.bool)), range(3))), Bucket(1, 4, 512, 16, 4, 512)),

@@ -23,7 +23,7 @@ def forward(model: LoadedModel, tokens: list[int], **more: object) -> ForwardOut
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
     span = Span(slot, 0, len(tokens))
-    batch = ForwardBatch(torch.tensor(tokens), torch.arange(len(tokens)), (span,), None)
+    batch = ForwardBatch(tokens, range(len(tokens)), (span,), None)
     return model.forward(replace(batch, **more), cache)  # type: ignore[arg-type]
 
 
@@ -35,8 +35,7 @@ def tree_run(model: LoadedModel, features: tuple[int, ...]) -> ForwardOutput:
         slot = cache.allocate()
         cache.extend(slot, count)
         spans.append(Span(slot, 0, count, mask))
-    rows = torch.tensor([2, 4])
-    batch = ForwardBatch(torch.tensor(ids), torch.tensor(positions), tuple(spans), rows, features=features)
+    batch = ForwardBatch(ids, positions, tuple(spans), [2, 4], features=features)
     return model.forward(batch, cache)
 
 

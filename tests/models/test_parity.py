@@ -126,8 +126,7 @@ def test_only_the_rows_asked_for() -> None:
     def run(rows: list[int] | None) -> tuple[Tensor, Tensor]:
         cache = model.new_cache(CacheSpec(max_seq_len=64))
         cache.extend(slot := cache.allocate(), 12)
-        wanted = None if rows is None else torch.tensor(rows)
-        out = model.forward(ForwardBatch(torch.tensor(tokens), torch.arange(12), (Span(slot, 0, 12),), wanted), cache)
+        out = model.forward(ForwardBatch(tokens, range(12), (Span(slot, 0, 12),), rows), cache)
         return out.logits, out.hidden
 
     everything, hidden = run(None)
