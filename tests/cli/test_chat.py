@@ -165,7 +165,7 @@ def open_chat(folder: Path, *more: str, columns: int = 80, **env: str) -> Termin
     command = [sys.executable, "-m", "outrider", "chat", "-m", str(model), "--threads", "1", "--draft", "suffix", *more]
     env = {"OUTRIDER_STATE": str(folder), "OMP_NUM_THREADS": "1", "NO_COLOR": "", **env}
     terminal = Terminal(command, env=env, columns=columns)
-    terminal.wait_for("commands.")
+    terminal.wait_for("commands")
     terminal.wait_for_prompt()
     return terminal
 
