@@ -118,6 +118,17 @@ def test_a_short_prompt_is_read_before_the_rest_of_another_tenant_s_long_one() -
     assert long.cached < 100
 
 
+def test_a_prompt_that_gets_half_a_step_for_another_s_sake_gets_no_drafts() -> None:
+    scheduler, memory = make(batch=1)
+    reading = request("a", prompt=200, draft_limit=3)
+    scheduler.add(reading)
+    run_step(scheduler, memory)
+    scheduler.add(request("b"))
+    assert reading.num_pending_tokens > 1
+    while reading.num_pending_tokens > 1:
+        run_step(scheduler, memory)  # which asserts that only the last part of a prompt has a draft behind it
+
+
 def test_whoever_has_no_place_gets_one_from_whoever_has_several() -> None:
     scheduler, memory = make(batch=3, total=100_000)
     endless = [request("crowd", output=10_000) for _ in range(6)]
