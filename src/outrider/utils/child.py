@@ -60,12 +60,13 @@ class Cancellation:
         try:
             yield
         except ChildError:
-            if self.cancelled:
-                raise ChildCancelledError from None
-            raise
+            if not self.cancelled:
+                raise
         finally:
             with self._lock:
                 self._kill = None
+        if self.cancelled:
+            raise ChildCancelledError
 
     def __enter__(self) -> None:
         self._token = _current.set(self)
@@ -106,7 +107,7 @@ class Children:
         with self._places:
             child = self._take()
             try:
-                with (_current.get() or Cancellation()).killing(child.kill):
+                with (_current.get() or Cancellation()).killing(child.interrupt):
                     reply = child.exchange(data, self.deadline)
             except BaseException:
                 child.kill()
@@ -152,6 +153,10 @@ class _Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def interrupt(self) -> None:
+        """Kill the process from another thread. Its pipes stay open: the thread that reads them finds their end."""
+        self._process.kill()
 
     def exchange(self, data: bytes, seconds: float) -> bytes:
         """Send a line and read one."""
