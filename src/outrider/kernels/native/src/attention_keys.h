@@ -16,6 +16,9 @@
 #if defined(ISA_AVX512)
 enum { KEY_VECTORS = 4, VALUE_VECTORS = 4 };
 #define PAIRS 6
+#elif defined(ISA_AVX2)
+enum { KEY_VECTORS = 1, VALUE_VECTORS = 1 };
+#define PAIRS 6
 #else
 enum { KEY_VECTORS = 2, VALUE_VECTORS = 2 };
 #define PAIRS 3

@@ -15,9 +15,11 @@ typedef struct {
 
 static const tile_shapes shapes = {1, 0, {0}, {64, 32, 64, 16, 64}, {16, 16, 8, 16, 4}};
 
-FORCE_INLINE void multiply_block(const quad *weights, const int8_t *x, int64_t stride, const int steps,
-                                 const int count, isum *sums) {
+FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int steps,
+                                 const enum form form, const int count, isum *sums) {
+    quad weights[8];
     (void)count;
+    unpack_block(codes, table, weights, steps, form, 0);
     __asm__ volatile("" : : "r"(weights) : "memory"); /* compilers may not know that the tile reads the weights */
     _tile_zero(0);
     if (steps == 8) {

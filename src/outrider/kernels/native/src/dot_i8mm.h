@@ -32,9 +32,11 @@ FORCE_INLINE void multiply_pair(const pair_quad *weights, const int8_t *x, int64
     }
 }
 
-FORCE_INLINE void multiply_block(const quad *weights, const int8_t *x, int64_t stride, const int steps,
-                                 const int count, isum *sums) {
+FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int steps,
+                                 const enum form form, const int count, isum *sums) {
+    quad weights[8];
     pair_quad joined[4];
+    unpack_block(codes, table, weights, steps, form, 0);
     for (int s = 0; s < steps / 2; s++) joined[s] = join_quads(weights[2 * s], weights[2 * s + 1]);
     for (int r = 0; r < count; r += 2) multiply_pair(joined, x + r * stride, stride, steps, sums + r);
 }

@@ -33,7 +33,7 @@ static void run_rows(pass *p, const outrider_layer *layer, int64_t count,
 
 static activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs) {
     return (activations){.rows = rows, .inputs = inputs, .groups = (inputs + 31) / 32, .x = x,
-                         .codes = p->codes, .scales = p->scales, .sums = p->sums};
+                         .codes = p->codes, .about = p->about};
 }
 
 static void quantise_some(const pass *p, const float *x, int64_t inputs, const outrider_weight *for_one,

@@ -16,8 +16,7 @@ typedef struct {
     float *keys, *values;                     /* [rows, kv_heads * head_dim] */
     float *gate, *up;                         /* [rows, inner] */
     int8_t *codes;                            /* of the activations that are being read, as in ``activations`` */
-    float *scales;
-    int32_t *sums;
+    code_group *about;
     int64_t *place;                           /* [rows]: row of the cache */
     key_range *range;                         /* [rows] */
     int32_t *lists;                           /* what ranges point to */

@@ -7,16 +7,19 @@
 
 struct attention_task;
 
-/* Rows of activations. Quantised weights read codes; the others read the numbers themselves.
- *
- * Each group of 32 inputs has its own scale, amax / 127. ``sums`` are those of the codes, by sixteen.
- */
+/* What 32 codes of activations stand for, and what is computed from them once for all outputs. */
+typedef struct {
+    float scale;         /* amax / 127 */
+    int32_t sum[3];      /* of the codes: all 32, the first 16, the last 16 */
+    float scaled_sum[3]; /* scale * sum */
+} code_group;
+
+/* Rows of activations. Quantised weights read codes; the others read the numbers themselves. */
 typedef struct {
     int64_t rows, inputs, groups; /* groups of 32 */
     const float *x;               /* [rows, inputs] */
     int8_t *codes;                /* [rows, groups * 32] */
-    float *scales;                /* [rows, groups] */
-    int32_t *sums;                /* [rows, groups * 2] */
+    code_group *about;            /* [rows, groups] */
 } activations;
 
 typedef struct {

@@ -67,16 +67,15 @@ double outrider_arithmetic_rate(void) {
     uint8_t *panels = aligned_alloc(64, OUTPUTS / 16 * PANEL);
     float *x = aligned_alloc(64, ROWS * INPUTS * sizeof(float));
     int8_t *codes = aligned_alloc(64, ROWS * INPUTS);
-    float *scales = aligned_alloc(64, ROWS * GROUPS * sizeof(float));
-    int32_t *sums = aligned_alloc(64, 2 * ROWS * GROUPS * sizeof(int32_t));
+    code_group *about = aligned_alloc(64, ROWS * GROUPS * sizeof(code_group));
     double rate = 0;
-    if (panels && x && codes && scales && sums) {
+    if (panels && x && codes && about) {
         memset(panels, 0, OUTPUTS / 16 * PANEL);
         for (int i = 0; i < ROWS * INPUTS; i++) x[i] = (float)(i % 255 - 127);
         product p = {current_kernels(),
                      {.layout = OUTRIDER_Q8, .group = 32, .outputs = OUTPUTS, .inputs = INPUTS, .groups = GROUPS,
                       .panel_bytes = PANEL, .panels = panels},
-                     {ROWS, INPUTS, GROUPS, x, codes, scales, sums}};
+                     {ROWS, INPUTS, GROUPS, x, codes, about}};
         lock_threads();
         p.k->quantise(&p.input, 0, ROWS);
         int64_t items = 2; /* as many as take some milliseconds */
@@ -88,7 +87,6 @@ double outrider_arithmetic_rate(void) {
     free(panels);
     free(x);
     free(codes);
-    free(scales);
-    free(sums);
+    free(about);
     return rate;
 }

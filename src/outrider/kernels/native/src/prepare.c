@@ -76,8 +76,7 @@ static void *take(arena *a, int64_t count, size_t size) {
 static void take_codes(arena *a, pass *p, int64_t rows, int64_t inputs) {
     int64_t groups = (inputs + 31) / 32;
     p->codes = take(a, rows * groups * 32, 1);
-    p->scales = take(a, rows * groups, sizeof(float));
-    p->sums = take(a, rows * groups * 2, sizeof(int32_t));
+    p->about = take(a, rows * groups, sizeof(code_group));
 }
 
 static int64_t listed_keys(const outrider_batch *b) {

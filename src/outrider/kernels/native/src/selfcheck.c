@@ -56,9 +56,8 @@ static void fill(const outrider_weight *w, numbers *n, uint32_t *state) {
 
 static void multiply(const kernels *k, const outrider_weight *w, const float *x, float *y) {
     int8_t codes[ROWS * GROUPS * 32];
-    float scales[ROWS * GROUPS];
-    int32_t sums[ROWS * GROUPS * 2];
-    activations a = {ROWS, INPUTS, GROUPS, x, codes, scales, sums};
+    code_group about[ROWS * GROUPS];
+    activations a = {ROWS, INPUTS, GROUPS, x, codes, about};
     k->quantise(&a, 0, ROWS);
     k->linear(w, &a, 0, PANELS, y, OUTPUTS);
 }

@@ -26,24 +26,28 @@ static inline vec vec_abs(vec a) {
 }
 /* The first n lanes, 0 <= n <= 16; the others are zero, or are not stored. */
 static inline vec vec_load_some(const float *p, int n) {
+    if (n == LANES) return vec_load(p);
     float all[LANES] = {0};
     memcpy(all, p, (size_t)n * sizeof(float));
     return vec_load(all);
 }
 static inline void vec_store_some(float *p, vec v, int n) {
+    if (n == LANES) {
+        vec_store(p, v);
+        return;
+    }
     float all[LANES];
     vec_store(all, v);
     memcpy(p, all, (size_t)n * sizeof(float));
 }
-static inline vec vec_load_bf16(const uint16_t *p) {
-    __m256i bits = _mm256_loadu_si256((const __m256i *)p);
-    __m256i low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(bits));
-    __m256i high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(bits, 1));
-    return (vec){_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
+static inline __m256 eight_bf16(const uint16_t *p) {
+    __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
 }
+static inline vec vec_load_bf16(const uint16_t *p) { return (vec){eight_bf16(p), eight_bf16(p + 8)}; }
 static inline vec vec_load_half(const uint16_t *p) {
-    __m256i bits = _mm256_loadu_si256((const __m256i *)p);
-    return (vec){_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), _mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1))};
+    return (vec){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
 static inline vec vec_load_i8(const int8_t *p) {
     __m128i bytes = _mm_loadu_si128((const __m128i *)p);
@@ -94,10 +98,28 @@ static inline __m256 upper_bf16(__m256 pairs) {
 }
 static inline vec vec_lower_bf16(vec pairs) { return (vec){lower_bf16(pairs.low), lower_bf16(pairs.high)}; }
 static inline vec vec_upper_bf16(vec pairs) { return (vec){upper_bf16(pairs.low), upper_bf16(pairs.high)}; }
+/* Turns over eight rows of eight words: out[j][i] = in[i][first + j]; the stride in words. */
+static inline void turn_eight(const float *const in[8], int64_t first, float *out, int64_t out_stride) {
+    __m256 row[8], pairs[8], fours[8];
+    for (int i = 0; i < 8; i++) row[i] = _mm256_loadu_ps(in[i] + first);
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0x44);
+            fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0xee);
+        }
+    for (int j = 0; j < 4; j++) {
+        _mm256_storeu_ps(out + j * out_stride, _mm256_permute2f128_ps(fours[j], fours[j + 4], 0x20));
+        _mm256_storeu_ps(out + (j + 4) * out_stride, _mm256_permute2f128_ps(fours[j], fours[j + 4], 0x31));
+    }
+}
 /* Turns over a square of sixteen by sixteen words: out[j][i] = in[i][first + j]; the stride in words. */
 static inline void vec_turn(const float *const in[16], int64_t first, float *out, int64_t out_stride) {
-    for (int j = 0; j < LANES; j++)
-        for (int i = 0; i < LANES; i++) memcpy(out + j * out_stride + i, in[i] + first + j, sizeof(float));
+    for (int i = 0; i < LANES; i += 8)
+        for (int j = 0; j < LANES; j += 8) turn_eight(in + i, first + j, out + j * out_stride + i, out_stride);
 }
 /* Whether any lane of a is above b's, or is NaN. */
 static inline int vec_any_above(vec a, vec b) {
