@@ -278,7 +278,7 @@ def test_both_sides_count_the_same_abi() -> None:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("x86_64", {"any.c", "isa_avx2.c", "isa_avx512.c", "isa_amx.c"}),
+        ("x86_64", {"any.c", "isa_avx2.c", "isa_avxvnni.c", "isa_avx512.c", "isa_amx.c"}),
         ("aarch64", {"any.c", "isa_neon.c", "isa_i8mm.c"}),
         ("riscv64", {"any.c"}),
     ],

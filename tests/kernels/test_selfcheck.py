@@ -16,8 +16,8 @@ from outrider.kernels.native import library as native_library
 from outrider.kernels.native.compile import SOURCES, find_compiler, machine_target
 from outrider.kernels.native.library import Loaded, available_isas, failed_isas, library, loaded
 
-TILE_MODEL = Path(__file__).parents[1] / "native" / "tile_model.h"
-BEST_FIRST = {"x86_64": ("amx", "avx512", "avx2"), "aarch64": ("i8mm", "neon")}.get(machine_target(), ())
+MODELS = Path(__file__).parents[1] / "native"
+BEST_FIRST = {"x86_64": ("amx", "avx512", "avxvnni", "avx2"), "aarch64": ("i8mm", "neon")}.get(machine_target(), ())
 
 # Portable kernels under another name. The wrong ones flip the lowest bit of one output, of one row, in one layout.
 SEED = """
@@ -98,21 +98,23 @@ def test_a_wrong_instruction_set_is_named_and_the_next_one_runs(
         loaded()
 
 
-def test_tiles_modelled_in_c_give_the_portable_bits(
-    load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("isa", "model", "around"), [("amx", "tile_model.h", "avx512"), ("avxvnni", "vnni_model.h", "avx2")]
+)
+def test_instructions_modelled_in_c_give_the_portable_bits(
+    isa: str, model: str, around: str, load: Load, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     native = library()
-    if native is None or not native.outrider_has_isa(b"avx512"):
-        pytest.skip("the kernels around the tiles are AVX-512")
-    compiler = find_compiler()
-    if compiler is None or not compiler.knows(("-mamx-int8",)):
-        pytest.skip("the compiler does not know AMX")
+    if native is None or not native.outrider_has_isa(around.encode()):
+        pytest.skip(f"the kernels around the modelled instructions are those of {around}")
+    compiler, file = find_compiler(), f"isa_{isa}.c"
+    if compiler is None or not compiler.knows(native_compile.INSTRUCTION_SETS[file][1]):
+        pytest.skip(f"the compiler does not know {isa}")
     loaded.cache_clear()
-    monkeypatch.setattr(
-        native_compile, "FLAGS", (*native_compile.FLAGS, "-I", str(SOURCES), "-include", str(TILE_MODEL))
-    )
-    found = load({"avx512": False, "avx2": False}, "isa_amx.c")
-    assert found.library.outrider_isa() == b"amx"
+    flags = ("-I", str(SOURCES), "-include", str(MODELS / model))
+    monkeypatch.setattr(native_compile, "FLAGS", (*native_compile.FLAGS, *flags))
+    found = load({name: False for name in BEST_FIRST if name != isa}, file)
+    assert found.library.outrider_has_isa(isa.encode())
     assert (failed_isas(found.library), caplog.records) == ([], [])
 
 

@@ -34,6 +34,8 @@ EXPECTED = HERE / "digest.txt"
 CONTROL = "-DOUTRIDER_CONTROL_REORDERED"
 TILE_MODEL = ("-I", str(SOURCES), "-include", str(HERE / "tile_model.h"))
 """Flags of a build in which the tile instructions of AMX are C functions; it needs AVX-512."""
+VNNI_MODEL = ("-I", str(SOURCES), "-include", str(HERE / "vnni_model.h"))
+"""The same for the dot product of AVX-VNNI; it needs AVX2."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def checks(compiler: Compiler, *, here: bool) -> list[Check]:
     own = machine_target()
     if own == "x86_64":
         found.append(Check("a model of AMX in C", compiler, TILE_MODEL, arguments=("-t", "4", "amx")))
+        found.append(Check("a model of AVX-VNNI in C", compiler, VNNI_MODEL, arguments=("-t", "4", "avxvnni")))
     zig = find_compiler("zig") if _has_zig() else None
     if zig is not None:
         found.append(Check("this machine, compiled by zig", zig, arguments=("-t", "4")))

@@ -207,7 +207,7 @@ static void print_digests(const char *isa, const outrider_model *models, int onl
 }
 
 int main(int count, char **words) {
-    static const char *const every[] = {"portable", "avx2", "avx512", "amx", "neon", "i8mm"};
+    static const char *const every[] = {"portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm"};
     int at = 1, only_threads = 0;
     for (; at < count && words[at][0] == '-'; at++) {
         if (!strcmp(words[at], "-v")) verbose = 1;

@@ -35,6 +35,7 @@ _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"
 _WIDE = "-mprefer-vector-width=512"
 INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "isa_avx2.c": ("x86_64", ("-mavx2", "-mfma", "-mf16c")),
+    "isa_avxvnni.c": ("x86_64", ("-mavx2", "-mfma", "-mf16c", "-mavxvnni")),
     "isa_avx512.c": ("x86_64", (*_AVX512, _WIDE)),
     "isa_amx.c": ("x86_64", (*_AVX512, _WIDE, "-mamx-tile", "-mamx-int8")),
     "isa_neon.c": ("aarch64", ("-march=armv8.2-a+dotprod",)),
@@ -42,7 +43,7 @@ INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Files that need flags of their own, and the only architecture they are compiled for."""
 
-RECENT = ("isa_amx.c", "isa_i8mm.c")
+RECENT = ("isa_avxvnni.c", "isa_amx.c", "isa_i8mm.c")
 """Files whose flags need gcc 11 or clang 12; compiled without them, they hold a set that no processor has."""
 
 _ZIG_FLAGS = {  # what zig calls the same

@@ -40,7 +40,7 @@ SWITCH = "OUTRIDER_COMPILE"
 ISA_VARIABLE = "OUTRIDER_ISA"
 """Environment variable: the instruction set to use in place of the best there is."""
 
-INSTRUCTION_SETS = ("portable", "avx2", "avx512", "amx", "neon", "i8mm")
+INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm")
 
 PACKAGED = Path(__file__).parent / "lib"
 """Where a wheel has its library."""

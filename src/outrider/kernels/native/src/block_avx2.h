@@ -1,9 +1,11 @@
-/* Products of a block with up to four rows, without VNNI.
+/* Products of a block with up to four rows, in 256 bits.
  *
  * Input by input rather than row by row: what a step needs of the weights is unpacked into two registers, used for all
  * rows, and forgotten, so that the sums of four rows stay in registers.
  */
 #define MULTIPLIES_BLOCKS(count) 1
+#define unpack_block(codes, table, weights, steps, form, sixteenfold) (void)(weights)
+#define sum_block(sum, weights, x, steps, form, sixteenfold) (sum)
 
 FORCE_INLINE quad quad_of_step(const uint8_t *codes, lookup table, const int s, const int steps, const enum form form) {
     const uint8_t *upper = codes + 64 * (s - steps / 2);
@@ -18,6 +20,9 @@ static inline __m256i four_inputs(const int8_t *x) {
     return _mm256_set1_epi32(four);
 }
 
+#if defined(ISA_AVXVNNI)
+#include "dot_avxvnni.h"
+#else
 /* Compilers would add up the steps as a tree, for which there are too few registers. */
 static inline __m256i sum_so_far(__m256i sum) {
     __asm__("" : "+x"(sum));
@@ -43,7 +48,8 @@ FORCE_INLINE void multiply_codes(const uint8_t *codes, lookup table, const int8_
         sums[r] = (isum){_mm256_madd_epi16(sums[r].low, ones), _mm256_madd_epi16(sums[r].high, ones)};
 }
 
-/* Any weights: magnitudes times activations with the weights' signs. 2 * 128 * 127 = 32512 < 32768. */
+/* Any weights. The instruction adds two products in 16 bits, which saturate; magnitudes of at most 128 times activations
+ * with the weights' signs do not: 2 * 128 * 127 = 32512 < 32768. */
 FORCE_INLINE void multiply_values(const uint8_t *codes, lookup table, const int8_t *x, int64_t stride, const int steps,
                                   const enum form form, const int count, isum *sums) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -71,6 +77,8 @@ FORCE_INLINE void multiply_block(const uint8_t *codes, lookup table, const int8_
     else
         multiply_values(codes, table, x, stride, steps, form, count, sums);
 }
+
+#endif
 
 static inline isum isum_plus(isum a, isum b) {
     return (isum){_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};

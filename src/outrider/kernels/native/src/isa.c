@@ -8,6 +8,7 @@ static const kernels *const every[] = {
 #if defined(__x86_64__)
     &amx_kernels,
     &avx512_kernels,
+    &avxvnni_kernels,
     &avx2_kernels,
 #elif defined(__aarch64__)
     &i8mm_kernels,

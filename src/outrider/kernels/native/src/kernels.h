@@ -56,7 +56,8 @@ typedef struct {
     int64_t (*draw)(const weight_row *row, const uint32_t *keys, float *score);
 } kernels;
 
-extern const kernels portable_kernels, avx2_kernels, avx512_kernels, amx_kernels, neon_kernels, i8mm_kernels;
+extern const kernels portable_kernels, avx2_kernels, avxvnni_kernels, avx512_kernels, amx_kernels;
+extern const kernels neon_kernels, i8mm_kernels;
 
 /* Those in use. */
 const kernels *current_kernels(void);

@@ -60,6 +60,9 @@ enum form { FORM_BYTES, FORM_TABLE, FORM_EVEN }; /* EVEN: 4 bits that count even
 #define isum_plus_sixteenth(sum, sixteenfold) (sum)
 #endif
 
+#if defined(ISA_AVX2)
+#include "block_avx2.h"
+#else
 /* The codes of a block, for all rows. The compiler knows the last three arguments. */
 FORCE_INLINE void unpack_block(const uint8_t *codes, lookup table, quad *weights, const int steps,
                                const enum form form, const int sixteenfold) {
@@ -90,17 +93,16 @@ FORCE_INLINE isum sum_block(isum sum, const quad *weights, const int8_t *x, cons
     return sixteenfold ? isum_plus_sixteenth(sum, upper) : sum;
 }
 
-/* How a set multiplies a block with several rows, or with any number of them, if not row by row. */
+/* How a set multiplies a block with several rows at once, if not row by row. */
 #if defined(ISA_AMX)
 #include "dot_amx.h"
 #elif defined(ISA_I8MM)
 #include "dot_i8mm.h"
-#elif defined(ISA_AVX2)
-#include "block_avx2.h"
 #else
 #define MULTIPLIES_BLOCKS(count) 0
 #define multiply_block(codes, table, x, stride, steps, form, count, sums) (void)(sums)
 #define isum_plus(a, b) (a)
+#endif
 #endif
 
 /* One block for ``count`` rows, which the compiler knows, as it does ``steps`` (inputs of a group / 4), ``form``, and

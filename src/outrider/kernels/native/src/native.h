@@ -153,8 +153,8 @@ OUTRIDER_API int outrider_abi(void);
 OUTRIDER_API int outrider_set_threads(int count);
 OUTRIDER_API int outrider_threads(void);
 
-/* Instruction sets: "portable", "avx2", "avx512", "amx", "neon", "i8mm". Before its first use one must give the bits of
- * the portable one for a few products; one that does not is not used. */
+/* Instruction sets: "portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm". Before its first use one must give
+ * the bits of the portable one for a few products; one that does not is not used. */
 OUTRIDER_API const char *outrider_isa(void);            /* the one in use: the best there is, unless one was set */
 OUTRIDER_API int outrider_has_isa(const char *name);    /* whether library and processor have it, and it works */
 OUTRIDER_API int outrider_isa_failed(const char *name); /* whether it was tried and gave other bits */

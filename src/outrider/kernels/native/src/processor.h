@@ -9,13 +9,16 @@
 #include <cpuid.h>
 #include <stdint.h>
 
-enum processor_register { CPUID_EBX, CPUID_ECX, CPUID_EDX };
+enum processor_register { CPUID_EAX, CPUID_EBX, CPUID_ECX, CPUID_EDX };
 
-/* A bit of cpuid's answer to ``leaf`` with subleaf 0; 0 if the processor does not know the leaf. */
+/* A bit of cpuid's answer to ``leaf`` and ``subleaf``; 0 if the processor does not know the leaf. */
+static inline int cpuid_subleaf_bit(unsigned leaf, unsigned subleaf, enum processor_register which, int bit) {
+    unsigned answer[4];
+    if (!__get_cpuid_count(leaf, subleaf, &answer[0], &answer[1], &answer[2], &answer[3])) return 0;
+    return (answer[which] >> bit) & 1;
+}
 static inline int cpuid_bit(unsigned leaf, enum processor_register which, int bit) {
-    unsigned a, b, c, d;
-    if (!__get_cpuid_count(leaf, 0, &a, &b, &c, &d)) return 0;
-    return ((which == CPUID_EBX ? b : which == CPUID_ECX ? c : d) >> bit) & 1;
+    return cpuid_subleaf_bit(leaf, 0, which, bit);
 }
 
 /* Whether the operating system keeps all registers of ``mask`` (XCR0) when it switches threads. */
@@ -30,6 +33,8 @@ static inline int has_avx2(void) {
     return system_keeps(0x6) && cpuid_bit(7, CPUID_EBX, 5) && cpuid_bit(1, CPUID_ECX, 12) /* FMA */ &&
            cpuid_bit(1, CPUID_ECX, 29); /* F16C */
 }
+
+static inline int has_avxvnni(void) { return has_avx2() && cpuid_subleaf_bit(7, 1, CPUID_EAX, 4); }
 
 /* With BW, DQ, VL and VNNI. */
 static inline int has_avx512(void) {
