@@ -1,5 +1,8 @@
 """How long a session may take, shared out over its parts.
 
+Counted is the processor time of the thread that runs the engine: on a machine with nothing else to do that is about the
+time that goes by, and beside other work as much is tested in more time.
+
 How many samples a statistical test takes is fixed before the first is drawn, from the time that a few others took which
 are not counted. So what a test finds has no say in how long it goes on, and its level of significance holds.
 """
@@ -14,7 +17,7 @@ from collections.abc import Callable
 class Allowance:
     """Seconds of the clock from now on; without end by default."""
 
-    def __init__(self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = math.inf, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
         self._end = clock() + seconds
 

@@ -20,6 +20,7 @@ MODES = {
 SPEC_LENGTHS = (2, 7)
 
 CHUNK = 64  # requests handed over at once where many are compared
+LEAST_TOKENS = 8  # of an output, however little time there is
 _GREEDY_SHARE = 0.75  # of the time; there are more verifiers to compare
 
 IdentityCase = tuple[str, SpeculationParams, int]
@@ -92,7 +93,7 @@ class _Comparison:
 
     def __init__(self, llm: LLM, mode: str, params: SamplingParams, prompts: Sequence[list[int]], noise: float) -> None:
         self._llm, self._mode, self._params, self._prompts, self._noise = llm, mode, params, prompts, noise
-        self._plain: list[list[int]] = []
+        self._plain: dict[int, list[int]] = {}
         self._found: list[Difference] = []
         self._broken: set[str] = set()
         self._compared = 0
@@ -100,10 +101,12 @@ class _Comparison:
     def run(self, batches: Sequence[Batch], allowance: Allowance) -> Iterator[Check | str]:
         """A piece of progress for plain decoding and each batch, done or left out, and the check."""
         planned = sum(len(batch.cases) for batch in batches)
+        required = sum(len(batch.cases) for batch in batches if batch.required)
+        tokens = self._params.max_tokens  # fewer, if what is required would take more than half of the time
+        tokens = allowance.times(2 * required, least=min(LEAST_TOKENS, tokens), most=tokens, pilot=self._pilot)
+        self._params = replace(self._params, max_tokens=tokens)
+        yield f"{self._mode}, {tokens} tokens each"
         try:
-            plain = SpeculationParams(draft="none")
-            self._plain = [self._llm.generate([p], self._params, speculation=plain)[0].token_ids for p in self._prompts]
-            yield f"{self._mode}, plain"
             for batch in batches:
                 if batch.required or allowance.left:
                     self._compare(batch)
@@ -116,8 +119,20 @@ class _Comparison:
             raise
         yield self._verdict(planned)
 
+    def _pilot(self) -> int:
+        """Decodes one text to see what a token costs."""
+        return len(self._decode(0))
+
+    def _decode(self, prompt: int) -> list[int]:
+        """Plain decoding's output, from cache rows of its own."""
+        speculation = SpeculationParams(draft="none")
+        text = [self._prompts[prompt]]
+        return self._llm.generate(text, self._params, speculation=speculation, cache_salt="plain")[0].token_ids
+
     def _compare(self, batch: Batch) -> None:
-        texts = [self._prompts[prompt] for _, _, prompt in batch.cases]
+        numbers = [prompt for _, _, prompt in batch.cases]
+        self._plain |= {prompt: self._decode(prompt) for prompt in {*numbers} - {*self._plain}}
+        texts = [self._prompts[prompt] for prompt in numbers]
         outputs = self._llm.generate(texts, self._params, speculation=[case[1] for case in batch.cases])
         self._compared += len(batch.cases)
         self._broken |= {o.stats.draft_error for o in outputs if o.stats.draft_error}
@@ -131,7 +146,8 @@ class _Comparison:
         found, compared = self._found, self._compared
         bugs = [d for d in found if not d.where.is_rounding]
         rounded = len(found) - len(bugs)
-        summary = f"{compared - len(found)} of {compared} outputs are plain decoding's, token for token"
+        tokens = self._params.max_tokens
+        summary = f"{compared - len(found)} of {compared} outputs of {tokens} tokens are plain decoding's"
         summary += f" ({planned} planned)" if compared < planned else ""
         if found:
             summary += f"; {rounded} part at a near-tie that rounding decided, {len(bugs)} for no such reason"
@@ -140,7 +156,7 @@ class _Comparison:
         lines = [d.line() for d in sorted(found, key=lambda d: d.where.is_rounding)[:12]]
         lines += [f"and {len(found) - 12} more"] if len(found) > 12 else []
         lines += [f"a source was switched off: {error}" for error in sorted(self._broken)]
-        data = {"compared": compared, "planned": planned, "rounding": rounded, "bugs": len(bugs)}
+        data = {"compared": compared, "planned": planned, "tokens": tokens, "rounding": rounded, "bugs": len(bugs)}
         status: Status = "fail" if bugs else "note" if found or self._broken else "pass"
         return Check(f"{self._mode} output", status, summary, lines, data)
 
