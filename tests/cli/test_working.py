@@ -10,7 +10,7 @@ from outrider.cli import working
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     time = [100.0]
-    monkeypatch.setattr(working.time, "monotonic", lambda: time[0])
+    monkeypatch.setattr("outrider.cli.working.time.monotonic", lambda: time[0])
     return time
 
 

@@ -30,7 +30,7 @@ from outrider.llm import LLM
 NAME = "samples follow the target"
 BINS = 16
 ENOUGH = 5 * BINS  # tokens for a test: chi-square wants five in a bin
-GROUP = 4  # pairs of source and verifier whose requests run together
+GROUP = 16  # pairs of source and verifier whose requests run together
 PILOT_SEED = 1 << 40  # behind all seeds that count
 _WITH = " with "
 MODES = {
