@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak clean
+.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -14,6 +14,9 @@ test: $(READY)  ## the test-suite (no network, a few minutes)
 
 test-slow: $(READY)  ## tests on real models, downloaded on first use
 	$(BIN)/pytest -m slow
+
+test-exactness: $(READY)  ## every source, verifier, option and precision (ARGS="--minutes 20": a random part, as large as there is time for)
+	$(BIN)/pytest tests/exactness tests/engine/test_same_output.py -m "slow or not slow" $(ARGS)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu

@@ -2,11 +2,17 @@
 
 Generated examples are the same in every run, so that a change is what makes a test fail;
 ``--hypothesis-profile=explore`` looks for new ones.
+
+``--minutes 20`` runs tests in random order, as many as begin within that time, and counts the others as skipped: a fair
+sample of a product that would take too long, as that of ``tests/exactness``.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,6 +30,9 @@ from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 
 torch.set_num_threads(1)
 
+_END = pytest.StashKey[float]()
+"""When the time of ``--minutes`` is over, on the monotonic clock."""
+
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile("same")
@@ -36,3 +45,20 @@ def _brief_calibration() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "calibrate", partial(calibrate, settings=brief))
         yield
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, default=math.inf, help="begin no test later than this")
+    parser.addoption("--order", type=int, default=0, help="another random order for --minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    minutes = config.getoption("--minutes")
+    if not math.isinf(minutes):
+        random.Random(config.getoption("--order")).shuffle(items)
+        config.stash[_END] = time.monotonic() + 60 * minutes
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash.get(_END, math.inf):
+        pytest.skip("no time left of --minutes")

@@ -298,8 +298,8 @@ def test_a_prompt_is_a_message_where_the_model_has_a_template(folder: Path, tmp_
 @pytest.mark.slow
 def test_doctor_reports_and_tests_this_machine() -> None:
     facts = json.loads(run("doctor", "--json", "--threads", "1").stdout)
-    kept = {f["dtype"]: f["chains"] for f in facts["batch_invariance"]}
-    assert kept[facts["dtype"]]
+    kept = {f["dtype"]: f["chains"] and f["trees"] for f in facts["batch_invariance"]}
+    assert kept == dict.fromkeys(("bfloat16", "float32", "q8_0", "q4_0", "q4_1"), True)
     assert facts["threads"] == 1
 
 

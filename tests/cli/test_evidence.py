@@ -116,6 +116,8 @@ def test_ctrl_c_ends_certify_with_the_checks_made(
         (("bench", "--rounds", "0"), "rounds=0"),
         (("certify", "--quick", "--full"), "exclude"),
         (("certify", "--endpoint", "http://x"), "baseline"),
+        (("certify", "--endpoint", "http://x", "--baseline", "http://x", "--max-minutes", "3"), "max_minutes"),
+        (("certify", "--max-minutes", "0"), "max-minutes"),
         (("certify", "--draft", "telepathy"), "telepathy"),
         (("certify", "--draft", "model"), "--draft-model"),
         (("certify", "--verifier", "hope"), "hope"),

@@ -31,7 +31,8 @@ COMMON = {
     "api-key-file max-queue max-tokens",
     "bench": "model draft-model source peer prompts count concurrency rate rounds spec-length max-tokens temperature "
     f"plot out {MACHINE} json",
-    "certify": f"model draft-model draft verifier quick full strict prompts endpoint baseline report {MACHINE} json",
+    "certify": "model draft-model draft verifier quick full max-minutes strict prompts endpoint baseline "
+    f"report {MACHINE} json",
 }
 """The options that ``--help`` shows."""
 _DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-threshold posterior-alpha"

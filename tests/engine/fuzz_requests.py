@@ -1,10 +1,11 @@
 """Random requests in random company: is every output that of plain decoding, alone?
 
-    python -m tests.engine.fuzz_requests --count 5000
+    python -m tests.engine.fuzz_requests --count 5000 --dtype q4_1 --dtype q8_0 --dtype bfloat16
 
 Small random models, in every precision of the native library and with every type of cache, serve requests with random
 options, draft sources, lengths and trees, several at once. Each output is compared with plain decoding of the same
-request by itself. Prints one JSON line; the exit code is 1 if a token differs. Reproducible by ``--seed``.
+request by itself. Prints one JSON line; the exit code is 1 if a token differs. Reproducible by ``--seed`` and
+``--dtype``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -71,10 +73,13 @@ def options(rng: random.Random) -> dict[str, Any]:
     return chosen | {name: value for name, value in some.items() if rng.random() < 0.25}
 
 
-def differences(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
-    """Runs ``count`` requests, a batch at a time, and yields those whose output differs."""
+def differences(
+    rng: random.Random, count: int, dtypes: Sequence[DTypeName], done: Counter[str]
+) -> Iterator[dict[str, Any]]:
+    """Runs ``count`` requests, a batch at a time, and yields those whose output differs; ``done`` counts by dtype."""
     for first in range(0, count, BATCH):
-        model = target(rng.choice(PRECISIONS), rng.choice(("auto", "int8", "bfloat16")))
+        dtype = rng.choice(dtypes)
+        model = target(dtype, rng.choice(("auto", "int8", "bfloat16")))
         limits: dict[str, Any] = {
             "slots": BATCH,
             "kind": rng.choice(("contiguous", "paged")),
@@ -95,18 +100,28 @@ def differences(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
             run(engine(model, eos=[11]), alone)
             if list(made.output) != list(alone.output) or made.error is not None:
                 found, plain = list(made.output), list(alone.output)
-                yield {"options": given, "source": source, "prompt": prompt, "found": found, "plain": plain}
+                yield {
+                    "dtype": dtype,
+                    "options": given,
+                    "source": source,
+                    "prompt": prompt,
+                    "found": found,
+                    "plain": plain,
+                }
+        done[dtype] += len(asked)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", action="append", choices=PRECISIONS, help="may be repeated; default: all")
     args = parser.parse_args()
-    found = list(differences(random.Random(args.seed), args.count))
+    done: Counter[str] = Counter()
+    found = list(differences(random.Random(args.seed), args.count, args.dtype or PRECISIONS, done))
     for each in found[:5]:
         print(json.dumps(each), file=sys.stderr)
-    print(json.dumps({"requests": args.count, "seed": args.seed, "different": len(found)}))
+    print(json.dumps({"requests": done.total(), "by_dtype": done, "seed": args.seed, "different": len(found)}))
     sys.exit(bool(found))
 
 

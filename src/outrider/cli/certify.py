@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from outrider.errors import ConfigError, InvalidRequestError
 
 if TYPE_CHECKING:
     from outrider.analysis.certify.report import Report
+    from outrider.analysis.certify.session import Coverage
 
 
 @options_from(EngineConfig, only=("draft_model", "heads", "kv_cache", *o.LOADING))
@@ -26,10 +28,12 @@ def certify(
         list[str] | None, typer.Option(help="Verifier to test; may be repeated.", show_default="all")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute or two with a small model.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="More prompts and samples: smaller deviations show.")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 for notes too: outputs that differ, if only by rounding.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="More prompts and samples.")] = False,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Time it may take on an idle machine, about.", show_default="10 with --full"),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for notes too, as for rounding.")] = False,
     prompts: Annotated[str, typer.Option(help="mix, stories, or a file of prompts (see outrider bench).")] = "mix",
     endpoint: Annotated[
         str | None, typer.Option(help="URL of an OpenAI-compatible server with speculation, instead of a model.")
@@ -48,7 +52,7 @@ def certify(
 
     Ctrl-C ends it early, with a report of the checks that were made.
 
-    Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m --quick
+    Example: outrider certify -m tinyllama-1.1b-chat --draft-model stories15m
 
     With --endpoint and --baseline, two OpenAI-compatible servers are compared instead.
     """
@@ -57,9 +61,11 @@ def certify(
     if (endpoint is None) != (baseline is None):
         raise ConfigError("endpoint and baseline belong together: give the URLs of both servers")
     if endpoint is not None and baseline is not None:
+        if max_minutes is not None:
+            raise ConfigError("max_minutes is for models: leave it out, or use --quick, to compare servers sooner")
         found = _servers(endpoint, baseline, prompts, quick, full, None if model == o.DEFAULT_MODEL else model)
     else:
-        found = _model(model, o.engine(given), draft, verifier, prompts, quick, full)
+        found = _model(model, o.engine(given), draft, verifier, prompts, _coverage(quick, full, max_minutes))
     if report is not None:
         report.write_text(found.markdown(), encoding="utf-8")
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
@@ -69,14 +75,20 @@ def certify(
         raise typer.Exit(1)
 
 
+def _coverage(quick: bool, full: bool, max_minutes: float | None) -> Coverage:
+    from outrider.analysis.certify import session
+
+    coverage = session.QUICK if quick else session.FULL if full else session.NORMAL
+    return coverage if max_minutes is None else replace(coverage, minutes=max_minutes)
+
+
 def _model(
     model: str,
     options: dict[str, Any],
     draft: list[str] | None,
     verifier: list[str] | None,
     prompts: str,
-    quick: bool,
-    full: bool,
+    coverage: Coverage,
 ) -> Report:
     from outrider.analysis.certify import session
     from outrider.cli.working import working
@@ -90,7 +102,6 @@ def _model(
     for name in draft or ():
         if source_record(name).min_draft_models and "draft_model" not in options:
             raise ConfigError(f"draft={name!r} needs a draft model: name one with --draft-model")
-    coverage = session.QUICK if quick else session.FULL if full else session.NORMAL
     questions = workloads.load(prompts, count=coverage.prompts)
     with working("certify") as tick:
         loaded = o.draft_to_load(model, options.get("draft_model", ()), draft)

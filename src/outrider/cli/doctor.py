@@ -64,7 +64,7 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     if threads is not None:
         torch.set_num_threads(threads)
     device = choose_device(device_name)
-    quantised: list[DTypeName] = ["q8_0", "q4_0"] if device.type == "cpu" and library() is not None else []
+    quantised: list[DTypeName] = ["q8_0", "q4_0", "q4_1"] if device.type == "cpu" and library() is not None else []
     kinds: list[DTypeName] = ["bfloat16", "float32", *quantised]
     root = cache_root()
     existing = next(p for p in (root, *root.parents) if p.exists())

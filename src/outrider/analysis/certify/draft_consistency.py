@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from outrider.analysis.certify.allowance import Allowance
 from outrider.analysis.certify.report import Check, Status
+from outrider.analysis.certify.statistics import POWER, detectable_rate
 from outrider.config import SamplingParams, SpeculationParams, source_record
 from outrider.llm import LLM
 
@@ -32,38 +34,78 @@ def _with_cache(sources: Sequence[str]) -> list[str]:
 
 
 def check(
-    llm: LLM, prompts: Sequence[list[int]], sources: Sequence[str], *, tokens: int, noise: float
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    sources: Sequence[str],
+    *,
+    tokens: int,
+    noise: float,
+    allowance: Allowance | None = None,
 ) -> Iterator[Check | str]:
-    """Yields progress, then one check; nothing if no source keeps a cache."""
-    sources = _with_cache(sources)
+    """Yields progress, then one check; nothing if no source keeps a cache.
+
+    What ``allowance`` has no time for is left out, but for each source's first prompt. On Ctrl-C the check says what
+    was found until then.
+    """
+    sources, limit = _with_cache(sources), allowance or Allowance()
     if not sources:
         return
     params = SamplingParams(max_tokens=tokens, temperature=1.0, seed=77, ignore_eos=True)
-    compared, different = 0, []
-    for source in sources:
+    found = _Comparison(llm, params)
+    try:
+        for number, prompt in enumerate(prompts):
+            for source in sources:
+                if number == 0 or limit.left:
+                    found.compare(source, number, prompt)
+                    yield f"{source}, prompt {number}"
+                else:
+                    yield "drafts afresh, no time for more"
+    except KeyboardInterrupt:
+        if found.compared:
+            yield found.verdict(noise)
+        raise
+    yield found.verdict(noise)
+
+
+class _Comparison:
+    """Drafts of running requests against those of requests resumed there."""
+
+    def __init__(self, llm: LLM, params: SamplingParams) -> None:
+        self._llm, self._params = llm, params
+        self.compared = 0
+        self._different: list[str] = []
+
+    def compare(self, source: str, number: int, prompt: list[int]) -> None:
+        """At each step of one output."""
         speculation = SpeculationParams(draft=source, spec_length=4)
-        with _recorded(llm.drafters[source]) as recorded:
-            for number, prompt in enumerate(prompts):
-                recorded.clear()
-                output = llm.generate([prompt], params, speculation=speculation)[0]
-                kept_up, done = list(recorded), 0
-                for step, (draft, (_, accepted)) in enumerate(zip(kept_up, output.stats.rounds, strict=False)):
-                    if step and draft:
-                        recorded.clear()
-                        _first_step(llm, [*prompt, *output.token_ids[:done]], params, speculation, len(draft))
-                        compared += 1
-                        if recorded[0] != draft:
-                            different.append(f"{source}, prompt {number}, step {step}: {draft}, afresh {recorded[0]}")
-                    done += accepted + 1
-                yield f"{source}, prompt {number}"
-    rounded = noise > 0 and len(different) <= 0.05 * compared
-    status: Status = "pass" if not different else "note" if rounded else "fail"
-    summary = f"{compared - len(different)} of {compared} drafts are what the source says when it reads the text afresh"
-    if status == "note":
-        summary += "; so few differences are rounding, as rows depend on their batch here"
-    yield Check(
-        "drafts do not depend on what was refused before", status, summary, different[:8], {"compared": compared}
-    )
+        with _recorded(self._llm.drafters[source]) as recorded:
+            output = self._llm.generate([prompt], self._params, speculation=speculation)[0]
+            kept_up, done = list(recorded), 0
+            for step, (draft, (_, accepted)) in enumerate(zip(kept_up, output.stats.rounds, strict=False)):
+                if step and draft:
+                    recorded.clear()
+                    text = [*prompt, *output.token_ids[:done]]
+                    _first_step(self._llm, text, self._params, speculation, len(draft))
+                    self.compared += 1
+                    if recorded[0] != draft:
+                        self._different.append(f"{source}, prompt {number}, step {step}: {draft}, afresh {recorded[0]}")
+                done += accepted + 1
+
+    def verdict(self, noise: float) -> Check:
+        """A few differences are rounding where rows depend on their batch, by ``noise``."""
+        compared, different = self.compared, self._different
+        rounded = noise > 0 and len(different) <= 0.05 * compared
+        status: Status = "pass" if not different else "note" if rounded else "fail"
+        summary = (
+            f"{compared - len(different)} of {compared} drafts are what the source says when it reads the text afresh"
+        )
+        if status == "note":
+            summary += "; so few differences are rounding, as rows depend on their batch here"
+        elif not different:
+            summary += f"; a fault in {detectable_rate(compared):.2%} of them would be seen with probability {POWER:g}"
+        return Check(
+            "drafts do not depend on what was refused before", status, summary, different[:8], {"compared": compared}
+        )
 
 
 def _first_step(

@@ -13,13 +13,14 @@ shows accepting too much of what the draft says.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.analysis.agreement import ProbRows, TargetText, model_probs
+from outrider.analysis.certify.allowance import Allowance
 from outrider.analysis.certify.pairs import exact_pairs
 from outrider.analysis.certify.report import Check
 from outrider.analysis.certify.statistics import POWER, Fit, chi_square
@@ -29,7 +30,9 @@ from outrider.llm import LLM
 NAME = "samples follow the target"
 BINS = 16
 ENOUGH = 5 * BINS  # tokens for a test: chi-square wants five in a bin
-CHUNK = 64  # requests handed over at once
+GROUP = 16  # pairs of source and verifier whose requests run together
+PILOT_SEED = 1 << 40  # behind all seeds that count
+_WITH = " with "
 MODES = {
     "temperature 1": SamplingParams(temperature=1.0),
     "top-p 0.8": SamplingParams(temperature=1.0, top_p=0.8),
@@ -40,10 +43,10 @@ SampledSetting = tuple[str, str, str]
 """Source, verifier, mode."""
 
 
-def count(sources: Sequence[str], *, verifiers: Sequence[str], samples: int) -> int:
+def count(sources: Sequence[str], *, verifiers: Sequence[str]) -> int:
     """How much ``check`` yields."""
-    texts = len(exact_pairs(sources, verifiers, shares_noise=False)) * samples
-    return len(MODES) * -(-texts // CHUNK) + 1 if texts else 0
+    pairs = len(exact_pairs(sources, verifiers, shares_noise=False))
+    return 1 + len(MODES) * -(-pairs // GROUP) + 1 if pairs else 0
 
 
 def check(
@@ -54,28 +57,39 @@ def check(
     verifiers: Sequence[str],
     tokens: int,
     samples: int,
+    allowance: Allowance | None = None,
 ) -> Iterator[Check | str]:
     """Yields progress, then one check over ``samples`` texts of every source with every verifier in every mode.
 
-    Tested are each verifier over all sources, each source over all verifiers, and each pair, where they have said
-    enough. Nothing if no verifier asked for is distribution-exact only; a note if nothing has said enough.
+    Fewer texts, but at least one of each, where ``allowance`` has no time for more. Tested are each verifier over all
+    sources, each source over all verifiers, and each pair, where they have said enough. Nothing if no verifier asked
+    for is distribution-exact only; a note if nothing has said enough.
     """
     chosen = exact_pairs(sources, verifiers, shares_noise=False)
     if not chosen:
         return
     rng = random.Random(0)
+    modes = {mode: replace(base, max_tokens=tokens, ignore_eos=True) for mode, base in MODES.items()}
+
+    def pilot() -> int:
+        tried = [(*pair, mode) for mode in modes for pair in chosen[:: max(1, len(chosen) // 8)]]
+        for setting, text in zip(tried, _texts(llm, prompts, modes, tried, PILOT_SEED), strict=True):
+            pit_values(llm, text, modes[setting[2]], random.Random(0))
+        return len(tried)
+
+    work = len(chosen) * len(modes)
+    samples = (allowance or Allowance()).times(work, least=1, most=samples, pilot=pilot)
+    yield f"{samples} samples of every source and verifier"
     found: dict[str, dict[str, list[float]]] = {}  # name of a test -> order of the vocabulary -> values
-    for mode, base in MODES.items():
-        params = replace(base, max_tokens=tokens, ignore_eos=True)
-        settings: list[SampledSetting] = [
-            (source, verifier, mode) for source, verifier in chosen for _ in range(samples)
-        ]
-        for at in range(0, len(settings), CHUNK):
-            batch = settings[at : at + CHUNK]
-            for setting, text in zip(batch, _texts(llm, prompts, params, batch, at), strict=True):
+    first = 0
+    for mode, params in modes.items():
+        for at in range(0, len(chosen), GROUP):
+            batch = [(*pair, mode) for pair in chosen[at : at + GROUP] for _ in range(samples)]
+            for setting, text in zip(batch, _texts(llm, prompts, modes, batch, first), strict=True):
                 for order, values in pit_values(llm, text, params, rng).items():
                     for name in _tests(setting):
                         found.setdefault(name, {}).setdefault(order, []).extend(values)
+            first += len(batch)
             yield f"samples, {mode}, {batch[-1][0]} with {batch[-1][1]}"
     fits = {
         f"{name}, by {order}": chi_square(
@@ -85,28 +99,38 @@ def check(
         for order, values in orders.items()
         if len(values) >= ENOUGH
     }
-    yield (
-        _verdict(fits) if fits else Check(NAME, "note", f"no test: none has {ENOUGH} tokens; use --full, or no --quick")
-    )
+    few = f"no test: none has {ENOUGH} tokens; use --full, no --quick, or more --max-minutes"
+    yield _verdict(fits) if fits else Check(NAME, "note", few)
 
 
 def _tests(setting: SampledSetting) -> list[str]:
-    """The tests that a text counts for."""
+    """The tests that a text counts for: of the verifier, of the source, and of the pair."""
     source, verifier, mode = setting
-    return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source} with {verifier}, {mode}")))
+    return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source}{_WITH}{verifier}, {mode}")))
 
 
 def _verdict(fits: dict[str, Fit]) -> Check:
     failed = [name for name, fit in fits.items() if fit.fails(len(fits))]
-    least = max(fit.detectable(len(fits)) for fit in fits.values())
+    pairs = [fit for name, fit in fits.items() if _WITH in name]
+    together = [fit for name, fit in fits.items() if _WITH not in name]
+    said = " and ".join(
+        f"{max(f.detectable(len(fits)) for f in some):.3f} in {whose} ({min(f.samples for f in some)} tokens and more)"
+        for some, whose in ((pairs, "a pair of source and verifier"), (together, "a source or verifier by itself"))
+        if some
+    )
     count = min(fit.samples for fit in fits.values())
     return Check(
         NAME,
         "fail" if failed else "pass",
-        f"{len(failed)} of {len(fits)} tests over {count} tokens and more find another distribution (a total variation "
-        f"of {least:.3f} over {BINS} bins would be seen with probability {POWER:g} in the least of them)",
+        f"{len(failed)} of {len(fits)} tests over {count} tokens and more find another distribution; over {BINS} bins, "
+        f"with probability {POWER:g}, a total variation would be seen of {said}",
         [f"{n}: p-value {fits[n].p_value:.1e}, total variation {fits[n].total_variation:.3f}" for n in failed],
-        {"p_values": {n: f.p_value for n, f in fits.items()}, "detectable_total_variation": least, "tokens": count},
+        {
+            "p_values": {n: f.p_value for n, f in fits.items()},
+            "samples": {n: f.samples for n, f in fits.items()},
+            "detectable_total_variation": max(f.detectable(len(fits)) for f in fits.values()),
+            "tokens": count,
+        },
     )
 
 
@@ -133,11 +157,15 @@ def _pit_value(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v:
 
 
 def _texts(
-    llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, batch: Sequence[SampledSetting], first: int
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    modes: Mapping[str, SamplingParams],
+    batch: Sequence[SampledSetting],
+    first: int,
 ) -> list[TargetText]:
     """One text for each of ``batch``, prompts in turn, each with a seed of its own."""
     own = [prompts[(first + i) % len(prompts)] for i in range(len(batch))]
-    options = [replace(params, seed=first + i) for i in range(len(batch))]
+    options = [replace(modes[mode], seed=first + i) for i, (_, _, mode) in enumerate(batch)]
     speculation = [SpeculationParams(draft=s, verifier=v, spec_length=4) for s, v, _ in batch]  # type: ignore[arg-type]
     outputs = llm.generate(own, options, speculation=speculation)
     return [TargetText(prompt, o.token_ids) for prompt, o in zip(own, outputs, strict=True)]

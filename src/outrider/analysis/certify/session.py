@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import platform
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 
 from outrider import __version__
 from outrider.analysis.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity
+from outrider.analysis.certify.allowance import Allowance
 from outrider.analysis.certify.report import Check, Report
 from outrider.analysis.measure import Expect, Tick
 from outrider.core.verify import VERIFIERS
@@ -21,7 +24,7 @@ from outrider.llm import LLM
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much is run. Each level makes every check; more samples detect smaller deviations."""
+    """How much is run, at most. Each level makes every check; more samples detect smaller deviations."""
 
     toy_samples: int
     prompts: int
@@ -29,11 +32,12 @@ class Coverage:
     each: int  # prompts of every setting, where output is compared with plain decoding's
     samples: int  # texts of every source with every verifier, where frequencies are compared
     in_turn: bool = False  # sampling options take turns on enumerable sequences
+    minutes: float = math.inf  # of processor time, roughly: what there is no time for is left out, and said to be
 
 
 QUICK = Coverage(toy_samples=200, prompts=3, tokens=12, each=1, samples=1, in_turn=True)
 NORMAL = Coverage(toy_samples=1000, prompts=6, tokens=32, each=2, samples=3)
-FULL = Coverage(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16)
+FULL = Coverage(toy_samples=4000, prompts=24, tokens=64, each=4, samples=16, minutes=10)
 
 
 def certify(
@@ -53,9 +57,11 @@ def certify(
     sources = [s for s in (sources or llm.drafters) if s != "none"]
     verifiers = list(verifiers or VERIFIERS)
     prompts = workloads.token_ids(llm.tokenizer, questions)
+    began = time.thread_time()
     about = subject(llm, sources, verifiers, len(questions))
     expect(_count(len(prompts), coverage, sources, verifiers))
     checks: list[Check] = []
+    complete = True
     try:
         for found in _checks(llm, prompts, coverage, sources, verifiers):
             if isinstance(found, Check):
@@ -64,8 +70,10 @@ def certify(
             else:
                 tick(found)
     except KeyboardInterrupt:
-        return Report(about, checks, complete=False)
-    return Report(about, checks)
+        complete = False
+    minutes = f"{(time.thread_time() - began) / 60:.1f}"
+    limit = "" if math.isinf(coverage.minutes) else f" of about {coverage.minutes:g}"
+    return Report(about | {"minutes of processor time": minutes + limit}, checks, complete)
 
 
 def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: Sequence[str]) -> int:
@@ -76,7 +84,7 @@ def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: 
         + 1
         + identity.count(prompts, sources, verifiers=verifiers, each=coverage.each)
         + draft_consistency.count(drafts, sources)
-        + frequencies.count(sources, verifiers=verifiers, samples=coverage.samples)
+        + frequencies.count(sources, verifiers=verifiers)
     )
 
 
@@ -99,16 +107,38 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
 def _checks(
     llm: LLM, prompts: Sequence[list[int]], coverage: Coverage, sources: Sequence[str], verifiers: Sequence[str]
 ) -> Iterator[Check | str]:
-    yield from enumeration.check(verifiers, samples=coverage.toy_samples, in_turn=coverage.in_turn, sources=sources)
+    allowance = Allowance(60 * coverage.minutes)
+    yield from enumeration.check(
+        verifiers,
+        samples=coverage.toy_samples,
+        in_turn=coverage.in_turn,
+        sources=sources,
+        allowance=allowance.part(0.3),
+    )
     findings = batch_invariance.examine(llm.model, stretch(prompts, llm.engine.max_seq_len))
     yield batch_invariance.check(findings, _dtype(llm))
     noise = findings.noise
     yield from identity.check(
-        llm, prompts, sources, verifiers=verifiers, tokens=coverage.tokens, each=coverage.each, noise=noise
+        llm,
+        prompts,
+        sources,
+        verifiers=verifiers,
+        tokens=coverage.tokens,
+        each=coverage.each,
+        noise=noise,
+        allowance=allowance.part(0.5),
     )
-    yield from draft_consistency.check(llm, prompts[: 2 * coverage.each], sources, tokens=coverage.tokens, noise=noise)
+    yield from draft_consistency.check(
+        llm, prompts[: 2 * coverage.each], sources, tokens=coverage.tokens, noise=noise, allowance=allowance.part(0.2)
+    )
     yield from frequencies.check(
-        llm, prompts, sources, verifiers=verifiers, tokens=min(24, coverage.tokens), samples=coverage.samples
+        llm,
+        prompts,
+        sources,
+        verifiers=verifiers,
+        tokens=min(24, coverage.tokens),
+        samples=coverage.samples,
+        allowance=allowance,
     )
 
 

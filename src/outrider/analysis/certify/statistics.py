@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +37,24 @@ class Fit:
         """
         if self.bins < 2:
             return 1.0
-        limit = stats.chi2.isf(SIGNIFICANCE / tests, self.bins - 1)
-        low, high = 0.0, 1e6
-        for _ in range(80):
-            middle = (low + high) / 2
-            enough = stats.ncx2.sf(limit, self.bins - 1, middle) >= POWER if middle > 0 else False
-            low, high = (low, middle) if enough else (middle, high)
-        return min(1.0, math.sqrt(high / (4 * self.samples)))
+        return min(1.0, math.sqrt(_detectable_noncentrality(self.bins, tests) / (4 * self.samples)))
+
+
+@cache
+def _detectable_noncentrality(bins: int, tests: int) -> float:
+    """The least λ at which chi-square over ``bins`` fails with ``POWER``, ``tests`` tests being made."""
+    limit = stats.chi2.isf(SIGNIFICANCE / tests, bins - 1)
+    low, high = 0.0, 1e6
+    for _ in range(40):
+        middle = (low + high) / 2
+        enough = stats.ncx2.sf(limit, bins - 1, middle) >= POWER if middle > 0 else False
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def detectable_rate(compared: int) -> float:
+    """The rate of a fault that shows in at least one of ``compared`` results with probability ``POWER``."""
+    return 1 - (1 - POWER) ** (1 / compared) if compared else 1.0
 
 
 def chi_square(counts: Sequence[float] | NDArray[np.float64], expected: Sequence[float] | NDArray[np.float64]) -> Fit:
