@@ -1,1 +1,1 @@
-"""A second attack on the server, written from its documents alone: tables of cases, each with the answer it must get."""
+"""A second attack on the server, written from its documents alone: cases with the answers they must get."""

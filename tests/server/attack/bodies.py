@@ -288,10 +288,13 @@ GRAMMARS: dict[str, tuple[str, tuple[int, ...]]] = {
     "an empty class": ("root ::= []", EITHER),
     "unbalanced": ("root ::= (((", BAD),
     "an import of a file": ("%import ../../etc/passwd\nstart: /a/", BAD),
-    "an import of Lark's": ('%import common.INT\nstart: INT', EITHER),
+    "an import of Lark's": ("%import common.INT\nstart: INT", EITHER),
     "a Lark circle": ("start: a\na: start", EITHER),
     "a Lark terminal that holds itself": ("start: A\nA: A", BAD),
-    "three thousand rules": ("\n".join(f"r{i} ::= r{i + 1}" for i in range(3000)) + '\nroot ::= r0\nr3000 ::= "a"', EITHER),
+    "three thousand rules": (
+        "\n".join(f"r{i} ::= r{i + 1}" for i in range(3000)) + '\nroot ::= r0\nr3000 ::= "a"',
+        EITHER,
+    ),
     "null characters": ('root ::= "\0"', EITHER),
     "binary": ("\x01\x02\x03", BAD),
 }

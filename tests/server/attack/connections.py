@@ -15,12 +15,16 @@ REFUSED = (400,)
 def post(*headers: str, body: bytes = BODY, length: str | None = "", version: str = "HTTP/1.1") -> bytes:
     """A completion; ``length``: its Content-Length, None for no such header."""
     lines = [f"POST /v1/completions {version}", "Host: localhost", "Connection: close"]
-    lines += ["Content-Type: application/json"] if not any(h.lower().startswith("content-type") for h in headers) else []
+    lines += (
+        ["Content-Type: application/json"] if not any(h.lower().startswith("content-type") for h in headers) else []
+    )
     lines += [] if length is None else [f"Content-Length: {length or len(body)}"]
     return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + body
 
 
-def get(path: str, *headers: str, version: str = "HTTP/1.1", method: str = "GET", host: str | None = "localhost") -> bytes:
+def get(
+    path: str, *headers: str, version: str = "HTTP/1.1", method: str = "GET", host: str | None = "localhost"
+) -> bytes:
     lines = [f"{method} {path} {version}", *([] if host is None else [f"Host: {host}"]), "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
@@ -130,7 +134,10 @@ HEADERS: Cases = {
     "another host by another name": (get("/health", "X-Forwarded-Host: evil.example"), ((200,),)),
     "a folded line": (get("/health", "X: a\r\n b"), ((200, 400),)),
     "a name with a space": (get("/health", "X : a"), (REFUSED,)),
-    "a name with a space for a length": (post(length=None).replace(b"\r\n\r\n", b"\r\nContent-Length : 5\r\n\r\n"), (REFUSED,)),
+    "a name with a space for a length": (
+        post(length=None).replace(b"\r\n\r\n", b"\r\nContent-Length : 5\r\n\r\n"),
+        (REFUSED,),
+    ),
     "no name": (get("/health", ": a"), (REFUSED,)),
     "no colon": (get("/health", "abc"), (REFUSED,)),
     "a null character in a value": (get("/health", "X: a\0b"), (REFUSED,)),
@@ -141,7 +148,9 @@ HEADERS: Cases = {
     "an expectation": (post("Expect: 100-continue"), ((200,),)),
     "a strange expectation": (post("Expect: tea"), ((200, 400, 417),)),
     "an upgrade to a socket": (
-        get("/health", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", "Sec-WebSocket-Version: 13"),
+        get(
+            "/health", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: x", "Sec-WebSocket-Version: 13"
+        ),
         ((200, 400, 403, 404, 426),),
     ),
     "an upgrade to HTTP/2": (get("/health", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"), ((200, 400),)),
