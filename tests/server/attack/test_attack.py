@@ -222,7 +222,7 @@ def test_an_echo_cannot_end_an_event(live: Live, text: str) -> None:
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 @pytest.mark.parametrize("n", [1, 3])
 def test_streams_count_as_whole_answers_do(live: Live, path: str, n: int) -> None:
-    body = {"n": n, "seed": 3, "max_tokens": 7, "ignore_eos": True}
+    body: dict[str, Any] = {"n": n, "seed": 3, "max_tokens": 7, "ignore_eos": True}
     body |= {"prompt": "hello"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "hello"}]}
     whole = live.post(path, body)
     *_, last = live.stream(path, body | {"stream_options": {"include_usage": True}})
