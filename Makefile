@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak clean
+.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -84,6 +84,12 @@ fuzz-http: $(READY)  ## a server under connections that are no proper HTTP (FUZZ
 
 fuzz-schema: $(READY)  ## schemathesis on every operation of a server (FUZZ_SECONDS=600 for longer)
 	$(STRESS).fuzz_schema --seconds $(FUZZ_SECONDS) $(ARGS)
+
+fuzz-grammar: $(READY)  ## schemas, regexes and grammars that are almost right (FUZZ_SECONDS=600 for longer)
+	$(STRESS).fuzz_grammar --seconds $(FUZZ_SECONDS) $(ARGS)
+
+fuzz-template: $(READY)  ## chat templates that are almost right (FUZZ_SECONDS=600 for longer)
+	$(STRESS).fuzz_grammar --templates --seconds $(FUZZ_SECONDS) $(ARGS)
 
 MINUTES ?= 10
 CLIENTS ?= 200

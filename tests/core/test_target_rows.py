@@ -89,13 +89,18 @@ def test_greedy_waits_for_the_minimum_length() -> None:
 def test_padding_has_no_part_in_logprobs() -> None:
     logits = torch.tensor([[0.5, -1.0, 2.0, 9.0]])
     rows = TargetRows(logits, SamplingParams(), Context((), ()), EMPTY, vocab_size=3)
-    torch.testing.assert_close(rows.logprobs(0), torch.log_softmax(logits[0, :3], -1))
+    (found,) = rows.token_logprobs([0], [1], 3)
+    expected = torch.log_softmax(logits[0, :3], -1)
+    assert list(found) == [1, 2, 0]  # the one that was taken, then by rank
+    assert found == pytest.approx({i: float(expected[i]) for i in range(3)})
 
 
 def test_logprobs_are_those_before_any_option() -> None:
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1))
     rows = TargetRows(logits, SamplingParams(temperature=0.2, top_k=1, banned_token_ids=[3]), Context((), ()), EMPTY)
-    torch.testing.assert_close(rows.logprobs(0), torch.log_softmax(logits[0], -1))
+    (found,) = rows.token_logprobs([0], [3], 20)
+    expected = torch.log_softmax(logits[0], -1)
+    assert found == pytest.approx({i: float(expected[i]) for i in (3, *expected.topk(20).indices.tolist())})
 
 
 def test_requests_of_one_pass_share_a_search_for_the_largest_logits(monkeypatch: pytest.MonkeyPatch) -> None:

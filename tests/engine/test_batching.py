@@ -98,7 +98,7 @@ def test_any_traffic_gives_each_request_its_own_tokens(
         else:
             assert r.error is None
             assert (list(r.output), r.text, r.finish_reason) == (list(plain.output), plain.text, plain.finish_reason)
-            assert r.prompt_logprobs == plain.prompt_logprobs
+            assert list(r.prompt_logprobs) == list(plain.prompt_logprobs)
         assert r.slot is None
     free = served.memory.free_kv_tokens()
     assert free == served.cache.free_tokens()

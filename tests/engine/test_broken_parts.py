@@ -182,6 +182,18 @@ def test_nan_ends_only_its_request(draft: str) -> None:
     assert served.cache.free_tokens() == 2 * served.max_seq_len
 
 
+def test_nan_within_a_prompt_that_is_scored_ends_only_its_request() -> None:
+    served = engine(TableModel(sick_table()), slots=2)
+    healthy = SamplingParams(max_tokens=12, temperature=1.0, seed=1, banned_token_ids=[4, 5], prompt_logprobs=2)
+    expected = generate(served, [0, 1], healthy)
+    good, bad = request([0, 1], healthy, id="good"), request([0, 5, 1, 2], healthy, id="bad")
+    run(served, bad, good)
+    assert isinstance(bad.error, NumericalError)
+    assert not bad.output
+    assert list(good.output) == expected
+    assert served.cache.free_tokens() == 2 * served.max_seq_len
+
+
 def sick_llama() -> LoadedModel:
     """Reading token 63 fills rows of the cache with NaN; saying it is as likely as saying another.
 

@@ -21,6 +21,7 @@ class ToyRequest:
     cached: int = 0
     done: int = 0
     tenant: str = ""
+    tokens_of_budget: int = 1
 
     @property
     def num_pending_tokens(self) -> int:
@@ -96,6 +97,23 @@ def test_a_long_prompt_does_not_stall_decoding() -> None:
     for _ in range(6):
         slices = run_step(scheduler, memory)
         assert {s.request.id: s.num_tokens for s in slices} == {"short": 1, "long": 31}
+
+
+def test_tokens_that_cost_more_are_read_in_smaller_pieces() -> None:
+    scheduler, memory = make()
+    scheduler.add(ToyRequest("short", prompt=4, output=20))
+    run_step(scheduler, memory)
+    scheduler.add(ToyRequest("long", prompt=200, output=1, tokens_of_budget=4))
+    for _ in range(6):
+        slices = run_step(scheduler, memory)
+        assert {s.request.id: s.num_tokens for s in slices} == {"short": 1, "long": 7}
+
+
+def test_a_token_that_costs_more_than_the_budget_is_read_alone() -> None:
+    scheduler, memory = make(budget=4)
+    scheduler.add(ToyRequest("long", prompt=3, output=1, tokens_of_budget=9))
+    assert [[s.num_tokens for s in run_step(scheduler, memory)] for _ in range(3)] == [[1], [1], [1]]
+    assert not scheduler.running
 
 
 def test_short_prompts_are_read_together() -> None:

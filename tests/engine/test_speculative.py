@@ -188,6 +188,16 @@ def test_prompt_logprobs_equal_those_of_scoring_the_prompt(folder: Path) -> None
         assert ids[i] in output.prompt_logprobs[i - 1]
 
 
+def test_sequences_of_one_prompt_share_its_logprobs(folder: Path) -> None:
+    llm = LLM(str(folder), draft="none", kv_cache="paged", block_size=4, threads=1)
+    ids = [5, 9, 20, 31, 7, 7, 60, 61, 3, 44, 10, 11]
+    params = SamplingParams(n=3, prompt_logprobs=2, max_tokens=2, ignore_eos=True, seed=1)
+    first, *others = llm.generate([ids], params)
+    for other in others:
+        assert other.prompt_logprobs == first.prompt_logprobs
+        assert other.stats.cached_prompt_tokens >= 8  # it was read and scored once
+
+
 @pytest.mark.parametrize("source", ["none", "model"])
 def test_logprobs_know_nothing_of_the_head_s_padding(source: str) -> None:
     """A model whose head is wider than its vocabulary: padding is neither named nor given probability."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -86,6 +88,32 @@ def test_the_time_for_a_request_covers_its_grammar(folder: Path) -> None:
         assert answer.status_code == 504
         assert answer.json()["error"]["code"] == "timeout"
         wait_until(server.idle, 5)
+
+
+def test_answers_with_many_alternatives_are_not_written_on_the_loop(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that end in one step would keep it together; here by its own processor time, turn by turn."""
+    turns: list[float] = []
+    run_once = asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
+
+    def timed(loop: asyncio.BaseEventLoop) -> None:
+        began = time.thread_time()
+        run_once(loop)
+        turns.append(time.thread_time() - began)
+
+    body = {"prompt": "hello", "max_tokens": 256, "ignore_eos": True, "logprobs": 14, "n": 4}
+    live.post(COMPLETIONS, body)  # what comes once
+    monkeypatch.setattr(asyncio.BaseEventLoop, "_run_once", timed)
+    gc.collect()
+    gc.freeze()  # as a server does when it has loaded
+    answer = live.post(COMPLETIONS, body)
+    assert len(answer["choices"][3]["logprobs"]["top_logprobs"]) == 256
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: live.post(COMPLETIONS, body | {"n": 1}), range(4)))
+    assert [len(a["choices"][0]["logprobs"]["top_logprobs"]) for a in answers] == [256] * 4
+    gc.unfreeze()
+    assert max(turns) < 0.03
 
 
 def test_requests_for_the_same_new_grammar_share_its_compilation(live: Live) -> None:

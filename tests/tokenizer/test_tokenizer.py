@@ -100,10 +100,20 @@ def test_no_tokenizer(tmp_path: Path) -> None:
         Tokenizer.from_folder(tmp_path)
 
 
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer_config.json"])
+def test_a_file_that_spells_what_no_text_can_hold_is_refused(tmp_path: Path, file: str) -> None:
+    byte_level(tmp_path)
+    (tmp_path / file).write_text('{"bos_token": "\\ud800", "cls_token": {"content": "x\\udfff"}}')
+    with pytest.raises(ModelFormatError, match="lone surrogates"):
+        Tokenizer.from_folder(tmp_path)
+
+
 def test_bad_input_is_the_callers(folder: Path) -> None:
     tokenizer = Tokenizer.from_folder(folder)
     with pytest.raises(InvalidRequestError, match="surrogates"):
         tokenizer.encode("a\ud800")
+    with pytest.raises(InvalidRequestError, match="surrogates"):
+        tokenizer.encode_plain("a\ud800")
     with pytest.raises(InvalidRequestError, match="at least 0"):
         tokenizer.decode([-1])
     assert tokenizer.decode([10**6]) == ""

@@ -7,7 +7,7 @@ depend on the other requests of a batch or the other nodes of a tree.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
 
@@ -22,6 +22,7 @@ from outrider.core.constraint import Constraint
 from outrider.core.draft import Draft
 from outrider.core.first_largest import FirstLargest
 from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
+from outrider.core.logprobs import token_logprobs
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
 from outrider.errors import InvalidRequestError
@@ -190,9 +191,10 @@ class TargetRows:
         best = logits.topk(min(count, logits.shape[1]))
         return best.indices, torch.softmax(best.values.float(), dim=-1).nan_to_num()
 
-    def logprobs(self, row: int) -> Tensor:
-        """Log-probabilities before any sampling option, for reporting: float32 [vocab without padding]."""
-        return torch.log_softmax(self._logits[self._first + row, : self._vocab_size].float(), dim=-1)
+    def token_logprobs(self, rows: Sequence[int], taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
+        """``core.logprobs.token_logprobs`` of the tokens taken at ``rows``."""
+        logits = self._logits[[self._first + row for row in rows], : self._vocab_size]
+        return token_logprobs(logits, taken, count)
 
     def _row(self, row: int, params: SamplingParams) -> Tensor:
         return _log_weights(self._processed(row, params), params)

@@ -183,14 +183,13 @@ class Engine:
         emitted: list[StepOutput] = []
         for each, output, decision in zip(scheduled, outputs, decisions, strict=True):
             request = each.request
-            if decision is not None or not each.reaches_end:
-                self._add_prompt_logprobs(request, output)
-            if decision is not None:
-                emitted += self._emit(each, decision)
-                self._forward_features(each, output, decision.verdict.path)
-            elif not each.reaches_end:
-                self.memory.keep(request, each.num_tokens)
-                self._forward_features(each, output, ())
+            failed = each.reaches_end and decision is None
+            if not failed and self._report_prompt(request, output):
+                if decision is not None:
+                    emitted += self._emit(each, decision)
+                else:
+                    self.memory.keep(request, each.num_tokens)
+                self._forward_features(each, output, () if decision is None else decision.verdict.path)
             if request.finish_reason is not None or request.error is not None:
                 self.abort(request.id)
         seconds = self.stats.end(len(emitted))
@@ -198,9 +197,15 @@ class Engine:
             self._policy.observe_step(len(scheduled), seconds)
         return emitted
 
-    def _add_prompt_logprobs(self, request: Request, output: TargetOutput) -> None:
-        if output.prompt_logits is not None:
-            request.add_prompt_logprobs(output.prompt_logits[:, : self.vocab_size])
+    def _report_prompt(self, request: Request, output: TargetOutput) -> bool:
+        """Note the log-probabilities of the prompt's tokens, if asked for; False if they are not numbers."""
+        try:
+            if output.prompt_logits is not None:
+                request.add_prompt_logprobs(output.prompt_logits[:, : self.vocab_size])
+        except NumericalError as error:
+            self._retry_without_draft(request, error)
+            return False
+        return True
 
     def _emit(self, scheduled: ScheduledRequest, decision: Decision) -> list[StepOutput]:
         """Commit one request's decision to its tokens and to the cache."""

@@ -47,7 +47,9 @@ class CacheMemory:
             return False  # its twin is still reading the prompt they share: wait, and find it in the cache
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
-        reusable = () if request.params.prompt_logprobs is not None else request.tokens  # those need every row scored
+        if first is not None and not first.wants_prompt_logprobs:
+            request.prompt_logprobs = first.prompt_logprobs
+        reusable = () if request.wants_prompt_logprobs else request.tokens  # those need every row scored
         request.slot = self.target.allocate(reusable, request.cache_salt)
         request.num_computed_tokens = self.target.length(request.slot)
         request.admitted()

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, Part, TargetRows
 from outrider.core.draft import Draft, Verdict
+from outrider.core.logprobs import TokenLogprobs
 from outrider.core.noise import Noise, fresh_seed
 from outrider.core.shapes import levels_wanted, nodes_by, nodes_wanted
 from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
+
+PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
 
 Origin = Literal["target", "accepted", "recovered", "bonus"]
 
@@ -65,7 +67,7 @@ class Request:
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
     switched_off: set[str] = field(default_factory=set)  # draft sources that failed
-    prompt_logprobs: list[Mapping[int, float]] = field(default_factory=list)  # of the prompt's tokens but the first
+    prompt_logprobs: TokenLogprobs = field(default_factory=TokenLogprobs)  # of the prompt's tokens but the first
     first_token: float | None = None
 
     def __post_init__(self) -> None:
@@ -136,6 +138,11 @@ class Request:
     def wants_prompt_logprobs(self) -> bool:
         return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < len(self.prompt) - 1
 
+    @property
+    def tokens_of_budget(self) -> int:
+        """What each pending token takes of a step's budget: a row of logits is work and memory too."""
+        return PROMPT_LOGITS_COST if self.wants_prompt_logprobs else 1
+
     def admitted(self) -> None:
         """Note when the request first ran, and how much of its prompt was already there."""
         if self.started is None:
@@ -145,11 +152,11 @@ class Request:
 
     def add_prompt_logprobs(self, logits: Tensor) -> None:
         """``logits`` [count, vocab] after the prompt's tokens from ``num_computed_tokens`` on."""
-        start, known = self.num_computed_tokens, len(self.prompt_logprobs)  # more than start after a preemption
-        for i, following in enumerate(self.prompt[start + 1 : start + 1 + len(logits)], start):
-            if i >= known:
-                values = torch.log_softmax(logits[i - start].float(), dim=-1)
-                self.prompt_logprobs.append(_most_likely(values, following, self.params.prompt_logprobs or 0))
+        known = len(self.prompt_logprobs) - self.num_computed_tokens  # rows, after a preemption
+        following = self.prompt[len(self.prompt_logprobs) + 1 : self.num_computed_tokens + 1 + len(logits)]
+        if following:
+            rows = logits[known : known + len(following)]
+            self.prompt_logprobs.add(rows, following, self.params.prompt_logprobs or 0)
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
@@ -168,16 +175,14 @@ class Request:
         refused = (verdict.path[-1] if verdict.path else -1) in draft.parents
         last: Origin = "target" if not draft else ("recovered" if refused else "bonus")
         outputs: list[StepOutput] = []
-        row = 0  # the row of p that decided the token
-        for node in (*verdict.path, None):
-            token = verdict.token if node is None else draft.tokens[node]
-            logprobs = self._logprobs(p, row, token)
+        tokens = [*(draft.tokens[node] for node in verdict.path), verdict.token]
+        reported = self._logprobs(p, [0, *(1 + node for node in verdict.path)], tokens)
+        for node, token, logprobs in zip((*verdict.path, None), tokens, reported, strict=True):
             text = self._append(token)
             origin, source = (last, draft.source) if node is None else ("accepted", draft.source_of(node))
             outputs.append(StepOutput(self.id, token, text, origin, source, logprobs, self.finish_reason))
             if self.finish_reason is not None or node is None:
                 break
-            row = 1 + node
         self.stats.count(draft, verdict.path[: sum(output.origin == "accepted" for output in outputs)])
         self.stats.decode_s = time.perf_counter() - self.first_token
         if self.finish_reason is not None:
@@ -211,14 +216,10 @@ class Request:
             return shown
         return shown + self._stop_strings.flush()
 
-    def _logprobs(self, p: TargetRows, row: int, token: int) -> Mapping[int, float] | None:
-        """Log-probabilities of the token and of the most likely ones, if asked for."""
+    def _logprobs(
+        self, p: TargetRows, rows: Sequence[int], tokens: Sequence[int]
+    ) -> Sequence[Mapping[int, float] | None]:
+        """Log-probabilities of tokens, and of the likeliest ones, at the rows of p that decided them, if asked for."""
         if self.params.logprobs is None:
-            return None
-        return _most_likely(p.logprobs(row), token, self.params.logprobs)
-
-
-def _most_likely(values: Tensor, token: int, count: int) -> Mapping[int, float]:
-    """Log-probabilities of ``token`` and of the ``count`` most likely ones, from all of them: float32 [vocab]."""
-    top = values.topk(min(count, len(values))).indices.tolist()
-    return {i: float(values[i]) for i in (token, *top)}
+            return [None] * len(tokens)
+        return p.token_logprobs(rows, tokens, self.params.logprobs)

@@ -39,6 +39,11 @@ class Schedulable(Queueable, Protocol):
         ...
 
     @property
+    def tokens_of_budget(self) -> int:
+        """What each pending token takes of a step's budget of tokens: 1, or more where it costs more."""
+        ...
+
+    @property
     def draft_limit(self) -> int:
         """Draft tokens the request could use in this step."""
         ...
@@ -176,11 +181,11 @@ class Scheduler(Generic[R]):
         """
         spent = 0
         for entry in sorted(entries, key=lambda entry: self._waiting.served(entry.request.tenant)):
-            count = min(entry.request.num_pending_tokens, budget - spent)
+            count = _affordable(entry.request, budget - spent)
             gone = bool(plan.preempted) and entry not in self._running
             if count > 0 and not gone and self._make_room(entry, count, plan):
                 plan.tokens[entry.request.id] = count
-                spent += count
+                spent += count * entry.request.tokens_of_budget
         plan.budget -= spent
 
     def _make_room(self, entry: Entry[R], count: int, plan: _Plan[R]) -> bool:
@@ -233,7 +238,7 @@ class Scheduler(Generic[R]):
             entry = self._waiting.next()
             if entry is None or not self._memory.admit(entry.request):
                 break
-            count = min(entry.request.num_pending_tokens, plan.budget)
+            count = _affordable(entry.request, plan.budget)
             if not self._memory.reserve(entry.request, count):
                 self._memory.evict(entry.request)
                 break
@@ -242,4 +247,9 @@ class Scheduler(Generic[R]):
             self._rank()
             plan.tokens[entry.request.id] = count
             plan.admitted.append(entry.request)
-            plan.budget -= count
+            plan.budget -= count * entry.request.tokens_of_budget
+
+
+def _affordable(request: Schedulable, budget: int) -> int:
+    """How many of its pending tokens a budget lets a request have: one at least, if any is left."""
+    return min(request.num_pending_tokens, max(min(1, budget), budget // request.tokens_of_budget))

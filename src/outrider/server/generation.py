@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
-from outrider.server.http.errors import ApiError, invalid, json_response
+from outrider.server.http.errors import ApiError, invalid
 from outrider.server.http.logs import log_generation
 from outrider.server.http.long_json import to_long_json
 from outrider.server.http.stream import Chunk, EventStream, unless_disconnected
@@ -29,7 +29,7 @@ from outrider.server.speculation_limits import check_draft_size, check_verifier
 
 T = TypeVar("T")
 
-LONG = 4096  # tokens and alternatives in an answer that is no longer written on the event loop
+LONG = 128  # tokens and alternatives in an answer that is no longer written on the loop: some end in the same step
 
 
 class ResponseBuilder(Protocol):
@@ -68,9 +68,11 @@ async def respond(
         await unless_disconnected(request, generation.complete())
     finally:
         reservation.release()  # also if the client disconnected before anything ran
-    if generation.size <= LONG:
-        return json_response(builder.full())
-    content = await service.off_loop.run(lambda: to_long_json(builder.full()))
+
+    def write() -> bytes:
+        return to_long_json(builder.full())
+
+    content = write() if generation.size <= LONG else await service.off_loop.write(write, generation.size)
     return Response(content, media_type="application/json")
 
 
@@ -209,10 +211,11 @@ class Generation:
 
     @property
     def size(self) -> int:
-        """How much there is to write: tokens, and the alternatives to them."""
+        """How much there is to write: tokens, and the alternatives to them. Prompts alone are one text."""
         params = self.requests[0].params
         rows = sum(map(len, self.steps)) * (1 + (params.logprobs or 0))
-        return rows + sum(request.prompt_length * (1 + (params.prompt_logprobs or 0)) for request in self.requests)
+        weight = 1 / 32 if params.prompt_logprobs is None else 1 + params.prompt_logprobs
+        return rows + round(weight * sum(request.prompt_length for request in self.requests))
 
     async def complete(self) -> None:
         """Run to the end."""

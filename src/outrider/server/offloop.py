@@ -1,7 +1,8 @@
 """Where the server does what may take long: never on the event loop, and never where it keeps others waiting.
 
-Three lanes. Ordinary requests share one. Bodies beyond ``LARGE`` have another, so that a text of megabytes holds up
-only its like. New grammars have a third, as many threads as there are processes that try them.
+Ordinary requests share a lane. Bodies beyond ``LARGE`` have another, so that a text of megabytes holds up only its
+like. New grammars have a third, as many threads as there are processes that try them. Answers are written on two
+threads, short ones on one and long ones on the other: every thread more is one more for the loop to wait for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ T = TypeVar("T")
 SMALL = 16 << 10  # bytes of a body that is read on the loop itself, in a millisecond
 LARGE = 128 << 10
 GRAMMAR_THREADS = 2
+SHORT_ANSWER = 16 << 10  # tokens and alternatives, which are written in a tenth of a second
+ANSWERS = 1 << 20  # that may wait to be written: all that there are
 
 
 class OffLoop:
@@ -29,6 +32,8 @@ class OffLoop:
         self._ordinary = Lane("reading requests", threads=4, queue_limit=1024, caller_limit=1024)
         self._large = Lane("large requests", threads=2, queue_limit=32, caller_limit=16)
         self._grammars = Lane("compiling grammars", threads=GRAMMAR_THREADS, queue_limit=16, caller_limit=8)
+        self._short_answers = Lane("writing answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
+        self._long_answers = Lane("writing long answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
         self._compiling: dict[tuple[StructuredOutput, str], _Shared] = {}
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -39,6 +44,10 @@ class OffLoop:
     async def run_if_large(self, work: Callable[[], T]) -> T:
         """``work()`` here if the request is small enough for it to take no time, else on a thread."""
         return work() if CALLER.get().body <= SMALL else await self.run(work)
+
+    async def write(self, work: Callable[[], T], size: int) -> T:
+        """``work()``, which writes ``size`` tokens and alternatives of an answer, on a thread."""
+        return await (self._short_answers if size <= SHORT_ANSWER else self._long_answers).run(work)
 
     async def compile(self, grammars: GrammarCompiler, form: StructuredOutput, domain: str) -> None:
         """Compile a grammar, unless it is known; requests for the same one wait for it together.
@@ -62,7 +71,7 @@ class OffLoop:
                 del self._compiling[key]
 
     def close(self) -> None:
-        for lane in (self._ordinary, self._large, self._grammars):
+        for lane in (self._ordinary, self._large, self._grammars, self._short_answers, self._long_answers):
             lane.close()
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import AddedToken
 
+from outrider.errors import InvalidRequestError
+
 
 class PlainEncoder:
     """A second tokenizer, which knows the control tokens under names that nobody can guess, and under no others.
@@ -38,5 +40,8 @@ class PlainEncoder:
     def encode(self, pieces: Sequence[str], *, add_special_tokens: bool = False) -> list[int]:
         """Text, control token, text, ...: only what stands at odd places becomes control tokens."""
         text = "".join(self._names.get(piece, piece) if place % 2 else piece for place, piece in enumerate(pieces))
-        ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        try:
+            ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        except (TypeError, UnicodeEncodeError):  # a chat template may write what a tool's arguments spell in JSON
+            raise InvalidRequestError("the text is not valid Unicode: remove lone surrogates", param="prompt") from None
         return [self._ids.get(i, i) for i in ids]

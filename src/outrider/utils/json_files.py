@@ -22,6 +22,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in ``path``; ``ModelFormatError`` if the file is missing, unreadable or something else."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        _check_text(value)
     except FileNotFoundError:
         raise ModelFormatError(f"{path.parent} has no {path.name}: a model folder needs one") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -29,6 +30,14 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelFormatError(f"{path} holds a {type(value).__name__}, not a JSON object: download the model again")
     return value
+
+
+def _check_text(value: object) -> None:
+    """Refuse what JSON can spell and no text can hold: ``"\\ud800"`` would fail wherever it is used."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it has lone surrogates") from None
 
 
 def merge_ids(*values: object) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.server.stress.process import Process, toy_model
+from tests.server.stress.process import SERVE, Process, toy_model
 
 STALL = 1.0  # seconds in which /health must answer
 
@@ -35,9 +35,9 @@ class Attacked:
 
 
 @contextmanager
-def under_attack(model: str, *options: str, amiss: list[str]) -> Iterator[Attacked]:
+def under_attack(model: str, *options: str, amiss: list[str], module: str = SERVE) -> Iterator[Attacked]:
     """A server to attack. Afterwards its waits, its log, what it still holds, and its exit code are looked at."""
-    with Process(model, *options) as server:
+    with Process(model, *options, module=module) as server:
         server.wait_ready()
         attacked = Attacked(server, server.ordinary(), amiss)
         descriptors = server.descriptors()

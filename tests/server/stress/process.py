@@ -117,13 +117,13 @@ class Process:
     def descriptors(self) -> Counter[str]:
         return open_files(str(self.pid))
 
-    def _denied(self) -> float:
-        """Seconds for which threads of ours and of the server were ready to run and had no processor."""
-        total = 0
+    def _denied(self) -> Counter[Path]:
+        """Seconds for which each thread of ours and of the server was ready to run and had no processor."""
+        found: Counter[Path] = Counter()
         for path in (*Path("/proc/self/task").glob("*/schedstat"), *Path(f"/proc/{self.pid}/task").glob("*/schedstat")):
             with suppress(OSError):  # a thread that has just ended
-                total += int(path.read_text().split()[1])
-        return total / 1e9
+                found[path] = int(path.read_text().split()[1]) / 1e9  # type: ignore[assignment]
+        return found
 
     @contextmanager
     def watched(self) -> Iterator[list[float]]:
@@ -141,7 +141,8 @@ class Process:
                         client.get(f"{self.url}/health")
                     except httpx.TransportError:  # its connection gave way to others, or was idle for too long
                         continue
-                    waits[0] = max(waits[0], time.monotonic() - began - (self._denied() - denied))
+                    grown = self._denied() - denied  # a thread that ended meanwhile counts nothing
+                    waits[0] = max(waits[0], time.monotonic() - began - sum(grown.values()))
 
         watcher = threading.Thread(target=watch)
         watcher.start()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ from outrider.errors import (
 )
 
 logger = logging.getLogger(__name__)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 MAX_BYTES = 299
 """Of an error's body: a long message loses its middle."""
@@ -108,11 +111,21 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 
 def to_json(content: object) -> bytes:
-    """UTF-8, and valid JSON whatever is in it: no NaN. A lone surrogate that a client sent comes back escaped."""
+    """UTF-8, and valid JSON whatever is in it: no NaN. A lone surrogate that a client sent comes back escaped.
+
+    Iterators become lists.
+    """
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_list)
     try:
-        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def _as_list(value: object) -> list[Any]:
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no JSON")
 
 
 async def handle_error(request: Request, error: Exception) -> Response:

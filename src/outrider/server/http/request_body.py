@@ -31,6 +31,9 @@ def json_body(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
         if content_type != "application/json":
             given = f"not {content_type[:_SHOWN]!r}" if content_type else "and the header Content-Type says so"
             raise ApiError(415, f"send application/json, {given}")
+        coding = request.headers.get("content-encoding", "").strip().lower()
+        if coding not in ("", "identity"):
+            raise ApiError(415, f"Content-Encoding {coding[:_SHOWN]!r} is not read here: send the body as it is")
         body = await _body(request)
         service: Any = request.app.state.service
         CALLER.set(Caller(caller_name(request), len(body)))

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -21,7 +22,7 @@ from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream import Chunk
 from outrider.server.openai import options
-from outrider.server.openai.logprobs import CompletionLogprobs
+from outrider.server.openai.logprobs import CompletionLogprobs, prompt_rows
 from outrider.server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
 from outrider.server.openai.schema.completions import CompletionRequest, CompletionResponse
 from outrider.server.openai.statistics import usage_and_timings
@@ -148,14 +149,15 @@ class CompletionResponseBuilder:
             async for index, steps in bursts:
                 part = partial(self._part, index, steps, writers)
                 echoes = self.body.echo and index not in writers
-                choice = await self.service.off_loop.run(part) if echoes else part()
+                choice = await self.service.off_loop.write(part, self.generation.size) if echoes else part()
                 usage = running_usage(self.body, self.generation, self.num_sequences, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or with_usage else self._statistics(usage=False)
                 token_details = self.body.token_details or self.body.return_token_ids
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] or token_details:
                     chunk = begin | usage | {"choices": [choice]} | end
-                    yield await self.service.off_loop.run(partial(to_long_json, chunk)) if echoes else chunk
+                    write = partial(to_long_json, chunk)
+                    yield await self.service.off_loop.write(write, self.generation.size) if echoes else chunk
         if with_usage:
             yield begin | {"choices": []} | self._statistics()
 
@@ -182,15 +184,12 @@ class CompletionResponseBuilder:
         text = echo + "".join(step.text for step in shown)
         logprobs = None
         if self.body.logprobs is not None:
-            before = _prompt_rows(request) if opening and self.body.echo else []
-            logprobs = writer.lists([*before, *((step.token_id, step.logprobs or {}) for step in shown)])
+            own = [(step.token_id, step.logprobs or {}) for step in shown]
+            before = partial(prompt_rows, request) if opening and self.body.echo else tuple
+            logprobs = writer.lists(lambda: chain(before(), own))
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish, "seed": request.seed}
         return choice | token_fields(self.service.tokenizer, self.body, request, shown, opening=opening)
 
     def _echo(self, index: int, request: EngineRequest) -> str:
         prompt = self.prompts[index // self.num_sequences]
         return prompt if isinstance(prompt, str) else self.service.tokenizer.decode(prompt, skip_special_tokens=False)
-
-
-def _prompt_rows(request: EngineRequest) -> list[tuple[int, Any]]:
-    return list(zip(request.prompt, (None, *request.prompt_logprobs), strict=True))

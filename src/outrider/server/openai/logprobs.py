@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from outrider.engine.request import StepOutput
+from outrider.engine.request import Request, StepOutput
 from outrider.tokenizer.tokenizer import Tokenizer
 
 LOWEST = -9999.0  # JSON has no infinity
 
+Row = tuple[int, Mapping[int, float] | None]
+"""A token and its log-probabilities; None for the first token of all, which nothing predicts."""
 
-def chat_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
+
+def chat_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> Iterator[dict[str, Any]]:
     """An object for each token, with its ``top`` most likely alternatives, best first."""
-    entries = []
     for step in steps:
         values = step.logprobs or {}
         best = sorted(values.items(), key=lambda item: -item[1])[:top]
         entry = _chat_token(tokenizer, step.token_id, values[step.token_id])
-        entries.append(entry | {"top_logprobs": [_chat_token(tokenizer, i, value) for i, value in best]})
-    return entries
+        yield entry | {"top_logprobs": [_chat_token(tokenizer, i, value) for i, value in best]}
 
 
 def _chat_token(tokenizer: Tokenizer, token_id: int, value: float) -> dict[str, Any]:
@@ -30,15 +32,18 @@ def _chat_token(tokenizer: Tokenizer, token_id: int, value: float) -> dict[str, 
     }
 
 
-def llama_cpp_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> list[dict[str, Any]]:
+def llama_cpp_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: int) -> Iterator[dict[str, Any]]:
     """As ``chat_logprobs``, with ids, as llama.cpp has it."""
-    entries = []
     for step in steps:
         values = step.logprobs or {}
         best = sorted(values.items(), key=lambda item: -item[1])[:top]
         entry = {"id": step.token_id} | _chat_token(tokenizer, step.token_id, values[step.token_id])
-        entries.append(entry | {"top_logprobs": [{"id": i} | _chat_token(tokenizer, i, value) for i, value in best]})
-    return entries
+        yield entry | {"top_logprobs": [{"id": i} | _chat_token(tokenizer, i, value) for i, value in best]}
+
+
+def prompt_rows(request: Request) -> Iterator[Row]:
+    """The tokens of a prompt, of all but the first of which something is known."""
+    return zip(request.prompt, chain((None,), request.prompt_logprobs), strict=True)
 
 
 class CompletionLogprobs:
@@ -52,16 +57,16 @@ class CompletionLogprobs:
         self._tokenizer, self._top = tokenizer, top
         self._offset = 0
 
-    def lists(self, tokens: Sequence[tuple[int, Mapping[int, float] | None]]) -> dict[str, Any]:
-        """(token, log-probabilities) in order; None for the first token of all, which nothing predicts."""
-        texts, values, tops, offsets = [], [], [], []
-        for token_id, known in tokens:
+    def lists(self, rows: Callable[[], Iterable[Row]]) -> dict[str, Any]:
+        """The lists for ``rows()``, which is called twice: ``top_logprobs`` is an iterator, written row by row."""
+        texts, values, offsets = [], [], []
+        for token_id, known in rows():
             text = self._tokenizer.token_text(token_id)
             texts.append(text)
             offsets.append(self._offset)
             self._offset += len(text)
             values.append(None if known is None else max(known[token_id], LOWEST))
-            tops.append(None if known is None else self._best(token_id, known))
+        tops = (None if known is None else self._best(token_id, known) for token_id, known in rows())
         return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
 
     def _best(self, token_id: int, known: Mapping[int, float]) -> dict[str, float]:

@@ -59,7 +59,7 @@ def sampling(
 
 def _bias(given: dict[str, float]) -> dict[int, float]:
     for key in given:
-        if not (key.isascii() and key.isdigit() and len(key) < 10):
+        if not (key.isascii() and key.isdigit() and len(key) < 10 and key == str(int(key))):  # one spelling of each
             raise invalid(f"logit_bias={key[:40]!r} is not valid: keys are token ids", "logit_bias")
     return {int(key): value for key, value in given.items()}
 

@@ -1,0 +1,103 @@
+"""Log-probabilities to report: before any sampling option, of the tokens that were taken and the likeliest others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.core import native
+from outrider.errors import NumericalError
+
+Likeliest = tuple[NDArray[np.int64], NDArray[np.float32], list[int]]
+
+
+class TokenLogprobs(Sequence[Mapping[int, float]]):
+    """For each row the log-probability of the token taken, then those of the likeliest, best first.
+
+    Rows are arrays, and become dictionaries one by one as they are read: a long prompt's would take ten times as much.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._ends: list[int] = []  # rows up to and with each part
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[int, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Mapping[int, float]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[int, float] | list[Mapping[int, float]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        part = bisect_right(self._ends, at)
+        return self._parts[part].row(at - (self._ends[part - 1] if part else 0))
+
+    def add(self, logits: Tensor, taken: Sequence[int], count: int) -> None:
+        """Rows for ``token_logprobs`` of the same arguments; raises what that does."""
+        self._parts.append(_part(logits, taken, count))
+        self._ends.append(len(self) + len(taken))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows that were worked out together."""
+
+    taken: NDArray[np.int32]  # [n]
+    own: NDArray[np.float32]  # [n], of the token taken
+    tokens: NDArray[np.int32]  # [n, count]
+    values: NDArray[np.float32]  # [n, count]
+    found: NDArray[np.int32]  # [n], how many of the count are possible
+
+    def row(self, i: int) -> Mapping[int, float]:
+        n = self.found[i]
+        best = zip(self.tokens[i, :n].tolist(), self.values[i, :n].tolist(), strict=True)
+        return {int(self.taken[i]): float(self.own[i])} | dict(best)
+
+
+def token_logprobs(logits: Tensor, taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
+    """For each row the log-probability of the token taken, then those of the ``count`` likeliest, best first.
+
+    Impossible tokens (a logit of -inf) are never among the likeliest. All rows are handled in one call of the native
+    library, where there is one, which lets other threads run meanwhile.
+
+    Args:
+        logits: any float type [n, vocab], without padding.
+        taken: a token for each row.
+
+    Raises:
+        NumericalError: the largest logit of a row is not finite.
+    """
+    part = _part(logits, taken, count)
+    return [part.row(i) for i in range(len(taken))]
+
+
+def _part(logits: Tensor, taken: Sequence[int], count: int) -> _Part:
+    rows = logits.to("cpu", torch.float32)
+    wanted = min(max(1, count), rows.shape[1])
+    sampler = native.sampler()
+    array = rows.numpy()
+    tokens, values, found = _by_torch(rows, wanted) if sampler is None else sampler.most_likely(array, wanted)
+    if -1 in found:
+        raise NumericalError(f"the model's logits after {found.count(-1)} tokens are not finite: check its weights")
+    indices, ids = np.arange(len(array)), np.array(taken, dtype=np.int32)
+    largest = array[indices, tokens[:, 0]]
+    own = array[indices, ids] - largest + values[:, 0]
+    possible = np.minimum(np.array(found, dtype=np.int32), count)
+    return _Part(ids, own, tokens[:, :count].astype(np.int32), values[:, :count].copy(), possible)
+
+
+def _by_torch(rows: Tensor, count: int) -> Likeliest:
+    """As ``NativeSampler.most_likely``."""
+    best = torch.log_softmax(rows, dim=-1).topk(count)
+    found = best.values.isfinite().sum(dim=-1)  # all NaN where the largest logit is not finite
+    return best.indices.numpy(), best.values.numpy(), torch.where(found == 0, -1, found).tolist()

@@ -1,0 +1,1 @@
+"""A second attack on the server, written from its documents alone: cases with the answers they must get."""
