@@ -22,6 +22,7 @@ let chat = newChat();
 let running = null; // the Answer that is being written, or { stop } of a race
 let online = false;
 let saved = 0;
+let leaving = false; // the page is: what breaks off now has been stopped by the user
 
 const busy = () => running !== null;
 const shown = () => path(chat);
@@ -102,13 +103,14 @@ async function write(node) {
   follow(true);
   await running.write(model, settings);
   running = null;
+  if (leaving) Object.assign(node, { status: "stopped", error: null });
   const away = node.error?.kind === "away";
   if (away && !node.content) Object.assign(node, { status: "waiting", error: null });
   say({ done: "ready", stopped: "stopped", failed: "failed", waiting: "server away" }[node.status], node.status === "failed");
   if (away || node.error?.kind === "broken") lost();
   keep(own);
   if (chat === own) render();
-  announce(node.status === "done" ? `Answer: ${node.content.slice(0, 600)}` : node.error?.message ?? node.status);
+  if (node.status !== "failed") announce(node.status === "done" ? `Answer: ${node.content.slice(0, 600)}` : node.status); // errors are alerts
   composer.next(node.status === "done" && chat === own);
 }
 
@@ -284,6 +286,10 @@ for (const example of document.querySelectorAll(".example")) {
 }
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented && !closeInspector() && !looks.closeDrawers()) stop();
+});
+addEventListener("beforeunload", () => {
+  leaving = true;
+  setTimeout(() => { leaving = false; }, 1000);
 });
 addEventListener("pagehide", () => { if (shown().length) store.save(chat); });
 store.onChange(drawChats);

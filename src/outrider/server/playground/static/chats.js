@@ -15,7 +15,7 @@ function row(chat, current, actions) {
   open.addEventListener("click", () => actions.open(chat.id));
   const item = el("li", { class: current ? "current" : "" }, open,
     button("✎", () => edit(item, chat, actions), { class: "plain icon", "aria-label": `Rename: ${title}`, title: "Rename" }),
-    button("🗑", () => confirmRemoval(item, chat, actions), { class: "plain icon", "aria-label": `Delete: ${title}`, title: "Delete" }));
+    button("×", () => confirmRemoval(item, chat, actions), { class: "plain icon", "aria-label": `Delete: ${title}`, title: "Delete" }));
   return item;
 }
 

@@ -39,7 +39,7 @@ export class Messages {
     const view = this.views.get(node.id);
     if (!view || view.editing) return;
     const tokens = this.asTokens && node.steps?.length > 0;
-    const kind = node.role !== "assistant" ? "plain" : tokens ? "tokens" : "prose";
+    const kind = node.role !== "assistant" ? "bubble" : tokens ? "tokens" : "prose";
     if (view.kind !== kind) {
       const aria = kind === "tokens" ? { tabindex: "0", role: "group", "aria-label": "Tokens; the arrow keys go through them" } : {};
       view.body = el("div", { class: kind, ...aria });
@@ -47,7 +47,7 @@ export class Messages {
       view.foot = el("div", { class: "foot" });
       view.root.replaceChildren(view.body, view.foot);
     }
-    if (kind === "plain") view.body.textContent = node.content;
+    if (kind === "bubble") view.body.textContent = node.content;
     else if (kind === "tokens") showTokens(view.body, node);
     else this.prose(view, node);
     this.foot(view, node);

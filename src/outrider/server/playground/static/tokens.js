@@ -82,6 +82,7 @@ function inspect(token, find, pinned) {
   if (!node) return;
   if (current?.token === token) {
     current.pinned ||= pinned;
+    $("inspector").classList.toggle("pinned", current.pinned);
     return;
   }
   close();
@@ -92,22 +93,24 @@ function inspect(token, find, pinned) {
   const [id, text, origin, source] = node.steps.flatMap((each) => each.tokens)[index];
   const alternatives = el("ol", { class: "alternatives" }, el("li", { class: "quiet" }, "Reading what else was likely…"));
   const from = origin === "target" ? "" : ` · ${source}`;
-  const tree = step.draft?.tokens.length ? [el("div", { class: "tree-box" }, drawTree(step))] : [];
+  const tree = step.draft?.tokens.length ? [el("div", { class: "tree-box", tabindex: "0" }, drawTree(step))] : [];
   $("inspector").replaceChildren(
     el("p", { class: "inspector-token" }, el("code", {}, JSON.stringify(text)), el("span", { class: "quiet" }, ` token ${id}`)),
     el("p", {}, el("span", { class: `swatch ${origin}` }), ` ${ORIGINS[origin]}${from}`),
     alternatives,
     el("p", { class: "quiet" }, `Step ${Number(token.dataset.step) + 1}: ${describe(step)}`), ...tree);
+  $("inspector").classList.toggle("pinned", pinned);
   $("inspector").hidden = false;
   position(token);
-  showAlternatives(alternatives, chat, node, model, index, text, token);
+  showAlternatives(alternatives, chat, node, model, index, token);
 }
 
-async function showAlternatives(list, chat, node, model, index, text, token) {
+async function showAlternatives(list, chat, node, model, index, token) {
   try {
     const all = await alternativesOf(chat, node, model);
-    const entries = Object.entries(all[index] ?? {}).sort((a, b) => b[1] - a[1]);
-    list.replaceChildren(...entries.map(([other, logprob]) => alternative(other, Math.exp(logprob), other === text)));
+    const { taken, likely } = all[index];
+    const entries = Object.entries(likely).sort((a, b) => b[1] - a[1]);
+    list.replaceChildren(...entries.map(([other, logprob]) => alternative(other, Math.exp(logprob), other === taken)));
   } catch (error) {
     list.replaceChildren(el("li", { class: "quiet" }, `What else was likely cannot be read: ${error.message}`));
   }
@@ -152,5 +155,6 @@ async function read(chat, node, model) {
   const output = node.steps.flatMap((step) => step.tokens.map(([id]) => id));
   const body = { ...named, prompt: [...prompt, ...output], echo: true, max_tokens: 0, logprobs: TOP, speculation: "off" };
   const { choices: [choice] } = await post("/v1/completions", body);
-  return choice.logprobs.top_logprobs.slice(prompt.length);
+  const { tokens, top_logprobs: tops } = choice.logprobs; // text that shares a character with its neighbour is "\ufffd"
+  return tops.map((likely, i) => ({ taken: tokens[i], likely })).slice(prompt.length);
 }
