@@ -72,5 +72,7 @@ def test_a_conversation_by_keyboard_alone(page: Page) -> None:
     names = []
     for _ in range(8):
         page.keyboard.press("Shift+Tab")
-        names.append(page.evaluate("document.activeElement.textContent || document.activeElement.getAttribute('aria-label')"))
+        names.append(
+            page.evaluate("document.activeElement.textContent || document.activeElement.getAttribute('aria-label')")
+        )
     assert {"Branch", "Copy", "Regenerate", "Edit"} <= set(names)

@@ -13,7 +13,8 @@ from tests.server.playground.pages import QUESTION, Page, answering
 
 MARKDOWN = """# A title
 
-Some **bold**, `code` & <b onclick="alert(1)">tags</b>, [a link](https://example.org/) and [a trap](javascript:alert(1)).
+Some **bold**, `code` & <b onclick="alert(1)">tags</b>, [a link](https://example.org/) and
+[a trap](javascript:alert(1)).
 
 * one
 * two &amp; three
@@ -91,7 +92,7 @@ def test_tokens_show_where_they_came_from_and_what_else_was_likely(page: Page, s
     page.locator(".alternatives .taken").wait_for()
     chances = [float(text.strip("<%")) for text in page.texts(".chance-value")]
     assert chances == sorted(chances, reverse=True)
-    assert len(chances) >= 4
+    assert len(chances) >= 2
     assert "accepted: drafted, and kept" in page.texts("#inspector")[0]
     label = page.locator("#inspector svg").get_attribute("aria-label")
     drafted, accepted = map(int, re.search(r"drafted (\d+).*?(\d+) accepted", label).groups())  # type: ignore[union-attr]

@@ -25,9 +25,7 @@ def test_the_default_of_a_plain_server_drafts(page: Page, llm: LLM) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=["desktop", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_conversation_in_each_size_and_colour(
-    browser: Any, served: Live, size: tuple[int, int], scheme: str
-) -> None:
+def test_a_conversation_in_each_size_and_colour(browser: Any, served: Live, size: tuple[int, int], scheme: str) -> None:
     with Page(browser, served.url, size, scheme, has_touch=size[0] < 500) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0], "nothing sticks out to the side"
         page.write("<b>hello</b> the world")
@@ -154,3 +152,19 @@ def test_the_system_message_and_the_settings_are_sent_and_kept(page: Page) -> No
     page.reload()
     assert page.locator("#set-top_k").input_value() == "7"
     assert page.locator("#system").input_value() == "hello of the world"
+
+
+def test_another_chat_goes_on_while_one_is_written(page: Page, llm: LLM) -> None:
+    page.set("max_tokens", "25")
+    with slowly(llm, 0.05):
+        page.write("hello one")
+        page.locator("#stop").wait_for()
+        page.locator("#new-chat").click()
+        page.locator(".example").first.click()
+        assert len(page.texts("#queue li")) == 1
+        page.get_by_role("button", name="Delete: hello one").click()
+        page.get_by_role("button", name="Delete", exact=True).click()
+    page.locator(".message.assistant .note").first.wait_for()
+    page.idle()
+    assert len(page.texts(".message.user .bubble")) == 1
+    assert page.texts(".chat-open") == page.texts(".message.user .bubble"), "what was deleted stays so"

@@ -125,10 +125,13 @@ def test_another_model_can_be_chosen(browser: Any, teller: Live) -> None:
 
 def test_a_full_storage_keeps_the_chat(page: Page) -> None:
     page.ask(QUESTION, 20)
-    page.evaluate("for (let i = 0; ; i++) { try { localStorage.setItem('fill' + i, 'x'.repeat(2e5)); } catch { break; } }")
-    page.evaluate("for (let n = 1e5; n > 10; n /= 2) { try { localStorage.setItem('rest' + n, 'x'.repeat(n)); } catch {} }")
+    page.evaluate(
+        "for (let i = 0; ; i++) { try { localStorage.setItem('fill' + i, 'x'.repeat(2e5)); } catch { break; } }"
+    )
+    page.evaluate(
+        "for (let n = 1e5; n > 10; n /= 2) { try { localStorage.setItem('rest' + n, 'x'.repeat(n)); } catch {} }"
+    )
     page.locator("#new-chat").click()
     page.ask(QUESTION, 40)
     assert page.texts(".message.user .bubble") == [QUESTION]
     assert page.locator(".chat-open").count() == 2
-

@@ -1,9 +1,9 @@
 // The page: a chat with a model, and what its drafts are doing.
 
 import { Answer } from "/playground/answer.js";
-import { health, models } from "/playground/api.js";
 import { showChats } from "/playground/chats.js";
 import { Composer } from "/playground/composer.js";
+import { Connection, say } from "/playground/connection.js";
 import { add, choose, fork, last, newChat, path, touch } from "/playground/conversation.js";
 import { $, announce, eachFrame, el } from "/playground/dom.js";
 import { counts, Messages } from "/playground/messages.js";
@@ -11,71 +11,20 @@ import { showPlots } from "/playground/plots.js";
 import { race } from "/playground/race.js";
 import { buildSettings, offer, settings } from "/playground/settings.js";
 import * as store from "/playground/store.js";
-import { close as closeInspector, colour, ORIGINS, setSources, watchTokens } from "/playground/tokens.js";
+import { close as closeInspector, colour, ORIGINS, watchTokens } from "/playground/tokens.js";
 import { setUpLooks } from "/playground/looks.js";
 
-const SAVE_EVERY = 3000, LOOK_EVERY = 15000; // ms
+const SAVE_EVERY = 3000; // ms
 
-let all = []; // models served
-let model = null;
 let chat = newChat();
 let running = null; // the Answer that is being written, or { stop } of a race
-let online = false;
 let saved = 0;
+const removed = new Set(); // chats that must not come back, although an answer may still be written
 let leaving = false; // the page is: what breaks off now has been stopped by the user
 
 const busy = () => running !== null;
 const shown = () => path(chat);
 const lastAnswer = () => shown().filter((node) => node.steps?.length).at(-1) ?? null;
-
-function say(text, bad = false) {
-  if ($("state").textContent !== text) $("state").textContent = text;
-  $("state").classList.toggle("bad", bad);
-}
-
-// -- the server: there, loading, away, back ---------------------------------------------------------------------
-
-async function connect(wait = 1000) {
-  try {
-    all = await models();
-  } catch (error) {
-    say(error.kind === "away" ? "server away, reconnecting" : error.message, true);
-    setTimeout(() => connect(Math.min(2 * wait, 8000)), wait);
-    return;
-  }
-  if (!all[0].speculation) {
-    say("loading the model");
-    setTimeout(() => connect(), 1000);
-    return;
-  }
-  useModel(all.find((each) => each.id === (model?.id ?? settings.model)) ?? all[0]);
-  online = true;
-  say("ready");
-  const waiting = shown().at(-1);
-  if (waiting?.status === "waiting" && !busy()) write(waiting);
-}
-
-function lost() {
-  if (!online) return;
-  online = false;
-  connect();
-}
-
-function useModel(chosen) {
-  model = chosen;
-  setSources(model.speculation.sources);
-  offer(model);
-  $("model").textContent = model.id;
-  $("model").hidden = all.length > 1;
-  $("model-choice").hidden = all.length < 2;
-  $("model-choice").replaceChildren(...all.map(({ id }) => new Option(id, id, false, id === model.id)));
-  drawLegend();
-}
-
-setInterval(async () => {
-  if (document.hidden || busy() || !online) return;
-  if (await health() !== "ok") lost();
-}, LOOK_EVERY);
 
 // -- answers ----------------------------------------------------------------------------------------------------
 
@@ -88,10 +37,16 @@ function answer(parent, fields = {}) {
   write(add(chat, parent, { role: "assistant", status: "writing", steps: [], ...fields }));
 }
 
+function onReady() {
+  const waiting = shown().at(-1);
+  if (waiting?.status === "waiting" && !busy()) write(waiting);
+  drawLegend();
+}
+
 // Writes an answer from its beginning, or from where it was cut.
 async function write(node) {
   const own = chat; // another chat may be opened before this answer has ended
-  if (!model) {
+  if (!server.model) {
     Object.assign(node, { status: "waiting" });
     render();
     return;
@@ -101,17 +56,17 @@ async function write(node) {
   say("writing");
   render();
   follow(true);
-  await running.write(model, settings);
+  await running.write(server.model, settings);
   running = null;
   if (leaving) Object.assign(node, { status: "stopped", error: null });
   const away = node.error?.kind === "away";
   if (away && !node.content) Object.assign(node, { status: "waiting", error: null });
   say({ done: "ready", stopped: "stopped", failed: "failed", waiting: "server away" }[node.status], node.status === "failed");
-  if (away || node.error?.kind === "broken") lost();
+  if (away || node.error?.kind === "broken") server.lost();
   keep(own);
   if (chat === own) render();
   if (node.status !== "failed") announce(node.status === "done" ? `Answer: ${node.content.slice(0, 600)}` : node.status); // errors are alerts
-  composer.next(node.status === "done" && chat === own);
+  composer.next(node.status === "done" || chat !== own); // what waits is for the chat that is shown
 }
 
 function progress(own, node) {
@@ -164,7 +119,7 @@ function stop() {
 
 async function startRace() {
   const question = shown().filter((node) => node.role === "user").at(-1);
-  if (busy() || !model) return;
+  if (busy() || !server.model) return;
   if (!question) {
     $("race-state").textContent = "Ask something first.";
     return;
@@ -174,13 +129,13 @@ async function startRace() {
   say("racing");
   render();
   try {
-    await race(model, settings, chat, question.id, abort.signal);
+    await race(server.model, settings, chat, question.id, abort.signal);
     say("ready");
   } catch (error) {
     const stopped = error.name === "AbortError";
     $("race-state").textContent = stopped ? "Stopped." : error.message;
     say(stopped ? "stopped" : "failed", !stopped);
-    if (error.kind === "away" || error.kind === "broken") lost();
+    if (error.kind === "away" || error.kind === "broken") server.lost();
   }
   running = null;
   render();
@@ -190,15 +145,18 @@ async function startRace() {
 // -- chats ------------------------------------------------------------------------------------------------------
 
 function keep(changed) {
+  if (removed.has(changed.id)) return;
   saved = Date.now();
   if (!store.save(changed)) say("this browser has no room for the chat", true);
   drawChats();
 }
 
 function open(id) {
-  const found = id === running?.chat?.id ? running.chat : store.load(id);
-  if (found) show(found);
+  const opened = find(id);
+  if (opened) show(opened);
 }
+
+const find = (id) => [chat, running?.chat].find((each) => each?.id === id) ?? store.load(id);
 
 function show(opened) {
   chat = opened;
@@ -217,11 +175,12 @@ function startNew() {
 const listActions = {
   open,
   rename(id, title) {
-    const changed = id === chat.id ? chat : store.load(id);
+    const changed = find(id);
     if (changed && changed.title !== title) store.save(Object.assign(changed, { title }));
     drawChats();
   },
   remove(id) {
+    removed.add(id);
     if (id === running?.chat?.id) stop();
     store.remove(id);
     if (id === chat.id) startNew();
@@ -234,7 +193,7 @@ const listActions = {
 function render() {
   closeInspector();
   $("welcome").hidden = shown().length > 0;
-  messages.render(chat, shown(), { asTokens: $("token-view").checked, busy: busy() });
+  messages.render(chat, shown(), { asTokens: $("token-view").checked, busy: busy(), named: server.models.length > 1 });
   composer.show();
   $("race-start").disabled = busy();
   drawFigures();
@@ -265,24 +224,20 @@ function drawLegend() {
 
 const messages = new Messages($("log"), actions);
 const composer = new Composer({ send, stop, isBusy: busy });
+const server = new Connection({ onReady, isBusy: busy });
 const looks = setUpLooks({ onColours: drawLegend, onView: render });
 
 buildSettings($("fields"));
-watchTokens($("log"), (container) => ({ chat, model, node: chat.nodes[container.closest("[data-node]").dataset.node] }));
+watchTokens($("log"), (container) => ({ chat, model: server.model, node: chat.nodes[container.closest("[data-node]").dataset.node] }));
 $("new-chat").addEventListener("click", startNew);
 $("race-start").addEventListener("click", startRace);
-$("model-choice").addEventListener("change", () => {
-  settings.model = $("model-choice").value;
-  store.saveSettings(settings);
-  useModel(all.find(({ id }) => id === settings.model));
-});
 $("system").addEventListener("change", () => {
   chat.system = $("system").value;
   touch(chat);
   if (shown().length) keep(chat);
 });
 for (const example of document.querySelectorAll(".example")) {
-  example.addEventListener("click", () => composer.send(example.textContent));
+  example.addEventListener("click", () => composer.submit(example.textContent));
 }
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented && !closeInspector() && !looks.closeDrawers()) stop();
@@ -291,9 +246,11 @@ addEventListener("beforeunload", () => {
   leaving = true;
   setTimeout(() => { leaving = false; }, 1000);
 });
-addEventListener("pagehide", () => { if (shown().length) store.save(chat); });
+addEventListener("pagehide", () => {
+  for (const each of new Set([chat, running?.chat])) if (each && path(each).length) keep(each);
+});
 store.onChange(drawChats);
 const [newest] = store.list();
 if (newest) open(newest.id);
 else render();
-connect();
+server.connect();

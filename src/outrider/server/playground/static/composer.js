@@ -20,10 +20,10 @@ export class Composer {
     });
   }
 
-  submit() {
-    const text = this.field.value.trim();
+  submit(given = null) {
+    const text = (given ?? this.field.value).trim();
     if (!text) return;
-    this.field.value = "";
+    if (given === null) this.field.value = "";
     this.fit();
     if (this.isBusy()) {
       this.queue.push(text);

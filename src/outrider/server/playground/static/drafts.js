@@ -2,7 +2,7 @@
 
 import { svg } from "/playground/dom.js";
 
-const ROW = 24, GAP = 22, PAD = 6, CHARACTER = 7.3, LONGEST = 12;
+const ROW = 24, GAP = 22, ROOT = 8, PAD = 6, CHARACTER = 7.3, LONGEST = 12;
 
 export const depths = (parents) => {
   const found = [];
@@ -34,10 +34,11 @@ export function drawTree(step) {
   const [, text, origin] = tokens.at(-1);
   if (origin !== "accepted") nodes.push({ text: shownText(text), parent: draft.accepted.at(-1) ?? -1, state: origin });
   const { width, height } = place(nodes);
-  const edges = nodes.filter((node) => node.parent >= 0).map((node) => edge(nodes[node.parent], node));
+  const root = { x: 1, y: nodes[0].y, width: ROOT }; // the last token before the step
+  const edges = nodes.map((node) => edge(nodes[node.parent] ?? root, node));
   const label = `Draft tree: ${describe(step)}`;
   return svg("svg", { class: "tree", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-    ...edges, ...nodes.map(box));
+    ...edges, svg("circle", { class: "root", cx: 1 + ROOT / 2, cy: root.y + 10, r: ROOT / 2 }), ...nodes.map(box));
 }
 
 // A column for each depth, a row for each leaf; a node stands beside its first child.
@@ -53,12 +54,12 @@ function place(nodes) {
     const children = nodes.flatMap((node, child) => (node.parent === i ? [child] : []));
     const firsts = children.map(put);
     if (i < 0) return 0;
-    const x = widths.slice(0, columns[i]).reduce((sum, width) => sum + width + GAP, 1);
+    const x = widths.slice(0, columns[i]).reduce((sum, width) => sum + width + GAP, 1 + ROOT + GAP);
     Object.assign(nodes[i], { x, y: children.length ? firsts[0] : 2 + ROW * rows++ });
     return nodes[i].y;
   };
   put(-1);
-  return { width: Math.ceil(widths.reduce((sum, width) => sum + width + GAP, 2 - GAP)), height: ROW * rows + 2 };
+  return { width: Math.ceil(widths.reduce((sum, width) => sum + width + GAP, 2 + ROOT)), height: ROW * rows + 2 };
 }
 
 function edge(from, to) {

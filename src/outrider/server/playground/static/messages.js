@@ -13,8 +13,8 @@ export class Messages {
   }
 
   // `nodes`: the current branch, first to last. `busy`: an answer is being written.
-  render(chat, nodes, { asTokens, busy }) {
-    Object.assign(this, { chat, asTokens, busy, lastId: nodes.at(-1)?.id });
+  render(chat, nodes, { asTokens, busy, named }) {
+    Object.assign(this, { chat, asTokens, busy, named, lastId: nodes.at(-1)?.id });
     const keep = new Set(nodes.map((node) => node.id));
     for (const [id, view] of this.views) {
       if (keep.has(id)) continue;
@@ -81,7 +81,8 @@ export class Messages {
     if (node.role === "user") made.push(button("Edit", () => this.edit(view, node), { disabled: busy }));
     if (node.role === "assistant") made.push(button("Regenerate", () => actions.regenerate(node), { disabled: busy }));
     const copied = button("Copy", () => copy(node.content, copied));
-    made.push(copied, button("Branch", () => actions.branch(node), { title: "A chat of its own that goes on from here" }));
+    if (node.content) made.push(copied);
+    made.push(button("Branch", () => actions.branch(node), { title: "A chat of its own that goes on from here" }));
     return made;
   }
 
@@ -119,35 +120,36 @@ export class Messages {
 }
 
 // What became of an answer, and what can be done about it.
-function notes(node, { actions, busy }) {
+function notes(node, { actions, busy, named }) {
   if (node.role !== "assistant") return [];
   const made = [];
   if (node.status === "waiting") made.push(el("p", { class: "note", role: "status" }, "The server does not answer. The message is sent again when it is back."));
   if (node.status === "failed") made.push(failure(node, actions, busy));
   const cut = node.status === "stopped" ? "Stopped." : node.finish === "length" ? "This is as long as “Tokens at most” allows." : "";
-  if (cut) made.push(el("p", { class: "note" }, `${cut} `, node.content ? button("Continue", () => actions.goOn(node), { disabled: busy }) : null));
+  if (cut) made.push(el("p", { class: "note" }, `${cut} `, again(node, actions, busy)));
   if (node.hint) made.push(el("p", { class: "note" }, node.hint));
-  if (node.timings && node.status === "done") made.push(el("p", { class: "note" }, summary(node)));
+  if (node.timings && node.status === "done") made.push(el("p", { class: "note" }, summary(node) + (named ? ` · ${node.model}` : "")));
   return made;
 }
 
 function failure(node, actions, busy) {
   const { message, status, retryAfter } = node.error;
   const when = retryAfter ? ` It may work in ${retryAfter} s.` : "";
-  const again = node.content
-    ? button("Continue", () => actions.goOn(node), { disabled: busy })
-    : button("Try again", () => actions.goOn(node), { disabled: busy });
   return el("div", { class: "error", role: "alert" },
-    el("strong", {}, status ? `Error ${status}` : "Error"), el("p", {}, message + when), again);
+    el("strong", {}, status ? `Error ${status}` : "Error"), el("p", {}, message + when), again(node, actions, busy));
 }
 
-export function summary({ timings, metrics, asked, model }) {
+function again(node, actions, busy) {
+  return button(node.content ? "Continue" : "Try again", () => actions.goOn(node), { disabled: busy });
+}
+
+function summary({ timings, metrics, asked }) {
   const speed = timings.predicted_per_second ? `, ${timings.predicted_per_second.toFixed(0)} tokens/s` : "";
   const drafted = metrics.num_draft_tokens
     ? `${metrics.num_accepted_draft_tokens} of ${metrics.num_draft_tokens} draft tokens accepted, ${metrics.mean_acceptance_length.toFixed(2)} tokens per run`
     : "nothing drafted";
   const source = asked?.draft ? `draft ${asked.draft}: ` : "";
-  return `${timings.predicted_n} tokens${speed} · ${source}${drafted} · ${model}`;
+  return `${timings.predicted_n} tokens${speed} · ${source}${drafted}`;
 }
 
 // Counts of an answer's tokens by outcome and by source, for the legend.

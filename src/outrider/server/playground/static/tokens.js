@@ -65,7 +65,14 @@ export function watchTokens(log, find) {
     const index = Math.min(tokens.childElementCount - 1, Math.max(0, from + way));
     if (tokens.children[index]) inspect(tokens.children[index], find, true);
   });
-  log.addEventListener("scroll", () => { if (current) close(); });
+  log.addEventListener("scroll", () => { if (current) follow(log); });
+}
+
+// The card stays at its token while the conversation moves, as long as that can be seen.
+function follow(log) {
+  const [box, frame] = [current.token.getBoundingClientRect(), log.getBoundingClientRect()];
+  if (box.bottom < frame.top || box.top > frame.bottom) close();
+  else position(current.token);
 }
 
 export function close() {
