@@ -69,7 +69,7 @@ function sources(metrics) {
     const [tokens, kept] = [drafted.get(source) ?? 0, accepted.get(source) ?? 0];
     return [source, number(count), number(tokens), number(kept), tokens ? percent(kept / tokens) : "–", count ? (kept / count).toFixed(2) : "–"];
   });
-  table("sources", ["draft source", "drafts", "tokens", "accepted", "rate", "accepted per draft"], rows);
+  table("sources", ["draft source", "drafts", "tokens", "accepted", "rate", "each"], rows);
   const busy = value(metrics, "engine_busy_seconds_total");
   const share = busy ? percent(value(metrics, "spec_decode_draft_seconds_total") / busy) : "–";
   const steps = value(metrics, "engine_steps_total");
