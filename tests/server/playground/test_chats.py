@@ -101,8 +101,8 @@ def test_stop_and_go_on(page: Page, served: Live, llm: LLM) -> None:
 
 
 def test_enter_queues_while_an_answer_is_written(page: Page, llm: LLM) -> None:
-    page.set("max_tokens", "20")
-    with slowly(llm, 0.05):
+    page.set("max_tokens", "150")
+    with slowly(llm, 0.1):
         page.write("hello one")
         page.locator("#stop").wait_for()
         for text in ("hello two", "hello three", "hello four"):
@@ -155,8 +155,8 @@ def test_the_system_message_and_the_settings_are_sent_and_kept(page: Page) -> No
 
 
 def test_another_chat_goes_on_while_one_is_written(page: Page, llm: LLM) -> None:
-    page.set("max_tokens", "25")
-    with slowly(llm, 0.05):
+    page.set("max_tokens", "150")
+    with slowly(llm, 0.1):
         page.write("hello one")
         page.locator("#stop").wait_for()
         page.locator("#new-chat").click()

@@ -5,14 +5,15 @@ import { showChats } from "/playground/chats.js";
 import { Composer } from "/playground/composer.js";
 import { Connection, say } from "/playground/connection.js";
 import { add, choose, fork, last, newChat, path, touch } from "/playground/conversation.js";
-import { $, announce, eachFrame, el } from "/playground/dom.js";
-import { counts, Messages } from "/playground/messages.js";
+import { $, announce, eachFrame } from "/playground/dom.js";
+import { drawLegend } from "/playground/legend.js";
+import { setUpLooks } from "/playground/looks.js";
+import { Messages } from "/playground/messages.js";
 import { showPlots } from "/playground/plots.js";
 import { race } from "/playground/race.js";
 import { buildSettings, offer, settings } from "/playground/settings.js";
 import * as store from "/playground/store.js";
-import { close as closeInspector, colour, ORIGINS, watchTokens } from "/playground/tokens.js";
-import { setUpLooks } from "/playground/looks.js";
+import { close as closeInspector, watchTokens } from "/playground/tokens.js";
 
 const SAVE_EVERY = 3000; // ms
 
@@ -40,7 +41,7 @@ function answer(parent, fields = {}) {
 function onReady() {
   const waiting = shown().at(-1);
   if (waiting?.status === "waiting" && !busy()) write(waiting);
-  drawLegend();
+  drawLegend(lastAnswer());
 }
 
 // Writes an answer from its beginning, or from where it was cut.
@@ -177,14 +178,14 @@ const listActions = {
   rename(id, title) {
     const changed = find(id);
     if (changed && changed.title !== title) store.save(Object.assign(changed, { title }));
-    drawChats();
+    drawChats(true);
   },
   remove(id) {
     removed.add(id);
     if (id === running?.chat?.id) stop();
     store.remove(id);
     if (id === chat.id) startNew();
-    drawChats();
+    drawChats(true);
   },
 };
 
@@ -200,24 +201,15 @@ function render() {
   drawChats();
 }
 
-function drawChats() {
-  if ($("chat-list").contains(document.activeElement) && document.activeElement.tagName === "INPUT") return; // a title is being written
+// Not while a title is written or a deletion is asked about, unless that is what has ended.
+function drawChats(ended = false) {
+  if (!ended && $("chat-list").querySelector("input, .chat-title")) return;
   showChats(store.list(), chat.id, listActions);
 }
 
 function drawFigures() {
   showPlots($("plots"), lastAnswer());
-  drawLegend();
-}
-
-function drawLegend() {
-  const found = counts(lastAnswer());
-  const bySource = $("by-source").getAttribute("aria-pressed") === "true";
-  const rows = bySource
-    ? Object.entries(found.source).map(([source, number]) => [colour(source), source === "none" ? "the model itself" : source, number])
-    : Object.entries(ORIGINS).map(([origin, words]) => [origin, words, found.origin[origin]]);
-  $("legend").replaceChildren(...rows.map(([swatch, words, number]) => el("li", {},
-    el("span", { class: `swatch ${swatch}` }), el("span", {}, words), el("span", { class: "count" }, String(number ?? 0)))));
+  drawLegend(lastAnswer());
 }
 
 // -- the beginning ----------------------------------------------------------------------------------------------
@@ -225,7 +217,7 @@ function drawLegend() {
 const messages = new Messages($("log"), actions);
 const composer = new Composer({ send, stop, isBusy: busy });
 const server = new Connection({ onReady, isBusy: busy });
-const looks = setUpLooks({ onColours: drawLegend, onView: render });
+const looks = setUpLooks({ onColours: () => drawLegend(lastAnswer()), onView: render });
 
 buildSettings($("fields"));
 watchTokens($("log"), (container) => ({ chat, model: server.model, node: chat.nodes[container.closest("[data-node]").dataset.node] }));
@@ -249,7 +241,7 @@ addEventListener("beforeunload", () => {
 addEventListener("pagehide", () => {
   for (const each of new Set([chat, running?.chat])) if (each && path(each).length) keep(each);
 });
-store.onChange(drawChats);
+store.onChange(() => drawChats());
 const [newest] = store.list();
 if (newest) open(newest.id);
 else render();

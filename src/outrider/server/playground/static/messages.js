@@ -3,7 +3,7 @@
 import { siblings } from "/playground/conversation.js";
 import { button, copy, el } from "/playground/dom.js";
 import { showMarkdown } from "/playground/markdown.js";
-import { colour, showTokens } from "/playground/tokens.js";
+import { showTokens } from "/playground/tokens.js";
 import { toolCards } from "/playground/tools.js";
 
 export class Messages {
@@ -150,18 +150,4 @@ function summary({ timings, metrics, asked }) {
     : "nothing drafted";
   const source = asked?.draft ? `draft ${asked.draft}: ` : "";
   return `${timings.predicted_n} tokens${speed} · ${source}${drafted}`;
-}
-
-// Counts of an answer's tokens by outcome and by source, for the legend.
-export function counts(node) {
-  const found = { origin: {}, source: {} };
-  for (const step of node?.steps ?? []) {
-    for (const [, , origin, source] of step.tokens) {
-      const by = origin === "accepted" ? source : "none";
-      colour(by);
-      found.origin[origin] = (found.origin[origin] ?? 0) + 1;
-      found.source[by] = (found.source[by] ?? 0) + 1;
-    }
-  }
-  return found;
 }
