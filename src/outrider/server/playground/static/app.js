@@ -164,6 +164,7 @@ function show(opened) {
   composer.clear();
   $("system").value = chat.system;
   render();
+  drawChats(true);
   follow(true);
   looks.closeDrawers();
 }
