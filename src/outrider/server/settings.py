@@ -42,7 +42,7 @@ class ServerSettings:
     Blank lines and lines that begin with # are skipped.
     """
     metrics_key: str | None = None
-    """Key that reads /metrics and /slots, and nothing else.
+    """Key that reads /metrics, /slots and /statistics, and nothing else.
 
     None: an API key reads them where there is one alone.
     """

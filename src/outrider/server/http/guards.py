@@ -130,7 +130,7 @@ class ApiKeyMiddleware:
             headers = dict(scope["headers"])
             key = _given_key(headers)
             known = not self._digests or _is_among(key, self._digests)
-            sees_all = _is_among(key, self._metrics_digests) and scope["path"] in ("/metrics", "/slots")
+            sees_all = _is_among(key, self._metrics_digests) and _is_about_figures(scope["path"])
             state = scope.setdefault("state", {})
             state["tenant"] = self._callers.tenant(key) if self._digests else ""
             state["sees_all"] = sees_all or self._all_see_all
@@ -146,6 +146,11 @@ class ApiKeyMiddleware:
                 await error.response()(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _is_about_figures(path: str) -> bool:
+    """Whether the metrics key opens it: the figures, and the page of statistics with its files, which hold nothing."""
+    return path in ("/metrics", "/slots", "/statistics", "/favicon.ico") or path.startswith("/playground/")
 
 
 def _is_among(given: bytes, digests: Sequence[bytes]) -> bool:

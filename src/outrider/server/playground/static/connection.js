@@ -1,0 +1,68 @@
+// The server: there, loading its model, away, and back.
+
+import { health, models } from "/playground/api.js";
+import { $ } from "/playground/dom.js";
+import { offer, settings } from "/playground/settings.js";
+import { saveSettings } from "/playground/store.js";
+import { setSources } from "/playground/tokens.js";
+
+const LOOK_EVERY = 15000; // ms
+
+export class Connection {
+  // `onReady()` is called whenever the server can answer again; `isBusy()`: an answer tells how the server is.
+  constructor({ onReady, isBusy }) {
+    Object.assign(this, { onReady, isBusy, models: [], model: null, online: false });
+    $("model-choice").addEventListener("change", () => {
+      settings.model = $("model-choice").value;
+      saveSettings(settings);
+      this.use(this.models.find(({ id }) => id === settings.model));
+    });
+    setInterval(() => this.look(), LOOK_EVERY);
+  }
+
+  async connect(wait = 1000) {
+    try {
+      this.models = await models();
+    } catch (error) {
+      say(error.kind === "away" ? "server away, reconnecting" : error.message, true);
+      setTimeout(() => this.connect(Math.min(2 * wait, 8000)), wait);
+      return;
+    }
+    if (!this.models[0].speculation) {
+      say("loading the model");
+      setTimeout(() => this.connect(), 1000);
+      return;
+    }
+    this.use(this.models.find((each) => each.id === (this.model?.id ?? settings.model)) ?? this.models[0]);
+    this.online = true;
+    say("ready");
+    this.onReady();
+  }
+
+  lost() {
+    if (!this.online) return;
+    this.online = false;
+    this.connect();
+  }
+
+  async look() {
+    if (document.hidden || this.isBusy() || !this.online) return;
+    if (await health() !== "ok") this.lost();
+  }
+
+  use(model) {
+    this.model = model;
+    setSources(model.speculation.sources);
+    offer(model);
+    const several = this.models.length > 1;
+    $("model").textContent = model.id;
+    $("model").hidden = several;
+    $("model-choice").hidden = !several;
+    $("model-choice").replaceChildren(...this.models.map(({ id }) => new Option(id, id, false, id === model.id)));
+  }
+}
+
+export function say(text, bad = false) {
+  if ($("state").textContent !== text) $("state").textContent = text;
+  $("state").classList.toggle("bad", bad);
+}
