@@ -23,11 +23,12 @@ Speculation = SpeculationParams | None
 
 
 class Scheduling(TypedDict, total=False):
-    """When a request runs, and with whom it shares."""
+    """When a request runs, with whom it shares, and what it tells besides tokens."""
 
     priority: int  # lower runs first; default 0
     cache_salt: str  # only requests with the same one share cached prefixes and what is learned; default ""
     tenant: str  # tenants share the machine fairly, whatever each asks for; default ""
+    reports_drafts: bool  # each step's last ``StepOutput`` has the step's draft; default False
 
 
 class InputProcessor:

@@ -104,6 +104,7 @@ class World:
             "ignore_eos": True,
             "seed": self.seed,
             "token_details": True,
+            "draft_details": True,
             "speculation": {"draft": self.source, "spec_length": 4},
         }
         if SOURCES[self.source].request_option == "prediction":

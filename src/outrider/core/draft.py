@@ -96,6 +96,24 @@ class Draft:
         return 0 if self.is_chain else leaves(self.parents) - 1
 
 
+@dataclass(frozen=True)
+class DraftReport:
+    """A step's draft and what became of it, for who asks to see it. Token ids; nothing of the vocabulary's size."""
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    sources: tuple[str, ...]
+    scores: tuple[float, ...] | None
+    path: tuple[int, ...]  # accepted nodes, root to leaf
+    budget: int  # nodes that were asked for; 0 where drafting was not expected to pay
+    proposed: int  # nodes that the sources gave, of which ``tokens`` were worth scoring
+
+    @classmethod
+    def of(cls, draft: Draft, path: tuple[int, ...], budget: int, proposed: int) -> DraftReport:
+        sources = tuple(draft.source_of(node) for node in range(len(draft)))
+        return cls(draft.tokens, draft.parents, sources, draft.scores, path, budget, proposed)
+
+
 EMPTY = Draft((), ())
 """No proposal: the step is plain decoding."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, Part, TargetRows
-from outrider.core.draft import Draft, Verdict
+from outrider.core.draft import Draft, DraftReport, Verdict
 from outrider.core.noise import Noise, fresh_seed
 from outrider.core.shapes import levels_wanted, nodes_by, nodes_wanted
 from outrider.core.verify import DraftSampler, Verifier, make_verifier
@@ -36,6 +36,7 @@ class StepOutput:
     logprobs: Mapping[int, float] | None  # of this token and the alternatives asked for
     finish_reason: FinishReason | None  # set on the last token
     acceptance_rate: float | None = None  # of all its drafts, on the last token
+    draft: DraftReport | None = None  # of the whole step, on the step's last token, if the request reports drafts
 
 
 @dataclass
@@ -65,6 +66,9 @@ class Request:
     stats: RequestStats = field(default_factory=RequestStats)
     started: float | None = None
     switched_off: set[str] = field(default_factory=set)  # draft sources that failed
+    reports_drafts: bool = False
+    draft_budget: int = 0  # of this step: nodes that the sources were asked for
+    num_proposed_tokens: int = 0  # of this step: nodes that they gave, before the policy chose among them
     prompt_logprobs: list[Mapping[int, float]] = field(default_factory=list)  # of the prompt's tokens but the first
     first_token: float | None = None
 
@@ -178,10 +182,14 @@ class Request:
             if self.finish_reason is not None or node is None:
                 break
             row = 1 + node
-        self.stats.count(draft, verdict.path[: sum(output.origin == "accepted" for output in outputs)])
+        path = verdict.path[: sum(output.origin == "accepted" for output in outputs)]
+        self.stats.count(draft, path)
         self.stats.decode_s = time.perf_counter() - self.first_token
         if self.finish_reason is not None:
             outputs[-1] = replace(outputs[-1], acceptance_rate=self.stats.draft_acceptance_rate)
+        if self.reports_drafts:
+            report = DraftReport.of(draft, path, self.draft_budget, self.num_proposed_tokens)
+            outputs[-1] = replace(outputs[-1], draft=report)
         return outputs
 
     def _append(self, token: int) -> str:

@@ -29,6 +29,7 @@ from outrider.server.speculation_limits import check_draft_size, check_verifier
 
 T = TypeVar("T")
 
+MAX_DRAFT = 16  # nodes of a usual draft, at most
 LONG = 4096  # tokens and alternatives in an answer that is no longer written on the event loop
 
 
@@ -211,7 +212,8 @@ class Generation:
     def size(self) -> int:
         """How much there is to write: tokens, and the alternatives to them."""
         params = self.requests[0].params
-        rows = sum(map(len, self.steps)) * (1 + (params.logprobs or 0))
+        each = 1 + (params.logprobs or 0) + MAX_DRAFT * self.requests[0].reports_drafts
+        rows = sum(map(len, self.steps)) * each
         return rows + sum(request.prompt_length * (1 + (params.prompt_logprobs or 0)) for request in self.requests)
 
     async def complete(self) -> None:

@@ -12,6 +12,7 @@ from outrider.core.verify import VERIFIERS
 from outrider.server.http.callers import check_sees_all
 from outrider.server.http.errors import ApiError, json_response
 from outrider.server.http.openapi import responses
+from outrider.server.openai.conversation import takes_tools
 from outrider.server.service import Service
 
 router = APIRouter()
@@ -61,6 +62,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "root": name,
         "max_model_len": service.max_seq_len,
         "has_chat_template": llm.tokenizer.chat_template is not None,
+        "takes_tools": takes_tools(llm.tokenizer),
         "speculation": {
             "sources": ["none", *llm.drafters],
             "draft": speculation.draft,

@@ -89,6 +89,8 @@ class Drafting:
         selects what is worth scoring beside the ``num_tokens`` rows of each request.
         """
         budgets = self._policy.budget(requests, granted)
+        for request, budget in zip(requests, budgets, strict=True):
+            request.draft_budget, request.num_proposed_tokens = budget, 0
         if not any(budgets):
             return [fill_forced_tokens(request, EMPTY, room) for request, room in zip(requests, granted, strict=True)]
         turns = [
@@ -103,6 +105,7 @@ class Drafting:
                 turn.draft = self._merge(turn)
             waiting = [turn for turn in waiting if not turn.draft]
         for turn in turns:
+            turn.request.num_proposed_tokens = len(turn.draft)
             if turn.costs:
                 turn.request.stats.draft_s += sum(cost.seconds for cost in turn.costs.values())
                 self._policy.observe_proposals(turn.request, turn.costs)

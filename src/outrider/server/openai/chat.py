@@ -64,6 +64,7 @@ async def _start(service: Service, body: ChatRequest, tenant: str) -> ChatRespon
             options.speculation(body, service.engine.llm.speculation),
             id_prefix="chatcmpl",
             model=model,
+            reports_drafts=bool(body.draft_details),
             **options.scheduling(service, body, tenant),
         )
     return ChatResponseBuilder(service, generation, body, with_tools)

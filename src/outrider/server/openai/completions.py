@@ -78,6 +78,7 @@ async def _start(service: Service, body: CompletionRequest, tenant: str) -> Comp
             prompts=len(prompts),
             id_prefix="cmpl",
             model=model,
+            reports_drafts=bool(body.draft_details),
             **options.scheduling(service, body, tenant),
         )
     return CompletionResponseBuilder(service, generation, body, prompts, n, num_sequences, only_echo=wanted == 0)
@@ -152,8 +153,8 @@ class CompletionResponseBuilder:
                 usage = running_usage(self.body, self.generation, self.num_sequences, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or with_usage else self._statistics(usage=False)
-                token_details = self.body.token_details or self.body.return_token_ids
-                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or token_details:
+                details = self.body.token_details or self.body.draft_details or self.body.return_token_ids
+                if choice["text"] or choice["finish_reason"] or choice["logprobs"] or details:
                     chunk = begin | usage | {"choices": [choice]} | end
                     yield await self.service.off_loop.run(partial(to_long_json, chunk)) if echoes else chunk
         if with_usage:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
+from outrider.core.draft import DraftReport
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.server.http.errors import invalid, json_response
@@ -102,4 +103,21 @@ def token_fields(
         fields["token_details"] = [
             {"id": step.token_id, "text": step.text, "origin": step.origin, "source": step.source} for step in steps
         ]
+    if body.draft_details:
+        drafts = [step.draft for step in steps if step.draft is not None]
+        fields["draft_details"] = [_draft_fields(tokenizer, draft) for draft in drafts]
     return fields
+
+
+def _draft_fields(tokenizer: Tokenizer, draft: DraftReport) -> dict[str, Any]:
+    """One step's draft as JSON; scores, where the sources gave any, are their guesses at each node's chance."""
+    return {
+        "tokens": list(draft.tokens),
+        "texts": [tokenizer.token_text(token) for token in draft.tokens],
+        "parents": list(draft.parents),
+        "sources": list(draft.sources),
+        "scores": None if draft.scores is None else [round(score, 4) for score in draft.scores],
+        "accepted": list(draft.path),
+        "budget": draft.budget,
+        "proposed": draft.proposed,
+    }

@@ -76,6 +76,7 @@ class SamplingRequest(GenerationRequest):
     json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's name for structured_outputs.json.")
     return_token_ids: bool | None = Field(None, description="Add prompt_token_ids, and token_ids to each choice.")
     token_details: bool | None = Field(None, description="Add where each token came from: accepted, recovered, ...")
+    draft_details: bool | None = Field(None, description="Add each step's draft: its tree, and the path accepted.")
 
     # Known to OpenAI's clients, and without influence on the output.
     user: str | None = Field(None, max_length=1024)
