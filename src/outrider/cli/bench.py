@@ -46,7 +46,7 @@ Prompts = Annotated[
 Suite = Annotated[
     str | None,
     typer.Option(
-        help="--prompts is your copy of spec-bench, speed-bench or humaneval, answered as their papers do.",
+        help="Your copy of spec-bench, speed-bench or humaneval.",
         autocompletion=flags.completer(lambda: list(SUITES)),
     ),
 ]
@@ -91,10 +91,7 @@ def bench(
 ) -> None:
     """Time a workload, backends taking turns prompt by prompt, and report paired ratios with 95% intervals.
 
-    Times are of whole requests, the reading of prompts included. Peers are greedy; ask for --temperature 0 beside them.
-    Ctrl-C ends it early, with the results so far.
-
-    With --suite it runs your copy of a benchmark of the field, and prints the table that its papers print.
+    Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends it early, with the results so far.
 
     Example: outrider bench -s none -s lookup:10 -s ngram:4 --peer transformers --prompts question.jsonl --count 12
     """
