@@ -91,7 +91,8 @@ def bench(
 ) -> None:
     """Time a workload, backends taking turns prompt by prompt, and report paired ratios with 95% intervals.
 
-    Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends it early, with the results so far.
+    Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends it early, with the
+    results so far.
 
     Example: outrider bench -s none -s lookup:10 -s ngram:4 --peer transformers --prompts question.jsonl --count 12
     """
