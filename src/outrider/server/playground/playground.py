@@ -26,7 +26,7 @@ HEADERS = {
     "Cache-Control": "no-cache",  # asked again each time, and answered 304 while it is the same
 }
 MODULES = (
-    "answer", "api", "app", "chats", "composer", "conversation", "dom", "drafts", "markdown", "messages", "plots",
+    "answer", "api", "app", "chats", "composer", "conversation", "dom", "drafts", "looks", "markdown", "messages", "plots",
     "prometheus", "race", "request", "settings", "statistics", "store", "tokens", "tools",
 )  # fmt: skip
 JAVASCRIPT, CSS, HTML = "text/javascript; charset=utf-8", "text/css; charset=utf-8", "text/html; charset=utf-8"

@@ -1,286 +1,293 @@
-// The page: a conversation whose tokens show where they came from, and what speculation won.
+// The page: a chat with a model, and what its drafts are doing.
 
-import { models, stream } from "/playground/stream.js";
+import { Answer } from "/playground/answer.js";
+import { health, models } from "/playground/api.js";
+import { showChats } from "/playground/chats.js";
+import { Composer } from "/playground/composer.js";
+import { add, choose, fork, last, newChat, path, touch } from "/playground/conversation.js";
+import { $, announce, eachFrame, el } from "/playground/dom.js";
+import { counts, Messages } from "/playground/messages.js";
+import { showPlots } from "/playground/plots.js";
+import { race } from "/playground/race.js";
+import { buildSettings, offer, settings } from "/playground/settings.js";
+import * as store from "/playground/store.js";
+import { close as closeInspector, colour, ORIGINS, setSources, watchTokens } from "/playground/tokens.js";
+import { setUpLooks } from "/playground/looks.js";
 
-const $ = (id) => document.getElementById(id);
-const ORIGINS = {
-  accepted: "accepted: drafted, and kept",
-  recovered: "recovered: in place of a refused draft",
-  bonus: "bonus: after a draft kept whole",
-  target: "plain: nothing was drafted",
-};
-const COLOURS = 6;
+const SAVE_EVERY = 3000, LOOK_EVERY = 15000; // ms
 
-const state = { model: null, messages: [], running: null, counts: {}, sources: [] };
+let all = []; // models served
+let model = null;
+let chat = newChat();
+let running = null; // the Answer that is being written, or { stop } of a race
+let online = false;
+let saved = 0;
 
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
+const busy = () => running !== null;
+const shown = () => path(chat);
+const lastAnswer = () => shown().filter((node) => node.steps?.length).at(-1) ?? null;
 
 function say(text, bad = false) {
-  $("state").textContent = text;
+  if ($("state").textContent !== text) $("state").textContent = text;
   $("state").classList.toggle("bad", bad);
 }
 
-async function connect() {
+// -- the server: there, loading, away, back ---------------------------------------------------------------------
+
+async function connect(wait = 1000) {
   try {
-    [state.model] = await models();
+    all = await models();
   } catch (error) {
-    say(error.message, true);
-    setTimeout(connect, 2000);
+    say(error.kind === "away" ? "server away, reconnecting" : error.message, true);
+    setTimeout(() => connect(Math.min(2 * wait, 8000)), wait);
     return;
   }
-  if (!state.model.speculation) {
+  if (!all[0].speculation) {
     say("loading the model");
-    setTimeout(connect, 1000);
+    setTimeout(() => connect(), 1000);
     return;
   }
-  const { sources, verifiers, draft, spec_length: length, verifier } = state.model.speculation;
-  state.sources = sources;
-  fill($("draft"), sources, draft === "none" ? sources.find((s) => s !== "none") : draft);
-  fill($("verifier"), verifiers, verifier);
-  $("length").value = length === "auto" ? 0 : length;
-  $("model").textContent = state.model.id;
+  useModel(all.find((each) => each.id === (model?.id ?? settings.model)) ?? all[0]);
+  online = true;
   say("ready");
-  showOutputs();
-  showLegend();
+  const waiting = shown().at(-1);
+  if (waiting?.status === "waiting" && !busy()) write(waiting);
 }
 
-function fill(select, names, chosen) {
-  select.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
+function lost() {
+  if (!online) return;
+  online = false;
+  connect();
 }
 
-function showOutputs() {
-  $("length-out").textContent = draftLength();
-  $("temperature-out").textContent = Number($("temperature").value).toFixed(1);
+function useModel(chosen) {
+  model = chosen;
+  setSources(model.speculation.sources);
+  offer(model);
+  $("model").textContent = model.id;
+  $("model").hidden = all.length > 1;
+  $("model-choice").hidden = all.length < 2;
+  $("model-choice").replaceChildren(...all.map(({ id }) => new Option(id, id, false, id === model.id)));
+  drawLegend();
 }
 
-// -- one turn ---------------------------------------------------------------------------------------------------
+setInterval(async () => {
+  if (document.hidden || busy() || !online) return;
+  if (await health() !== "ok") lost();
+}, LOOK_EVERY);
 
-function options(speculation) {
-  return {
-    model: state.model.id,
-    max_tokens: Math.max(1, Math.trunc(Number($("max-tokens").value)) || 160),
-    temperature: Number($("temperature").value),
-    seed: Math.trunc(Number($("seed").value)) || 0,
-    speculation,
-    token_details: true,
-    stream_options: { include_usage: true },
-  };
+// -- answers ----------------------------------------------------------------------------------------------------
+
+function send(text) {
+  add(chat, last(chat).id, { role: "user", content: text });
+  answer(last(chat).id);
 }
 
-function chosen() {
-  const draft = $("draft").value;
-  if (draft === "none") return "off";
-  return { draft, spec_length: draftLength(), verifier: $("verifier").value };
+function answer(parent, fields = {}) {
+  write(add(chat, parent, { role: "assistant", status: "writing", steps: [], ...fields }));
 }
 
-// The slider's left end leaves the length to the engine.
-function draftLength() {
-  return Number($("length").value) || "auto";
-}
-
-async function run(messages, speculation, onTokens, signal) {
-  const chat = state.model.has_chat_template;
-  const body = chat ? { messages } : { prompt: messages.map((m) => m.content).join("\n") };
-  const path = chat ? "/v1/chat/completions" : "/v1/completions";
-  let text = "", last = null;
-  for await (const chunk of stream(path, { ...options(speculation), ...body }, signal)) {
-    const [choice] = chunk.choices;
-    if (choice) {
-      text += (chat ? choice.delta.content : choice.text) || "";
-      if (choice.token_details?.length) onTokens(choice.token_details);
-    } else {
-      last = chunk;
-    }
+// Writes an answer from its beginning, or from where it was cut.
+async function write(node) {
+  const own = chat; // another chat may be opened before this answer has ended
+  if (!model) {
+    Object.assign(node, { status: "waiting" });
+    render();
+    return;
   }
-  return { text, metrics: last.metrics.speculative_decoding, timings: last.timings };
+  node.hint = null;
+  running = new Answer(own, node, eachFrame(() => progress(own, node)));
+  say("writing");
+  render();
+  follow(true);
+  await running.write(model, settings);
+  running = null;
+  const away = node.error?.kind === "away";
+  if (away && !node.content) Object.assign(node, { status: "waiting", error: null });
+  say({ done: "ready", stopped: "stopped", failed: "failed", waiting: "server away" }[node.status], node.status === "failed");
+  if (away || node.error?.kind === "broken") lost();
+  keep(own);
+  if (chat === own) render();
+  announce(node.status === "done" ? `Answer: ${node.content.slice(0, 600)}` : node.error?.message ?? node.status);
+  composer.next(node.status === "done" && chat === own);
 }
 
-async function turn(content) {
-  $("welcome").hidden = true;
-  const { messages } = state; // a new chat may begin before this turn has ended
-  messages.push({ role: "user", content });
-  $("log").append(element("div", "message user", content));
-  const message = element("div", "message assistant");
-  const text = element("div", "text");
-  message.append(text);
-  $("log").append(message);
-  state.running = new AbortController();
-  $("send").textContent = "Stop";
-  say("writing");
+function progress(own, node) {
+  if (Date.now() - saved > SAVE_EVERY) keep(own);
+  if (chat !== own) return;
+  const atEnd = isAtEnd();
+  messages.update(node);
+  drawFigures();
+  if (atEnd) follow();
+}
+
+const isAtEnd = () => $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 60;
+
+function follow(always = false) {
+  if (always || !closeInspector()) $("log").scrollTop = $("log").scrollHeight;
+}
+
+const actions = {
+  edit: (node, text) => answer(add(chat, node.parent, { role: "user", content: text }).id),
+  regenerate(node) {
+    const fixed = Number(settings.temperature) === 0 ? "At temperature 0 an answer comes out the same again." : settings.seed !== "" ? "With a fixed seed an answer comes out the same again." : null;
+    answer(node.parent, {});
+    if (fixed) last(chat).hint = `${fixed} Settings can change that.`;
+  },
+  goOn: (node) => write(node),
+  branch(node) {
+    const made = fork(chat, node.id);
+    store.save(made);
+    open(made.id);
+    announce("A new chat goes on from here");
+  },
+  choose(id) {
+    choose(chat, id);
+    keep(chat);
+    render();
+  },
+  toolResult: (node, call, text) => answerTool(node, call, text),
+};
+
+function answerTool(node, call, text) {
+  const given = shown().slice(shown().indexOf(node) + 1).filter((each) => each.role === "tool").map((each) => each.callId);
+  const result = add(chat, last(chat).id, { role: "tool", content: text, callId: call.id });
+  if (node.calls.every(({ id }) => id === call.id || given.includes(id))) answer(result.id);
+  else render();
+}
+
+function stop() {
+  running?.stop();
+}
+
+async function startRace() {
+  const question = shown().filter((node) => node.role === "user").at(-1);
+  if (busy() || !model) return;
+  if (!question) {
+    $("race-state").textContent = "Ask something first.";
+    return;
+  }
+  const abort = new AbortController();
+  running = { stop: () => abort.abort() };
+  say("racing");
+  render();
   try {
-    await write([...messages], text, message, (answer) => messages.push({ role: "assistant", content: answer }));
+    await race(model, settings, chat, question.id, abort.signal);
     say("ready");
   } catch (error) {
     const stopped = error.name === "AbortError";
-    say(stopped ? "stopped" : error.message, !stopped);
-    if (!stopped) message.append(element("p", "note error", error.message));
-    if (messages.at(-1).role === "user") messages.push({ role: "assistant", content: text.textContent || "…" });
-  } finally {
-    state.running = null;
-    $("send").textContent = "Send";
+    $("race-state").textContent = stopped ? "Stopped." : error.message;
+    say(stopped ? "stopped" : "failed", !stopped);
+    if (error.kind === "away" || error.kind === "broken") lost();
   }
+  running = null;
+  render();
+  composer.next(true);
 }
 
-async function write(messages, text, message, keep) {
-  const speculation = chosen();
-  const live = new Live(text);
-  $("race").hidden = true;
-  const { signal } = state.running;
-  const answer = await run(messages, speculation, (tokens) => live.show(tokens), signal);
-  keep(answer.text);
-  showMetrics(answer);
-  message.append(element("p", "note quiet", summary(answer, speculation)));
-  follow();
-  if (speculation !== "off" && $("compare").checked) {
-    say("comparing");
-    showRace(answer, await run(messages, "off", () => {}, signal));
-  }
+// -- chats ------------------------------------------------------------------------------------------------------
+
+function keep(changed) {
+  saved = Date.now();
+  if (!store.save(changed)) say("this browser has no room for the chat", true);
+  drawChats();
 }
 
-// Shows tokens as they come, and what can be known while they do.
-class Live {
-  constructor(text) {
-    this.text = text;
-    this.steps = 0;
-    this.tokens = 0;
-    state.counts = { origin: {}, source: {} };
-  }
-
-  show(tokens) {
-    this.began ??= performance.now();
-    for (const token of tokens) {
-      const source = token.origin === "accepted" ? token.source : "none";
-      const span = element("span", `tok ${token.origin} ${colour(source)}`, token.text);
-      span.title = `${ORIGINS[token.origin]}${token.source === "none" ? "" : ` · ${token.source}`} · token ${token.id}`;
-      this.text.append(span);
-      count(state.counts.origin, token.origin);
-      count(state.counts.source, source);
-    }
-    this.steps += 1;
-    this.tokens += tokens.length;
-    const seconds = (performance.now() - this.began) / 1000;
-    if (seconds > 0.05) $("speed").textContent = (this.tokens / seconds).toFixed(0);
-    $("tau").textContent = (this.tokens / this.steps).toFixed(2);
-    showLegend();
-    follow();
-  }
+function open(id) {
+  const found = id === running?.chat?.id ? running.chat : store.load(id);
+  if (found) show(found);
 }
 
-function count(counts, key) {
-  counts[key] = (counts[key] ?? 0) + 1;
+function show(opened) {
+  chat = opened;
+  composer.clear();
+  $("system").value = chat.system;
+  render();
+  follow(true);
+  looks.closeDrawers();
 }
 
-function colour(source) {
-  const index = state.sources.indexOf(source) - 1;
-  return index < 0 ? "" : `s${index % COLOURS}`;
+function startNew() {
+  show(newChat(chat.system));
+  $("text").focus();
 }
 
-function follow() {
-  const log = $("log");
-  log.scrollTop = log.scrollHeight;
+const listActions = {
+  open,
+  rename(id, title) {
+    const changed = id === chat.id ? chat : store.load(id);
+    if (changed && changed.title !== title) store.save(Object.assign(changed, { title }));
+    drawChats();
+  },
+  remove(id) {
+    if (id === running?.chat?.id) stop();
+    store.remove(id);
+    if (id === chat.id) startNew();
+    drawChats();
+  },
+};
+
+// -- drawing ----------------------------------------------------------------------------------------------------
+
+function render() {
+  closeInspector();
+  $("welcome").hidden = shown().length > 0;
+  messages.render(chat, shown(), { asTokens: $("token-view").checked, busy: busy() });
+  composer.show();
+  $("race-start").disabled = busy();
+  drawFigures();
+  drawChats();
 }
 
-// -- figures ----------------------------------------------------------------------------------------------------
-
-const perSecond = (timings) => timings.predicted_per_second ?? 0;
-const percent = (share) => (share === null ? "–" : `${Math.round(100 * share)}%`);
-
-function summary({ metrics, timings }, speculation) {
-  const line = `${timings.predicted_n} tokens, ${perSecond(timings).toFixed(0)} tokens/s`;
-  if (speculation === "off") return `${line}, plain`;
-  const { draft, spec_length: length } = speculation;
-  return `${line} · ${draft}, K=${length}: ${metrics.num_accepted_draft_tokens} of ${metrics.num_draft_tokens} drafts accepted`;
+function drawChats() {
+  if ($("chat-list").contains(document.activeElement) && document.activeElement.tagName === "INPUT") return; // a title is being written
+  showChats(store.list(), chat.id, listActions);
 }
 
-function showMetrics({ metrics, timings }) {
-  $("speed").textContent = perSecond(timings).toFixed(0);
-  $("tau").textContent = (metrics.mean_acceptance_length ?? 1).toFixed(2);
-  $("rate").textContent = percent(metrics.draft_acceptance_rate);
-  const columns = metrics.acceptance_by_position.map((share, index) => {
-    const position = element("div", "position");
-    const column = element("div", "column");
-    const bar = element("div", "fill");
-    bar.style.height = `${100 * share}%`;
-    column.append(bar);
-    position.append(element("span", "", percent(share)), column, element("span", "", String(index + 1)));
-    return position;
-  });
-  const nothing = element("p", "quiet", "Nothing was drafted.");
-  $("positions").replaceChildren(...(columns.length ? columns : [nothing]));
+function drawFigures() {
+  showPlots($("plots"), lastAnswer());
+  drawLegend();
 }
 
-function showRace(drafted, plain) {
-  const [fast, slow] = [perSecond(drafted.timings), perSecond(plain.timings)];
-  const most = Math.max(fast, slow, 1);
-  $("with-bar").style.width = `${(100 * fast) / most}%`;
-  $("without-bar").style.width = `${(100 * slow) / most}%`;
-  $("with-speed").textContent = fast.toFixed(0);
-  $("without-speed").textContent = slow.toFixed(0);
-  const same = drafted.text === plain.text ? "the same text" : "another text";
-  $("verdict").textContent = `${(fast / Math.max(slow, 1e-9)).toFixed(2)} times plain decoding, ${same}`;
-  $("race").hidden = false;
-}
-
-function showLegend() {
+function drawLegend() {
+  const found = counts(lastAnswer());
   const bySource = $("by-source").getAttribute("aria-pressed") === "true";
-  const counts = (bySource ? state.counts.source : state.counts.origin) ?? {};
   const rows = bySource
-    ? state.sources.map((source) => [colour(source), source === "none" ? "the model itself" : source, counts[source]])
-    : Object.entries(ORIGINS).map(([origin, words]) => [origin, words, counts[origin]]);
-  $("legend").replaceChildren(...rows.map(([swatch, words, number]) => {
-    const row = element("li");
-    row.append(element("span", `swatch ${swatch}`), element("span", "", words), element("span", "count", String(number ?? 0)));
-    return row;
-  }));
+    ? Object.entries(found.source).map(([source, number]) => [colour(source), source === "none" ? "the model itself" : source, number])
+    : Object.entries(ORIGINS).map(([origin, words]) => [origin, words, found.origin[origin]]);
+  $("legend").replaceChildren(...rows.map(([swatch, words, number]) => el("li", {},
+    el("span", { class: `swatch ${swatch}` }), el("span", {}, words), el("span", { class: "count" }, String(number ?? 0)))));
 }
 
-function colourBy(key) {
-  for (const name of ["origin", "source"]) {
-    $(`by-${name}`).setAttribute("aria-pressed", String(name === key));
-    $("log").classList.toggle(`by-${name}`, name === key);
-  }
-  showLegend();
-}
+// -- the beginning ----------------------------------------------------------------------------------------------
 
-// -- events -----------------------------------------------------------------------------------------------------
+const messages = new Messages($("log"), actions);
+const composer = new Composer({ send, stop, isBusy: busy });
+const looks = setUpLooks({ onColours: drawLegend, onView: render });
 
-function submit(event) {
-  event?.preventDefault();
-  if (state.running) {
-    state.running.abort();
-    return;
-  }
-  const content = $("text").value.trim();
-  if (!content || !state.model?.speculation) return;
-  $("text").value = "";
-  turn(content);
-}
-
-$("form").addEventListener("submit", submit);
-$("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+buildSettings($("fields"));
+watchTokens($("log"), (container) => ({ chat, model, node: chat.nodes[container.closest("[data-node]").dataset.node] }));
+$("new-chat").addEventListener("click", startNew);
+$("race-start").addEventListener("click", startRace);
+$("model-choice").addEventListener("change", () => {
+  settings.model = $("model-choice").value;
+  store.saveSettings(settings);
+  useModel(all.find(({ id }) => id === settings.model));
 });
-$("clear").addEventListener("click", () => {
-  state.running?.abort();
-  state.messages = [];
-  $("log").replaceChildren($("welcome"));
-  $("welcome").hidden = false;
+$("system").addEventListener("change", () => {
+  chat.system = $("system").value;
+  touch(chat);
+  if (shown().length) keep(chat);
 });
 for (const example of document.querySelectorAll(".example")) {
-  example.addEventListener("click", () => {
-    $("text").value = example.textContent;
-    submit();
-  });
+  example.addEventListener("click", () => composer.send(example.textContent));
 }
-$("length").addEventListener("input", showOutputs);
-$("temperature").addEventListener("input", showOutputs);
-$("by-origin").addEventListener("click", () => colourBy("origin"));
-$("by-source").addEventListener("click", () => colourBy("source"));
-if (window.matchMedia("(max-width: 56rem)").matches) $("settings").open = false;
-colourBy("origin");
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !event.defaultPrevented && !closeInspector() && !looks.closeDrawers()) stop();
+});
+addEventListener("pagehide", () => { if (shown().length) store.save(chat); });
+store.onChange(drawChats);
+const [newest] = store.list();
+if (newest) open(newest.id);
+else render();
 connect();

@@ -1,0 +1,74 @@
+// How the page looks: colours, the token view, and the drawers of a narrow window.
+
+import { $ } from "/playground/dom.js";
+import { saveSettings } from "/playground/store.js";
+import { settings } from "/playground/settings.js";
+
+const THEMES = { system: "as the system", light: "light", dark: "dark" };
+const DRAWERS = { chats: "show-chats", panel: "show-panel" };
+
+export function setUpLooks({ onColours, onView }) {
+  setUpTheme();
+  setUpTokens(onColours, onView);
+  for (const [id, opener] of Object.entries(DRAWERS)) $(opener).addEventListener("click", () => toggle(id));
+  return { closeDrawers };
+}
+
+function setUpTheme() {
+  const show = () => {
+    const name = settings.theme ?? "system";
+    document.documentElement.dataset.theme = name;
+    $("theme").setAttribute("aria-label", `Colours: ${THEMES[name]}`);
+    $("theme").title = `Colours: ${THEMES[name]}`;
+  };
+  $("theme").addEventListener("click", () => {
+    const names = Object.keys(THEMES);
+    remember("theme", names[(names.indexOf(settings.theme ?? "system") + 1) % names.length]);
+    show();
+  });
+  show();
+}
+
+function setUpTokens(onColours, onView) {
+  $("token-view").checked = Boolean(settings.tokenView);
+  $("token-view").addEventListener("change", () => {
+    remember("tokenView", $("token-view").checked);
+    onView();
+  });
+  for (const key of ["origin", "source"]) $(`by-${key}`).addEventListener("click", () => { colourBy(key); onColours(); });
+  colourBy("origin");
+}
+
+function colourBy(key) {
+  for (const name of ["origin", "source"]) {
+    $(`by-${name}`).setAttribute("aria-pressed", String(name === key));
+    $("log").classList.toggle(`by-${name}`, name === key);
+  }
+}
+
+function remember(name, value) {
+  settings[name] = value;
+  saveSettings(settings);
+}
+
+function toggle(id) {
+  const opened = !$(id).classList.contains("open");
+  closeDrawers();
+  set(id, opened);
+  if (opened) $(id).querySelector("button, summary").focus();
+}
+
+function set(id, opened) {
+  $(id).classList.toggle("open", opened);
+  $(DRAWERS[id]).setAttribute("aria-expanded", String(opened));
+}
+
+// Whether one was open.
+function closeDrawers() {
+  const opened = Object.keys(DRAWERS).filter((id) => $(id).classList.contains("open"));
+  for (const id of opened) {
+    if ($(id).contains(document.activeElement)) $(DRAWERS[id]).focus();
+    set(id, false);
+  }
+  return opened.length > 0;
+}

@@ -1,0 +1,165 @@
+// The conversation as it is shown: one view for each message of the current branch, kept while it grows.
+
+import { siblings } from "/playground/conversation.js";
+import { button, copy, el } from "/playground/dom.js";
+import { showMarkdown } from "/playground/markdown.js";
+import { colour, showTokens } from "/playground/tokens.js";
+import { toolCards } from "/playground/tools.js";
+
+export class Messages {
+  // `actions`: edit(node, text), regenerate(node), goOn(node), branch(node), choose(id), toolResult(node, call, text).
+  constructor(log, actions) {
+    Object.assign(this, { log, actions, views: new Map() });
+  }
+
+  // `nodes`: the current branch, first to last. `busy`: an answer is being written.
+  render(chat, nodes, { asTokens, busy }) {
+    Object.assign(this, { chat, asTokens, busy, lastId: nodes.at(-1)?.id });
+    const keep = new Set(nodes.map((node) => node.id));
+    for (const [id, view] of this.views) {
+      if (keep.has(id)) continue;
+      view.root.remove();
+      this.views.delete(id);
+    }
+    nodes.forEach((node, place) => {
+      if (!this.views.has(node.id)) this.views.set(node.id, this.make(node));
+      const { root } = this.views.get(node.id);
+      if (this.log.children[place] !== root) this.log.insertBefore(root, this.log.children[place] ?? null);
+      this.update(node);
+    });
+  }
+
+  make(node) {
+    const names = { user: "You", assistant: "Answer", tool: "Result of a tool" };
+    const root = el("article", { class: `message ${node.role}`, "aria-label": names[node.role], "data-node": node.id });
+    return { root, body: null, kind: "" };
+  }
+
+  update(node) {
+    const view = this.views.get(node.id);
+    if (!view || view.editing) return;
+    const tokens = this.asTokens && node.steps?.length > 0;
+    const kind = node.role !== "assistant" ? "plain" : tokens ? "tokens" : "prose";
+    if (view.kind !== kind) {
+      const aria = kind === "tokens" ? { tabindex: "0", role: "group", "aria-label": "Tokens; the arrow keys go through them" } : {};
+      view.body = el("div", { class: kind, ...aria });
+      view.kind = kind;
+      view.foot = el("div", { class: "foot" });
+      view.root.replaceChildren(view.body, view.foot);
+    }
+    if (kind === "plain") view.body.textContent = node.content;
+    else if (kind === "tokens") showTokens(view.body, node);
+    else this.prose(view, node);
+    this.foot(view, node);
+  }
+
+  prose(view, node) {
+    showMarkdown(view.body, node.content);
+    view.root.classList.toggle("writing", node.status === "writing");
+    if (node.status === "writing" && !node.content) view.body.replaceChildren(el("p", { class: "quiet" }, "Reading the prompt…"));
+    if (node.status === "writing" && !node.content) view.body.blocks = [];
+  }
+
+  foot(view, node) {
+    const busy = this.busy || node.status === "writing" || node.status === "waiting";
+    const state = JSON.stringify([busy, node.status, node.finish, node.error, node.calls?.length, this.asTokens, siblings(this.chat, node), node.id === this.lastId, node.timings]);
+    if (view.state === state && view.foot.isConnected && view.foot.childElementCount) return; // a button keeps its focus
+    view.state = state;
+    const calls = node.calls?.length ? toolCards(node.calls, this.answersCalls(node)) : [];
+    view.foot.replaceChildren(...calls, ...notes(node, this), el("div", { class: "actions" }, ...this.actionsOf(view, node, busy)));
+  }
+
+  answersCalls(node) {
+    if (node.id !== this.lastId || this.busy) return null;
+    return (call, text) => this.actions.toolResult(node, call, text);
+  }
+
+  actionsOf(view, node, busy) {
+    if (busy && node.id === this.lastId) return [];
+    const { actions } = this;
+    const made = [...this.versions(node, busy)];
+    if (node.role === "user") made.push(button("Edit", () => this.edit(view, node), { disabled: busy }));
+    if (node.role === "assistant") made.push(button("Regenerate", () => actions.regenerate(node), { disabled: busy }));
+    const copied = button("Copy", () => copy(node.content, copied));
+    made.push(copied, button("Branch", () => actions.branch(node), { title: "A chat of its own that goes on from here" }));
+    return made;
+  }
+
+  versions(node, busy) {
+    const { all, index } = siblings(this.chat, node);
+    if (all.length < 2) return [];
+    const to = (place, sign, label) => button(sign, () => this.actions.choose(all[place]),
+      { class: "plain icon", "aria-label": label, disabled: busy || all[place] === undefined });
+    return [el("span", { class: "versions" }, to(index - 1, "‹", "Earlier version"),
+      el("span", { class: "quiet" }, `${index + 1} of ${all.length}`), to(index + 1, "›", "Later version"))];
+  }
+
+  edit(view, node) {
+    const field = el("textarea", { "aria-label": "Edit the message", rows: Math.min(10, node.content.split("\n").length + 1) });
+    field.value = node.content;
+    const close = () => {
+      view.editing = false;
+      view.kind = "";
+      this.update(node);
+      view.root.querySelector(".actions button")?.focus();
+    };
+    const send = () => {
+      close();
+      if (field.value.trim()) this.actions.edit(node, field.value.trim());
+    };
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
+      if (event.key === "Escape") { event.stopPropagation(); close(); }
+    });
+    view.editing = true;
+    view.root.replaceChildren(el("div", { class: "edit" }, field,
+      el("div", { class: "actions" }, button("Send", send, { class: "" }), button("Cancel", close))));
+    field.focus();
+  }
+}
+
+// What became of an answer, and what can be done about it.
+function notes(node, { actions, busy }) {
+  if (node.role !== "assistant") return [];
+  const made = [];
+  if (node.status === "waiting") made.push(el("p", { class: "note", role: "status" }, "The server does not answer. The message is sent again when it is back."));
+  if (node.status === "failed") made.push(failure(node, actions, busy));
+  const cut = node.status === "stopped" ? "Stopped." : node.finish === "length" ? "This is as long as “Tokens at most” allows." : "";
+  if (cut) made.push(el("p", { class: "note" }, `${cut} `, node.content ? button("Continue", () => actions.goOn(node), { disabled: busy }) : null));
+  if (node.hint) made.push(el("p", { class: "note" }, node.hint));
+  if (node.timings && node.status === "done") made.push(el("p", { class: "note" }, summary(node)));
+  return made;
+}
+
+function failure(node, actions, busy) {
+  const { message, status, retryAfter } = node.error;
+  const when = retryAfter ? ` It may work in ${retryAfter} s.` : "";
+  const again = node.content
+    ? button("Continue", () => actions.goOn(node), { disabled: busy })
+    : button("Try again", () => actions.goOn(node), { disabled: busy });
+  return el("div", { class: "error", role: "alert" },
+    el("strong", {}, status ? `Error ${status}` : "Error"), el("p", {}, message + when), again);
+}
+
+export function summary({ timings, metrics, asked, model }) {
+  const speed = timings.predicted_per_second ? `, ${timings.predicted_per_second.toFixed(0)} tokens/s` : "";
+  const drafted = metrics.num_draft_tokens
+    ? `${metrics.num_accepted_draft_tokens} of ${metrics.num_draft_tokens} draft tokens accepted, ${metrics.mean_acceptance_length.toFixed(2)} tokens per run`
+    : "nothing drafted";
+  const source = asked?.draft ? `draft ${asked.draft}: ` : "";
+  return `${timings.predicted_n} tokens${speed} · ${source}${drafted} · ${model}`;
+}
+
+// Counts of an answer's tokens by outcome and by source, for the legend.
+export function counts(node) {
+  const found = { origin: {}, source: {} };
+  for (const step of node?.steps ?? []) {
+    for (const [, , origin, source] of step.tokens) {
+      const by = origin === "accepted" ? source : "none";
+      colour(by);
+      found.origin[origin] = (found.origin[origin] ?? 0) + 1;
+      found.source[by] = (found.source[by] ?? 0) + 1;
+    }
+  }
+  return found;
+}
