@@ -1,7 +1,7 @@
 """Makes a release: `make release VERSION=x.y.z` checks, builds and tags it. Nothing is pushed or uploaded.
 
-    python deploy/release.py 0.2.0 --prepare    # the version, the changelog and the manifests, in a commit
-    python deploy/release.py 0.2.0 --tag        # the tag v0.2.0 on that commit
+python deploy/release.py 0.2.0 --prepare    # the version, the changelog and the manifests, in a commit
+python deploy/release.py 0.2.0 --tag        # the tag v0.2.0 on that commit
 """
 
 from __future__ import annotations
