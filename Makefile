@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template clean
+.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -59,6 +59,31 @@ wheel-check: wheel  ## install the wheel where there is no compiler, and load it
 	$(PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --no-deps dist/*.whl
 	$(BIN)/python tests/native/check_wheel.py build/wheel-check/bin/python
+
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+wheel-check-all: wheel  ## install the wheel with its dependencies for each Python that is here, and use it (PYTHONS="...")
+	@set -e; for python in $(PYTHONS); do \
+		$$python -c "" 2>/dev/null || { echo "$$python: not here"; continue; }; \
+		rm -rf build/wheel-check-all; $$python -m venv build/wheel-check-all; \
+		build/wheel-check-all/bin/python -m pip install --quiet "$(TORCH)"; \
+		build/wheel-check-all/bin/python -m pip install --quiet dist/*.whl; \
+		$(BIN)/python tests/native/check_install.py build/wheel-check-all/bin/python; \
+	done
+
+sdist: $(READY)  ## the source distribution, in dist/
+	$(BIN)/python -m pip install --quiet --editable ".[release]"
+	$(BIN)/python -m build --sdist --outdir dist
+
+release: $(READY)  ## check, build and tag a release; nothing is pushed (VERSION=x.y.z)
+	$(MAKE) check test
+	$(BIN)/python deploy/release.py "$(VERSION)" --prepare
+	$(MAKE) wheel-check sdist
+	$(BIN)/python deploy/release.py "$(VERSION)" --tag
+
+docs-release: $(READY)  ## the documentation of this version beside those before, on the branch gh-pages; nothing is pushed
+	$(BIN)/python -m pip install --quiet --editable ".[release]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases "$$($(BIN)/python -c 'import outrider; print(outrider.__version__)')" latest
+	$(BIN)/mike set-default latest
 
 NATIVE := src/outrider/kernels/native/src
 FUZZ_SECONDS ?= 60

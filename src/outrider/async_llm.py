@@ -107,7 +107,8 @@ class AsyncLLM:
         async with aclosing(self.bursts(requests)) as bursts:
             async for index, burst in bursts:
                 steps[index] += burst
-        return one_or_all([Output.of(request, own) for request, own in zip(requests, steps, strict=True)])
+        token_text = self.llm.tokenizer.token_text
+        return one_or_all([Output.of(request, own, token_text) for request, own in zip(requests, steps, strict=True)])
 
     async def _made(
         self,

@@ -37,9 +37,10 @@ from outrider.input_processor import (
     for_one,
 )
 from outrider.models.base import LoadedModel
-from outrider.output import Output, one_or_all
+from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
+from outrider.utils.progress import work_bar
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
@@ -196,6 +197,7 @@ class LLM:
         *,
         speculation: Speculation = None,
         sampling_params: SamplingParams | None = None,
+        progress: bool = False,
         **scheduling: Unpack[Scheduling],
     ) -> Output | Any: ...  # Any: with n above 1, list[Output]
     @overload
@@ -206,6 +208,7 @@ class LLM:
         *,
         speculation: Speculation | Sequence[Speculation] = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        progress: bool = False,
         **scheduling: Unpack[Scheduling],
     ) -> list[Output]: ...
     def generate(
@@ -215,6 +218,7 @@ class LLM:
         *,
         speculation: Speculation | Sequence[Speculation] = None,
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        progress: bool = False,
         **scheduling: Unpack[Scheduling],
     ) -> Output | list[Output]:
         """Continue one text, or many texts and token-id lists at once.
@@ -226,6 +230,7 @@ class LLM:
             prompts: a text, or a list of texts and lists of token ids.
             params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it.
             speculation: likewise.
+            progress: show a bar on a terminal, or in a notebook.
             scheduling: a lower ``priority`` runs first (default 0), though none waits for ever; only requests with
                 the same ``cache_salt`` (default "") share what they have read, and draft from one another; requests
                 of different ``tenant`` (default "") get equal shares of the machine.
@@ -237,7 +242,7 @@ class LLM:
         params = either(params, sampling_params)
         if isinstance(prompts, str):
             own, source = for_one(params, "params"), for_one(speculation, "speculation")
-            return one_or_all(self._run(self.requests(prompts, own, source, **scheduling)))
+            return one_or_all(self._run(self.requests(prompts, own, source, **scheduling), progress=progress))
         batch = list(prompts)
         options = for_each(params, len(batch), "params")
         sources = for_each(speculation, len(batch), "speculation")
@@ -246,7 +251,7 @@ class LLM:
             for prompt, own, source in zip(batch, options, sources, strict=True)
             for request in self.requests(prompt, own, source, **scheduling)
         ]
-        return self._run(requests)
+        return self._run(requests, progress=progress)
 
     def chat(
         self,
@@ -311,18 +316,22 @@ class LLM:
         ]
         return [first, *others]
 
-    def _run(self, requests: Sequence[Request]) -> list[Output]:
+    def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
         try:
             for request in requests:
                 self.engine.add(request)
                 self._inboxes[request.id] = deque()
-            while any(request.finish_reason is None and request.error is None for request in requests):
-                self._step()
+            with work_bar("generate", len(requests), show=progress) as tell:
+                while any(request.finish_reason is None and request.error is None for request in requests):
+                    self._step()
+                    if progress:
+                        tell(*_done(requests))
         finally:
             steps = {request.id: list(self._inboxes.pop(request.id, ())) for request in requests}
             for request in requests:
                 self.engine.abort(request.id)  # nothing is left behind by an interruption
-        return [Output.of(request, steps[request.id]) for request in requests]
+        token_text = self.tokenizer.token_text
+        return [Output.of(request, steps[request.id], token_text) for request in requests]
 
     def _step(self) -> None:
         """One step of the engine; streams that are open beside this one get their tokens too."""
@@ -344,3 +353,9 @@ class LLM:
                 del self._inboxes[request.id]
         if request.error is not None:
             raise request.error
+
+
+def _done(requests: Sequence[Request]) -> tuple[int, str]:
+    """How many requests have ended, and how fast all of them came on."""
+    ended = sum(request.finish_reason is not None or request.error is not None for request in requests)
+    return ended, tokens_per_run(request.stats for request in requests)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 
 from outrider.engine.request import Origin, Request, StepOutput
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import FinishReason
+from outrider.errors import InvalidRequestError
+from outrider.pictures.run import run_plot
+from outrider.pictures.steps import StepTable, steps_of
+from outrider.pictures.svg import Picture
+from outrider.pictures.tree import draft_tree
 
 _SHOWN = 60  # characters of the text in a repr
 _COLOURS: Mapping[Origin, str] = {
@@ -21,7 +26,10 @@ _COLOURS: Mapping[Origin, str] = {
 
 @dataclass(frozen=True)
 class Output:
-    """A finished request. A notebook shows its text coloured by where each token came from."""
+    """A finished request. A notebook shows its text coloured by where each token came from.
+
+    ``table()`` shows its steps, ``plot()`` how much each gave, and ``tree(step)`` what was drafted for one.
+    """
 
     text: str
     token_ids: list[int]
@@ -31,10 +39,14 @@ class Output:
     prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first, if asked for
     stats: RequestStats
     steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
+    token_texts: Mapping[int, str] = field(default_factory=dict, repr=False)  # of the tokens in reported drafts
 
     @classmethod
-    def of(cls, request: Request, steps: list[StepOutput]) -> Output:
-        """What a finished request gave; raises the error it ended with, if it did."""
+    def of(cls, request: Request, steps: list[StepOutput], token_text: Callable[[int], str] = str) -> Output:
+        """What a finished request gave; raises the error it ended with, if it did.
+
+        ``token_text`` gives the text of a drafted token, for drawings.
+        """
         if request.error is not None:
             raise request.error
         assert request.finish_reason is not None
@@ -47,7 +59,30 @@ class Output:
             prompt_logprobs=list(request.prompt_logprobs),
             stats=request.stats,
             steps=steps,
+            token_texts={i: token_text(i) for i in _reported(steps)},
         )
+
+    def table(self) -> StepTable:
+        """Each forward pass of the target: tokens drafted and accepted, and the text it gave."""
+        return StepTable(steps_of(self.steps, self.stats.rounds))
+
+    def plot(self) -> Picture:
+        """Tokens of each forward pass, and τ over the answer. It needs no other package."""
+        return run_plot(steps_of(self.steps, self.stats.rounds))
+
+    def tree(self, step: int) -> Picture:
+        """The draft tree of a step, by its number in ``table()``.
+
+        Raises:
+            InvalidRequestError: there is no such step, or the request did not report its drafts.
+        """
+        steps = steps_of(self.steps, self.stats.rounds)
+        if not 0 <= step < len(steps):
+            raise InvalidRequestError(f"step={step} is not there: use 0 to {len(steps) - 1}", param="step")
+        report = steps[step].report
+        if report is None:
+            raise InvalidRequestError(f"step={step} has no draft on record: ask with reports_drafts=True", param="step")
+        return draft_tree(steps[step], report, lambda token: self.token_texts.get(token, str(token)))
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= _SHOWN else self.text[: _SHOWN - 1] + "…"
@@ -64,6 +99,12 @@ class Output:
             f'<div><div style="white-space: pre-wrap">{tokens}</div>'
             f'<div style="opacity: 0.7; font-size: smaller">{legend} · {escape(statistics(self.stats))}</div></div>'
         )
+
+
+def _reported(steps: list[StepOutput]) -> set[int]:
+    """Ids of all drafted and generated tokens, if the request reported its drafts."""
+    drafts = [step.draft.tokens for step in steps if step.draft is not None]
+    return {token for draft in drafts for token in draft} | ({step.token_id for step in steps} if drafts else set())
 
 
 def one_or_all(outputs: list[Output]) -> Output | list[Output]:
@@ -88,3 +129,10 @@ def statistics(stats: RequestStats, draft: str = "") -> str:
     if rate is None:
         return f"{line} · {draft}: nothing drafted" if draft else line
     return f"{line} · {draft}{': ' if draft else ''}{rate:.0%} of {stats.num_draft_tokens} draft tokens accepted"
+
+
+def tokens_per_run(stats: Iterable[RequestStats]) -> str:
+    """The tokens of all requests, and how many of them each forward pass gave."""
+    counts = [(one.completion_tokens, one.target_runs) for one in stats]
+    tokens, runs = sum(token for token, _ in counts), sum(run for _, run in counts)
+    return f"{tokens} tokens, {tokens / max(1, runs):.2f} a run"

@@ -29,8 +29,8 @@ COMMON = {
     "chat": f"model system resume load no-history config {DRAFTING} {MACHINE} max-tokens temperature top-p seed",
     "serve": f"model config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
     "api-key-file max-queue max-tokens",
-    "bench": "model draft-model source peer prompts count concurrency rate rounds spec-length max-tokens temperature "
-    f"plot out {MACHINE} json",
+    "bench": "model draft-model source peer prompts suite count concurrency rate rounds spec-length max-tokens "
+    f"temperature plot out {MACHINE} json",
     "certify": "model draft-model draft verifier quick full max-minutes strict prompts endpoint baseline "
     f"report {MACHINE} json",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from outrider.checkpoints.builtin import BUILTINS
 from outrider.checkpoints.manifest import write_manifest
+from outrider.utils.user_cache import cache_root
 from tests.docs.snippets import ROOT
 
 TEMPLATE = (
@@ -28,6 +29,6 @@ def prepare(cache: Path) -> None:
         settings = json.loads((folder / "tokenizer_config.json").read_text())
         (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": TEMPLATE}))
         write_manifest(folder, {"name": name, "sha256": BUILTINS[name].sha256})
-    compiled = Path.home() / ".cache" / "outrider" / "compiled"
-    compiled.mkdir(parents=True, exist_ok=True)
-    (cache / "compiled").symlink_to(compiled)
+    native = cache_root() / "native"  # or the library would be compiled again
+    native.mkdir(parents=True, exist_ok=True)
+    (cache / "native").symlink_to(native)

@@ -13,7 +13,7 @@ import pytest
 
 from outrider import LLM
 from outrider.checkpoints.catalog import resolve
-from tests.docs import running, stand_in
+from tests.docs import running
 from tests.docs.running import Runner
 from tests.docs.snippets import PAGES, ROOT, RUNNABLE, Block, blocks, chains, words
 from tests.server.live import Live
@@ -47,13 +47,6 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     return tmp_path
-
-
-@pytest.fixture(scope="session")
-def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cache = tmp_path_factory.mktemp("cache")
-    stand_in.prepare(cache)
-    return cache
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import datetime
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
+from outrider.bench.arrivals import ServedRequest
 from outrider.bench.backends import Backend
 from outrider.bench.summary import BackendResult, details, summary
 from outrider.config import VERIFIERS, SpeculationParams
@@ -18,6 +19,22 @@ from outrider.data.workloads import Question
 from outrider.errors import ConfigError
 from outrider.kernels.processor import processor_name
 from outrider.llm import LLM
+
+Work = TypeVar("Work", contravariant=True)
+
+
+class Contender(Protocol[Work]):
+    """A ``Backend``, or what answers something other than token ids."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, prompts: Sequence[Work], salt: str) -> tuple[list[list[int]], float, list[ServedRequest]]: ...
+
+    def peak_mb(self) -> float: ...
+
+
+_Prompt = TypeVar("_Prompt")
 
 
 def parse_source(setting: str, default_k: int | str) -> SpeculationParams:
@@ -64,8 +81,8 @@ def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
 
 
 def run_interleaved(
-    backends: Sequence[Backend],
-    prompts: Sequence[list[int]],
+    backends: Sequence[Contender[_Prompt]],
+    prompts: Sequence[_Prompt],
     *,
     group: int,
     rounds: int,

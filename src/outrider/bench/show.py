@@ -16,8 +16,13 @@ def report(result: dict[str, Any]) -> list[str]:
         early = "" if answered == result["count"] else f", ended early: {answered} of {result['count']} prompts"
         title = f"{at_once} at once" if result["rate"] is None else f"{result['rate']:g} requests a second"
         lines += [title + early, *table(results), ""]
+    return [*lines, machine(result)]
+
+
+def machine(result: dict[str, Any]) -> str:
+    """The line that says what the numbers belong to."""
     where = f"{result['date']}, {result['processor']}, {result['threads']} threads, {result['dtype']}"
-    return [*lines, f"{where}; {', '.join(result['versions'])}"]
+    return f"{where}; {', '.join(result['versions'])}"
 
 
 def table(results: dict[str, Any]) -> list[str]:
@@ -63,8 +68,8 @@ def _number(found: dict[str, Any], key: str) -> str:
     return f"{found[key]:.2f}" if key in found else ""
 
 
-def plot(path: Path, sweeps: dict[int, dict[str, Any]], title: str) -> None:
-    """Speedup of each backend with its interval, for each concurrency. Raises ConfigError without matplotlib."""
+def pyplot() -> Any:
+    """matplotlib.pyplot with a backend that needs no screen. Raises ConfigError where it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -72,6 +77,12 @@ def plot(path: Path, sweeps: dict[int, dict[str, Any]], title: str) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
+    return plt
+
+
+def plot(path: Path, sweeps: dict[int, dict[str, Any]], title: str) -> None:
+    """Speedup of each backend with its interval, for each concurrency. Raises ConfigError without matplotlib."""
+    plt = pyplot()
     names = list(next(iter(sweeps.values())))
     colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")  # Okabe and Ito (2008)
     figure, axes = plt.subplots(figsize=(7, 0.5 * len(names) * max(1, len(sweeps) * 0.7) + 1.4), dpi=150)

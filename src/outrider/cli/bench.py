@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outrider.cli import flags
 from outrider.cli import options as o
 from outrider.cli.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.data.suites import MAX_TOKENS, SUITES
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from outrider.data.workloads import Question
     from outrider.llm import LLM
 
-_OPTIONS = ("draft_model", "heads", "spec_length", "max_tokens", "temperature", "kv_cache", *o.LOADING)
+_OPTIONS = ("draft_model", "heads", "spec_length", "temperature", "kv_cache", *o.LOADING)
 
 Sources = Annotated[
     list[str] | None,
@@ -41,6 +43,20 @@ Peers = Annotated[
 Prompts = Annotated[
     str, typer.Option(help="mix, stories, a text, or JSONL as of Spec-Bench, ShareGPT, OpenAI messages or HumanEval.")
 ]
+Suite = Annotated[
+    str | None,
+    typer.Option(
+        help="Your copy of spec-bench, speed-bench or humaneval.",
+        autocompletion=flags.completer(lambda: list(SUITES)),
+    ),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens", "-n", help="Tokens of each answer, at most.", show_default="96; 4096 with --suite",
+        rich_help_panel=flags.GROUP["max_tokens"],
+    ),
+]  # fmt: skip
 Count = Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")]
 MaxChars = Annotated[
     int | None, typer.Option(help="Leave out texts of so many characters and more.", show_default="none", hidden=True)
@@ -52,18 +68,20 @@ Rounds = Annotated[int, typer.Option(help="Times to repeat everything.")]
 Python = Annotated[str | None, typer.Option(help="An interpreter that has the peers' libraries.", hidden=True)]
 
 
-@options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS, max_tokens=96)
+@options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS)
 def bench(
     model: o.Model = o.DEFAULT_MODEL,
     source: Sources = None,
     peer: Peers = None,
     prompts: Prompts = "mix",
+    suite: Suite = None,
     count: Count = None,
     max_chars: MaxChars = None,
     category: Category = None,
     concurrency: Concurrency = None,
     rate: Rate = None,
     rounds: Rounds = 3,
+    max_tokens: MaxTokens = None,
     python: Python = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture of the speedups here.")] = None,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON here.")] = None,
@@ -73,34 +91,67 @@ def bench(
 ) -> None:
     """Time a workload, backends taking turns prompt by prompt, and report paired ratios with 95% intervals.
 
-    Times are of whole requests, the reading of prompts included. Peers are greedy; ask for --temperature 0 beside them.
-    Ctrl-C ends it early, with the results so far.
+    Times are of whole requests, the reading of prompts included. Peers are greedy. Ctrl-C ends it early, with the
+    results so far.
 
     Example: outrider bench -s none -s lookup:10 -s ngram:4 --peer transformers --prompts question.jsonl --count 12
     """
     sweep = concurrency or [1]
     if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InvalidRequestError(f"concurrency={min(sweep)}, rounds={rounds}, rate={rate}: use positive numbers")
-    params = SamplingParams(**o.own(SamplingParams, given))
+    _check_suite(suite, prompts, rate)
+    cap = max_tokens if max_tokens is not None else MAX_TOKENS if suite else 96
+    params = SamplingParams(**o.own(SamplingParams, given), max_tokens=cap)
     params = params if params.greedy else replace(params, seed=1)
-    from outrider.bench import runner, show
+    from outrider.bench import runner, show, suite_report
     from outrider.cli.working import working
-    from outrider.data import workloads
+    from outrider.data import suites, workloads
 
-    kinds = set(category) if category else None
-    questions = workloads.load(prompts, count=count, categories=kinds, max_chars=max_chars)
+    chosen: dict[str, Any] = {"count": count, "categories": set(category or ()) or None, "max_chars": max_chars}
+    questions = suites.load(suite, Path(prompts), **chosen) if suite else workloads.load(prompts, **chosen)
     with working("loading"):
         llm, settings = _load(model, o.engine(given), source or [], max([*sweep, 8 if rate else 1]))
         peers = _peers(peer or [], llm, python, params, max(sweep))
-    found, backends = _measure(llm, settings, peers, questions, params, sweep, rounds, rate)
+    questions = _that_fit(llm, questions) if suite else questions
+    found, backends = _measure(llm, settings, peers, questions, params, sweep, rounds, rate, talk=suite is not None)
     result = {**runner.environment(llm, backends), "model": model, "draft_model": o.engine(given).get("draft_model"),
-              "prompts": prompts, "count": len(questions), "rounds": rounds, "max_tokens": params.max_tokens,
-              "temperature": params.temperature, "rate": rate, "results": found}  # fmt: skip
+              "prompts": prompts, "suite": suite, "count": len(questions), "rounds": rounds,
+              "max_tokens": params.max_tokens, "temperature": params.temperature, "rate": rate,
+              "results": found}  # fmt: skip
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if plot is not None:
+    if plot is not None and suite:
+        suite_report.plot(plot, next(iter(found.values())), suite, f"{SUITES[suite].title}, {model}")
+    elif plot is not None:
         show.plot(plot, found, f"{model}, {len(questions)} prompts, {rounds} rounds")
-    typer.echo(json.dumps(result) if as_json else "\n".join(show.report(result)))
+    report = suite_report.report if suite else show.report
+    typer.echo(json.dumps(result) if as_json else "\n".join(report(result)))
+
+
+def _check_suite(suite: str | None, prompts: str, rate: float | None) -> None:
+    if suite is None:
+        return
+    if suite not in SUITES:
+        raise InvalidRequestError(f"suite={suite!r} is unknown: use {', '.join(SUITES)}")
+    if prompts == "mix":
+        raise InvalidRequestError(f"suite={suite!r} comes with no questions: give your copy with --prompts FILE")
+    if rate is not None:
+        raise InvalidRequestError(f"suite={suite!r} and rate={rate:g}: use --concurrency, as conversations have turns")
+
+
+def _that_fit(llm: LLM, questions: Sequence[Question]) -> list[Question]:
+    """Those whose first turn leaves room for an answer; a line on stderr counts the others."""
+    from outrider.bench.conversing import first_turn
+
+    context = llm.engine.max_seq_len
+    found = [question for question in questions if len(first_turn(llm.tokenizer, question)) < context]
+    if not found:
+        raise InvalidRequestError(f"all {len(questions)} questions are longer than the context of {context} tokens")
+    if len(found) < len(questions):
+        typer.echo(
+            f"{len(questions) - len(found)} questions exceed the context of {context} tokens: left out", err=True
+        )
+    return found
 
 
 def _load(
@@ -126,22 +177,29 @@ def _measure(
     sweep: Sequence[int],
     rounds: int,
     rate: float | None,
+    *,
+    talk: bool,
 ) -> tuple[dict[int, dict[str, Any]], list[Backend]]:
-    """Results by concurrency, and the backends that were timed."""
+    """Results by concurrency, and the backends that were timed. ``talk``: with all turns of each question."""
     from outrider.bench import runner
     from outrider.bench.backends import OutriderBackend
+    from outrider.bench.conversing import Conversing
     from outrider.cli.working import working
     from outrider.data import workloads
 
-    ids = workloads.token_ids(llm.tokenizer, questions)
+    ids = [] if talk else workloads.token_ids(llm.tokenizer, questions)
     found: dict[int, dict[str, Any]] = {}
-    groups = [-(-len(ids) // n) if rate is None else 1 for n in sweep]
+    groups = [-(-len(questions) // n) if rate is None else 1 for n in sweep]
     with working("bench", sum(1 + rounds * count for count in groups) * (len(settings) + len(peers))) as tick:
         for n in sweep:
-            group = n if rate is None else len(ids)
+            group = n if rate is None else len(questions)
             own = [OutriderBackend(name, llm, params, speculation, n, rate) for name, speculation in settings.items()]
             backends: list[Backend] = [*own, *peers]
-            records = runner.run_interleaved(backends, ids, group=group, rounds=rounds, tick=tick)
+            if talk:
+                talks = [Conversing(backend, llm.tokenizer, llm.engine.max_seq_len) for backend in backends]
+                records = runner.run_interleaved(talks, questions, group=group, rounds=rounds, tick=tick)
+            else:
+                records = runner.run_interleaved(backends, ids, group=group, rounds=rounds, tick=tick)
             found[n] = runner.results(records, questions, group)
     return found, backends
 

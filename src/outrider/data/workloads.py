@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from outrider.errors import InvalidRequestError
 
-_MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+"""The categories of MT-bench, which Spec-Bench counts as one."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Question:
     category: str
     text: str
     chat: bool = True  # a message to answer; else a text to continue
+    later: tuple[str, ...] = ()  # what the user says after the first answer, for those who hold conversations
 
 
 BUILT_IN: tuple[Question, ...] = (
@@ -83,8 +85,15 @@ def read(
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(NAMED)
         raise InvalidRequestError(f"prompts={str(path)!r} cannot be read ({error}): use {known} or a file") from None
+    return pick(path, _questions(path, text), count=count, categories=categories, max_chars=max_chars)
+
+
+def pick(
+    path: Path, questions: Sequence[Question], *, count: int | None, categories: set[str] | None, max_chars: int | None
+) -> list[Question]:
+    """Those of ``questions`` (of the file ``path``) that were asked for: see ``load``."""
     groups: dict[str, list[Question]] = defaultdict(list)
-    for question in _questions(path, text):
+    for question in questions:
         if (max_chars is None or len(question.text) < max_chars) and (
             categories is None or question.category in categories
         ):
@@ -105,26 +114,39 @@ def _questions(path: Path, text: str) -> list[Question]:
     if path.suffix not in (".json", ".jsonl"):
         parts = [part.strip() for part in text.split("\n\n")]
         return [Question(str(i), "text", part, chat=False) for i, part in enumerate(parts) if part]
+    return [
+        replace(question, category="mt_bench") if question.category in MT_BENCH and "turns" in row else question
+        for number, row in enumerate(parse_rows(path, text), 1)
+        for question in [parse_question(path, number, row)]
+    ]
+
+
+def parse_rows(path: Path, text: str) -> list[Any]:
+    """The rows of JSONL, or of one JSON list. Raises InvalidRequestError, naming the file."""
     try:
+        rows: list[Any]
         rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(x) for x in text.splitlines() if x]
     except json.JSONDecodeError as error:
         raise InvalidRequestError(f"{path} is not JSONL: {error}") from None
-    return [_question(path, number, row) for number, row in enumerate(rows, 1)]
+    return rows
 
 
-def _question(path: Path, number: int, row: Any) -> Question:
+def parse_question(path: Path, number: int, row: Any) -> Question:
+    """The question of a row. Raises InvalidRequestError, naming its number, if it has none."""
     try:
         category = row.get("category", path.stem)
         name = str(row.get("question_id", row.get("id", row.get("task_id", number))))
         if "turns" in row:
-            return Question(name, "mt_bench" if category in _MT_BENCH else category, row["turns"][0])
+            first, *later = row["turns"]
+            return Question(name, category, first, later=tuple(later))
         if "conversations" in row:
             human = next(m["value"] for m in row["conversations"] if m["from"] in ("human", "user"))
             return Question(name, category, human)
         if "messages" in row:
-            return Question(name, category, next(m["content"] for m in row["messages"] if m["role"] == "user"))
+            first, *later = (m["content"] for m in row["messages"] if m["role"] == "user")
+            return Question(name, category, first, later=tuple(later))
         return Question(name, category, row["prompt"], chat=False)
-    except (AttributeError, KeyError, IndexError, StopIteration, TypeError):
+    except (AttributeError, KeyError, StopIteration, TypeError, ValueError):
         raise InvalidRequestError(
             f"line {number} of {path} has no prompt: give turns, conversations, messages or prompt"
         ) from None

@@ -1,4 +1,4 @@
-"""Progress for long jobs: a bar with the time left on a terminal, nothing anywhere else."""
+"""Progress for long jobs: a bar with the time left on a terminal or in a notebook, nothing anywhere else."""
 
 from __future__ import annotations
 
@@ -25,6 +25,37 @@ def progress_bar(description: str, total: int | None, *, show: bool) -> Iterator
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def work_bar(description: str, total: int, *, show: bool) -> Iterator[Callable[[int, str], None]]:
+    """Yields a function to call with the number of pieces done so far, and a word on them."""
+    if not show:
+        yield lambda done, word: None
+        return
+    from outrider.utils.notebook import notebook_bar, notebook_display
+
+    display = notebook_display()
+    if display is not None:
+        with notebook_bar(display, description, total) as tell:
+            yield tell
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    left = [TimeRemainingColumn(), TextColumn("left"), TextColumn("{task.fields[word]}")]
+    with Progress(*columns, *left, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(description, total=total, word="")
+        yield lambda done, word: bar.update(task, completed=done, word=word)
 
 
 @contextmanager

@@ -1,0 +1,81 @@
+"""A release: what is written where, what is refused, and what the packages hold."""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+import importlib.util
+import subprocess
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import outrider
+
+ROOT = Path(__file__).parents[2]
+TODAY = datetime.date(2030, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("outrider_release", ROOT / "deploy" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def copy(release: ModuleType, tmp_path: Path) -> Path:
+    for path in (release.VERSION_FILE, release.MANIFEST):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text((ROOT / path).read_text())
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## Unreleased\n\n* New.\n\n## 0.0.1 (2029-01-01)\n\n* Old.\n"
+    )
+    return tmp_path
+
+
+def test_a_release_writes_its_version_everywhere(release: ModuleType, copy: Path) -> None:
+    assert release.current(copy) == outrider.__version__
+    release.prepare(copy, "9.8.7", TODAY)
+    assert release.current(copy) == "9.8.7"
+    assert "image: outrider:9.8.7\n" in (copy / release.MANIFEST).read_text()
+    assert (copy / "CHANGELOG.md").read_text() == (
+        "# Changelog\n\n## Unreleased\n\n## 9.8.7 (2030-01-02)\n\n* New.\n\n## 0.0.1 (2029-01-01)\n\n* Old.\n"
+    )
+
+
+def test_what_is_no_release_is_refused(release: ModuleType, copy: Path) -> None:
+    for version, message in (("banana", "x.y.z"), ("1.0", "x.y.z"), ("0.0.1", "next version")):
+        with pytest.raises(SystemExit, match=message):
+            release.prepare(copy, version, TODAY)
+    release.prepare(copy, "9.8.7", TODAY)
+    with pytest.raises(SystemExit, match="nothing under Unreleased"):
+        release.prepare(copy, "9.8.8", TODAY)
+
+
+def test_the_package_takes_its_version_from_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/outrider/__init__.py"
+
+
+def test_the_source_distribution_has_all_but_large_test_data() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git here")
+    target = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]
+    included = tuple(path.removeprefix("/") for path in target["include"])
+    outside, size = set(), 0
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if not name.startswith(included) and name != "pyproject.toml":  # which every source distribution has
+            outside.add(name.partition("/")[0])
+        elif not fnmatch.fnmatch(f"/{name}", target["exclude"][0].replace("**", "*")) and path.is_file():
+            size += path.stat().st_size
+    assert outside <= {".ci", ".github", ".gitignore"}
+    assert size < 20 << 20
