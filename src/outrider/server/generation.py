@@ -1,7 +1,7 @@
 """One HTTP request on its way through the engine: admitted, run, answered whole or as a stream.
 
 ``respond`` is what every endpoint that generates ends with. Each endpoint gives it a ``ResponseBuilder``, which writes
-the answer in the words of OpenAI or llama.cpp.
+the answer in the words of its API.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from outrider.engine.request import Request, StepOutput
 from outrider.server.http.errors import ApiError, invalid, json_response
 from outrider.server.http.logs import log_generation
 from outrider.server.http.long_json import to_long_json
-from outrider.server.http.stream import Chunk, EventStream, unless_disconnected
+from outrider.server.http.stream import EventStream, unless_disconnected
+from outrider.server.http.stream_format import OPENAI_EVENTS, Chunk, StreamFormat
 from outrider.server.service import Service
 from outrider.server.speculation_limits import check_draft_size, check_verifier
+from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 
 T = TypeVar("T")
 
@@ -35,7 +37,9 @@ LONG = 4096  # tokens and alternatives in an answer that is no longer written on
 class ResponseBuilder(Protocol):
     """Writes the answer to one request, whole or chunk by chunk."""
 
-    generation: Generation
+    @property
+    def generation(self) -> Generation:
+        """What is answered."""
 
     def full(self) -> Any:
         """The JSON answer, once all sequences have ended."""
@@ -50,11 +54,11 @@ async def respond(
     *,
     stream: bool,
     obfuscate: bool = False,
-    done: bool = True,
+    form: StreamFormat = OPENAI_EVENTS,
 ) -> Response:
     """Await ``start`` and answer with what it builds. A client that disconnects ends its sequences.
 
-    ``done``: streams end with ``[DONE]``. ``obfuscate``: see ``EventStream``.
+    ``form``: how a stream is written. ``obfuscate``: see ``EventStream``.
     """
     service: Service = request.app.state.service
     deadline = asyncio.get_running_loop().time() + service.settings.request_timeout
@@ -63,7 +67,7 @@ async def respond(
     generation.deadline = deadline
     if stream:
         chunks, settings = builder.chunks(), service.settings
-        return EventStream(chunks, settings, obfuscate=obfuscate, done=done, on_end=reservation.release)
+        return EventStream(chunks, settings, form, obfuscate=obfuscate, on_end=reservation.release)
     try:
         await unless_disconnected(request, generation.complete())
     finally:
@@ -140,6 +144,7 @@ class Generation:
         speculation: SpeculationParams,
         *,
         prompts: int = 1,
+        shown_ids: frozenset[int] = frozenset(),
         id_prefix: str,
         model: str,
         tenant: str,
@@ -147,6 +152,7 @@ class Generation:
     ) -> Generation:
         """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
 
+        ``shown_ids``: special tokens that stay in the text.
         Raises ApiError, or what ``LLM.requests`` raises.
         """
         check_verifier(service, speculation)
@@ -161,6 +167,9 @@ class Generation:
             for ids in tokenize():
                 _check_length(ids, service.settings.max_prompt_tokens)
                 requests += llm.requests(ids, params, speculation, tenant=tenant, **scheduling)
+            for request in requests:
+                if isinstance(request.detokenizer, IncrementalDetokenizer):
+                    request.detokenizer.show(shown_ids)
             return requests
 
         try:
