@@ -13,7 +13,7 @@ from tests.server.scripted import saying
 anthropic = pytest.importorskip("anthropic", reason="install outrider[conformance]")
 
 ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 12, "messages": [{"role": "user", "content": "hello"}]}
-LOOK = {"name": "look", "input_schema": {"type": "object", "properties": {"far": {"type": "boolean"}}}}
+LOOK: dict[str, Any] = {"name": "look", "input_schema": {"type": "object", "properties": {"far": {"type": "boolean"}}}}
 CALL = '<tool_call>{"name": "look", "arguments": {"far": true}}</tool_call>'
 
 
@@ -79,10 +79,10 @@ def test_errors_are_the_ones_it_knows(client: Any, served: Live) -> None:
 
 def test_the_async_client_can_leave_a_stream(served: Live) -> None:
     async def leave() -> None:
-        async with anthropic.AsyncAnthropic(base_url=served.url, api_key="sk-test", max_retries=0) as client:
-            async with client.messages.stream(**ASK | {"max_tokens": 900}) as stream:
-                async for _ in stream:
-                    break
+        client = anthropic.AsyncAnthropic(base_url=served.url, api_key="sk-test", max_retries=0)
+        async with client, client.messages.stream(**ASK | {"max_tokens": 900}) as stream:
+            async for _ in stream:
+                break
 
     asyncio.run(leave())
     wait_until(served.idle)

@@ -47,7 +47,8 @@ class CacheMemory:
             return False  # its twin is still reading the prompt they share: wait, and find it in the cache
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
-        reusable = () if request.params.prompt_logprobs is not None else request.tokens  # those need every row scored
+        reads_all = request.params.prompt_logprobs is not None or request.final_norm is not None
+        reusable = () if reads_all else request.tokens  # what is cached has neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.cache_salt)
         request.num_computed_tokens = self.target.length(request.slot)
         request.admitted()
@@ -102,6 +103,8 @@ class CacheMemory:
 
     def _publish(self, request: Request, slot: int) -> None:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""
+        if request.final_norm is not None:  # a text to embed is hardly the beginning of another
+            return
         self.target.publish_prefix(slot, request.tokens[: request.num_computed_tokens], request.cache_salt)
 
 

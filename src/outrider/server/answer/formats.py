@@ -64,3 +64,7 @@ class AnswerFormat:
             return False
         tail = tokenizer.decode(prompt[-TAIL_TOKENS:], skip_special_tokens=False)
         return tail.rstrip().endswith(self.thinking[0])
+
+
+PLAIN = AnswerFormat(None, BARE)
+"""Text and nothing else."""

@@ -13,7 +13,13 @@ from starlette.responses import Response
 
 from outrider.server.anthropic.blocks import BlockEvents
 from outrider.server.anthropic.errors import anthropic_error
-from outrider.server.anthropic.schema import CountRequest, CountResponse, MessagesRequest, MessagesResponse
+from outrider.server.anthropic.schema import (
+    AnthropicErrorResponse,
+    CountRequest,
+    CountResponse,
+    MessagesRequest,
+    MessagesResponse,
+)
 from outrider.server.anthropic.translation import chat_request
 from outrider.server.generation import Generation, new_id, respond
 from outrider.server.http.callers import tenant_of
@@ -31,7 +37,7 @@ router = APIRouter()
 EVENTS = StreamFormat(named=True, failure=anthropic_error)
 
 
-@router.post("/v1/messages", **documented(MessagesRequest, MessagesResponse))
+@router.post("/v1/messages", **documented(MessagesRequest, MessagesResponse, error=AnthropicErrorResponse))
 async def messages(request: Request, body: Annotated[MessagesRequest, Depends(json_body(MessagesRequest))]) -> Response:
     """Answer a conversation, in Anthropic's words. With ``stream``, as named events."""
     service: Service = request.app.state.service
@@ -45,7 +51,7 @@ async def _start(service: Service, body: MessagesRequest, tenant: str) -> Messag
     return MessagesResponseBuilder(await start_chat(service, chat, tenant, id_prefix="msg"))
 
 
-@router.post("/v1/messages/count_tokens", **documented(CountRequest, CountResponse))
+@router.post("/v1/messages/count_tokens", **documented(CountRequest, CountResponse, error=AnthropicErrorResponse))
 async def count_tokens(request: Request, body: Annotated[CountRequest, Depends(json_body(CountRequest))]) -> Response:
     """How many tokens a conversation has; nothing is generated."""
     service: Service = request.app.state.service

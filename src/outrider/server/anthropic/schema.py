@@ -81,9 +81,10 @@ class OutputConfig(StrictModel):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
-class PromptRequest(GenerationRequest):
+class PromptRequest(StrictModel):
     """What a prompt is made of."""
 
+    model: str | None = Field(None, max_length=256)
     messages: List[Message] = Field(min_length=1, max_length=4096)
     system: Annotated[Text | List[TextBlock] | None, at_most(1024)] = None
     tools: List[Tool] | None = Field(None, max_length=128)
@@ -93,7 +94,7 @@ class PromptRequest(GenerationRequest):
     cache_control: dict[str, Any] | None = None
 
 
-class MessagesRequest(PromptRequest):
+class MessagesRequest(PromptRequest, GenerationRequest):
     """Names and defaults are Anthropic's; ``seed``, ``min_p`` and those of ``GenerationRequest`` are additions."""
 
     max_tokens: int = Field(ge=1, lt=2**31)
@@ -116,6 +117,18 @@ class CountRequest(PromptRequest):
 
 class CountResponse(BaseModel):
     input_tokens: int
+
+
+class AnthropicError(BaseModel):
+    type: str
+    message: str
+
+
+class AnthropicErrorResponse(BaseModel):
+    """Every answer with a status of 400 or more."""
+
+    type: Literal["error"]
+    error: AnthropicError
 
 
 class MessageUsage(BaseModel):

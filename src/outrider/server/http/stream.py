@@ -95,7 +95,8 @@ class EventStream(Response):
                     continue
             if self._interval:
                 await asyncio.sleep(max(0.0, due - loop.time()))
-            yield self._form.padded(gathered or self._form.ping, self._padding)
+            if data := self._form.padded(gathered or (self._form.ping if more else b""), self._padding):
+                yield data
             gathered, due = b"", (due if self._interval else loop.time()) + rhythm
 
     def _frame(self, upcoming: asyncio.Future[Chunk]) -> tuple[bytes, bool]:

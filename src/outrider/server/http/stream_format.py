@@ -42,10 +42,16 @@ class StreamFormat:
 
 
 class JsonLines(StreamFormat):
-    """A JSON object a line, filled up with spaces, which may stand around JSON."""
+    """A JSON object a line, filled up with spaces, which may stand around JSON.
+
+    Line breaks beyond ASCII are escaped: many readers end a line there too.
+    """
 
     def event(self, chunk: Chunk) -> bytes:
-        return (chunk if isinstance(chunk, bytes) else to_json(chunk)) + b"\n"
+        data = chunk if isinstance(chunk, bytes) else to_json(chunk)
+        for character in ("\u0085", "\u2028", "\u2029"):
+            data = data.replace(character.encode(), f"\\u{ord(character):04x}".encode())
+        return data + b"\n"
 
     def padded(self, data: bytes, multiple: int) -> bytes:
         if multiple == 0:
@@ -56,5 +62,3 @@ class JsonLines(StreamFormat):
 
 EVENTS = StreamFormat()
 OPENAI_EVENTS = StreamFormat(end=b"data: [DONE]\n\n")
-NAMED_EVENTS = StreamFormat(named=True)
-JSON_LINES = JsonLines(media_type="application/x-ndjson", ping=b" ")

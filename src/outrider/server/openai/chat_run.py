@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from outrider.config.structured import StructuredOutput
-from outrider.server.answer.formats import BARE, AnswerFormat
+from outrider.server.answer.formats import BARE, PLAIN, AnswerFormat
 from outrider.server.answer.parser import AnswerParser
 from outrider.server.answer.tool_calls import argument_schemas
 from outrider.server.generation import Generation
@@ -24,12 +25,22 @@ class ChatRun:
     service: Service
     generation: Generation
     body: ChatRequest
+    form: AnswerFormat
     with_tools: bool  # the model was told of tools
+
+    def num_thinking_tokens(self, index: int = 0) -> int:
+        """Tokens of one output up to the end of its thinking."""
+        tokenizer, request = self.service.tokenizer, self.generation.requests[index]
+        markers, output = self.form.thinking_tokens(tokenizer), list(request.output)
+        if markers is None:
+            return 0
+        if output[:1] != [markers[0]] and not self.form.begins_thinking(tokenizer, request.prompt):
+            return 0
+        return output.index(markers[1]) + 1 if markers[1] in output else len(output)
 
     def parser(self, index: int = 0) -> AnswerParser:
         """Of one sequence's text."""
-        tokenizer, tools = self.service.tokenizer, None
-        form = AnswerFormat.of(tokenizer)
+        tokenizer, form, tools = self.service.tokenizer, self.form, None
         if self.with_tools:
             forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON
             tools = BARE if forced else form.tools
@@ -43,10 +54,33 @@ class ChatRun:
 
 async def start_chat(service: Service, body: ChatRequest, tenant: str, *, id_prefix: str = "chatcmpl") -> ChatRun:
     """Check the request and start its sequences. Raises ApiError, or what ``Generation.start`` raises."""
-    model = service.check_model(body.model)
     with_tools = check_fields(service, body)
-    limits = [body.max_completion_tokens, body.max_tokens, service.settings.max_tokens, service.max_seq_len]
+
+    def tokenize() -> list[list[int]]:
+        return [encode_messages(service, body, tools=with_tools)]
+
     form = AnswerFormat.of(service.tokenizer)
+    return await _start(service, body, tenant, tokenize, form, with_tools=with_tools, id_prefix=id_prefix)
+
+
+async def start_raw(service: Service, body: ChatRequest, prompt: str, tenant: str) -> ChatRun:
+    """As ``start_chat``, for a prompt that is read as it is written, with ``body``'s options."""
+    check_fields(service, body)
+    return await _start(service, body, tenant, lambda: [service.encode(prompt)], PLAIN, id_prefix="cmpl")
+
+
+async def _start(
+    service: Service,
+    body: ChatRequest,
+    tenant: str,
+    tokenize: Callable[[], list[list[int]]],
+    form: AnswerFormat,
+    *,
+    with_tools: bool = False,
+    id_prefix: str,
+) -> ChatRun:
+    model = service.check_model(body.model)
+    limits = [body.max_completion_tokens, body.max_tokens, service.settings.max_tokens, service.max_seq_len]
     params = await service.off_loop.run_if_large(
         lambda: options.sampling(
             body,
@@ -59,7 +93,7 @@ async def start_chat(service: Service, body: ChatRequest, tenant: str, *, id_pre
     with field_names(body):
         generation = await Generation.start(
             service,
-            lambda: [encode_messages(service, body, tools=with_tools)],
+            tokenize,
             params,
             options.speculation(body, service.engine.llm.speculation),
             id_prefix=id_prefix,
@@ -67,7 +101,7 @@ async def start_chat(service: Service, body: ChatRequest, tenant: str, *, id_pre
             shown_ids=form.marker_ids(service.tokenizer, tools=with_tools),
             **options.scheduling(service, body, tenant),
         )
-    return ChatRun(service, generation, body, with_tools)
+    return ChatRun(service, generation, body, form, with_tools)
 
 
 def _structured_output(body: ChatRequest) -> StructuredOutput | None:
