@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
-from outrider.server.http.errors import ApiError, invalid, json_response
+from outrider.server.http.errors import ApiError, invalid, to_json
 from outrider.server.http.logs import log_generation
 from outrider.server.http.long_json import to_long_json
 from outrider.server.http.stream import EventStream, unless_disconnected
@@ -72,9 +72,10 @@ async def respond(
         await unless_disconnected(request, generation.complete())
     finally:
         reservation.release()  # also if the client disconnected before anything ran
-    if generation.size <= LONG:
-        return json_response(builder.full())
-    content = await service.off_loop.run(lambda: to_long_json(builder.full()))
+    if generation.size > LONG:
+        content = await service.off_loop.run(lambda: to_long_json(builder.full()))
+    else:  # an answer may repeat parts of a large request
+        content = await service.off_loop.run_if_large(lambda: to_json(builder.full()))
     return Response(content, media_type="application/json")
 
 
@@ -218,9 +219,10 @@ class Generation:
 
     @property
     def size(self) -> int:
-        """How much there is to write: tokens, and the alternatives to them."""
+        """How much there is to write: tokens, the alternatives to them, and numbers of embeddings."""
         params = self.requests[0].params
         rows = sum(map(len, self.steps)) * (1 + (params.logprobs or 0))
+        rows += sum(len(request.hidden_sum) for request in self.requests if request.hidden_sum is not None)
         return rows + sum(request.prompt_length * (1 + (params.prompt_logprobs or 0)) for request in self.requests)
 
     async def complete(self) -> None:

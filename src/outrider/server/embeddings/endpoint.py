@@ -39,7 +39,7 @@ Vectors = list[list[float]]
 @router.post("/v1/embeddings", **documented(EmbeddingsRequest, EmbeddingsResponse))
 @router.post("/embeddings", include_in_schema=False)
 async def embeddings(
-    request: Request, body: Annotated[EmbeddingsRequest, Depends(json_body(EmbeddingsRequest))]
+    request: Request, body: Annotated[EmbeddingsRequest, Depends(json_body(EmbeddingsRequest, untyped=True))]
 ) -> Response:
     """The embedding of each input, as numbers or, in base64, as the bytes of little-endian float32."""
     service: Service = request.app.state.service
@@ -63,7 +63,9 @@ async def embeddings(
 
 
 @router.post("/api/embed", **documented(EmbedRequest, EmbedResponse, error=OllamaErrorResponse))
-async def embed(request: Request, body: Annotated[EmbedRequest, Depends(json_body(EmbedRequest))]) -> Response:
+async def embed(
+    request: Request, body: Annotated[EmbedRequest, Depends(json_body(EmbedRequest, untyped=True))]
+) -> Response:
     """The embedding of each input, in Ollama's words."""
     service: Service = request.app.state.service
     model = model_name(service, body.model)
@@ -87,7 +89,7 @@ async def embed(request: Request, body: Annotated[EmbedRequest, Depends(json_bod
 
 @router.post("/api/embeddings", **documented(OldEmbeddingsRequest, OldEmbeddingsResponse, error=OllamaErrorResponse))
 async def old_embeddings(
-    request: Request, body: Annotated[OldEmbeddingsRequest, Depends(json_body(OldEmbeddingsRequest))]
+    request: Request, body: Annotated[OldEmbeddingsRequest, Depends(json_body(OldEmbeddingsRequest, untyped=True))]
 ) -> Response:
     """The embedding of one prompt, as Ollama's older clients ask for it."""
     service: Service = request.app.state.service

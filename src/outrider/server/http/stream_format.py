@@ -8,6 +8,11 @@ from typing import Any
 
 from outrider.server.http.errors import ApiError, to_json
 
+
+class Frame(bytes):
+    """A chunk that has been written already, as it is sent."""
+
+
 Chunk = dict[str, Any] | bytes
 """An event's JSON, or the bytes of it where they have been written elsewhere."""
 
@@ -28,6 +33,8 @@ class StreamFormat:
 
     def event(self, chunk: Chunk) -> bytes:
         """One chunk, as it is sent."""
+        if isinstance(chunk, Frame):
+            return chunk
         data = b"data: " + (chunk if isinstance(chunk, bytes) else to_json(chunk)) + b"\n\n"
         if self.named and isinstance(chunk, dict):
             return b"event: " + str(chunk["type"]).encode() + b"\n" + data

@@ -39,7 +39,7 @@ _SHAPES: dict[str, Any] = {"stream": LINES.media_type, "error": OllamaErrorRespo
 
 @router.post("/api/chat", **documented(OllamaChatRequest, OllamaChatResponse, **_SHAPES))
 async def ollama_chat(
-    request: Request, body: Annotated[OllamaChatRequest, Depends(json_body(OllamaChatRequest))]
+    request: Request, body: Annotated[OllamaChatRequest, Depends(json_body(OllamaChatRequest, untyped=True))]
 ) -> Response:
     """Answer a conversation, in Ollama's words: as lines of JSON, unless ``stream`` is false."""
     service: Service = request.app.state.service
@@ -60,7 +60,7 @@ async def ollama_chat(
     **documented(OllamaGenerateRequest, OllamaGenerateResponse, **_SHAPES),
 )
 async def ollama_generate(
-    request: Request, body: Annotated[OllamaGenerateRequest, Depends(json_body(OllamaGenerateRequest))]
+    request: Request, body: Annotated[OllamaGenerateRequest, Depends(json_body(OllamaGenerateRequest, untyped=True))]
 ) -> Response:
     """Answer a prompt, in Ollama's words: as lines of JSON, unless ``stream`` is false."""
     service: Service = request.app.state.service

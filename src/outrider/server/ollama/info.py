@@ -49,7 +49,9 @@ async def running(request: Request) -> Response:
 
 
 @router.post("/api/show", **documented(ShowRequest, ShowResponse, error=OllamaErrorResponse))
-async def show(request: Request, body: Annotated[ShowRequest, Depends(json_body(ShowRequest))]) -> Response:
+async def show(
+    request: Request, body: Annotated[ShowRequest, Depends(json_body(ShowRequest, untyped=True))]
+) -> Response:
     """What the model is and can do."""
     service: Service = request.app.state.service
     model_name(service, body.model or body.name)

@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from outrider.engine.request import StepOutput
 from outrider.server.answer.parser import AnswerPart
-from outrider.server.generation import Generation, respond
+from outrider.server.generation import LONG, Generation, respond
 from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import ApiError
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
-from outrider.server.http.stream_format import Chunk, StreamFormat
+from outrider.server.http.stream_format import Chunk, Frame, StreamFormat
 from outrider.server.openai import statistics
 from outrider.server.openai.chat_run import ChatRun, start_chat
 from outrider.server.openai.logprobs import chat_logprobs
@@ -83,14 +83,24 @@ class ResponsesBuilder:
                 if not begun:
                     begun = True
                     for kind in ("created", "in_progress"):
-                        yield self._numbered({"type": f"response.{kind}", "response": self._response("in_progress")})
+                        opening = {"type": f"response.{kind}", "response": self._response("in_progress")}
+                        yield await self._written(opening)
                 end = steps[-1].finish_reason is not None
                 parts = parser.push("".join(step.text for step in steps), end=end)
                 for event in self._events(parts, steps, end=end):
                     yield self._numbered(event)
         for event in self.items.close(self._status()):
-            yield self._numbered(event)
-        yield self._numbered(self._end())
+            yield await self._written(event)
+        yield await self._written(self._end())
+
+    async def _written(self, event: dict[str, Any]) -> Chunk:
+        """An event that repeats the request, or the whole answer: a long one is not written on the event loop."""
+        numbered, off_loop = self._numbered(event), self.run.service.off_loop
+
+        def write() -> Frame:
+            return Frame(EVENTS.event(numbered))
+
+        return await (off_loop.run(write) if self.generation.size > LONG else off_loop.run_if_large(write))
 
     def _events(
         self, parts: Sequence[AnswerPart], steps: Sequence[StepOutput], *, end: bool
