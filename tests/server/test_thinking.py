@@ -66,13 +66,15 @@ def test_every_api_tells_it_apart(thinker: Live) -> None:
     llm = thinker.service.engine.llm
     greedy = {"temperature": 0, "max_tokens": 60}
     with saying(llm, f"<think>\n{THOUGHT}\n</think>\n\nhello 12", after=length(thinker)):
-        message = thinker.post("/v1/chat/completions", {"messages": ASK} | greedy)["choices"][0]["message"]
+        chat = thinker.post("/v1/chat/completions", {"messages": ASK} | greedy)
         chunks = thinker.stream("/v1/chat/completions", {"messages": ASK} | greedy)
         anthropic = thinker.post("/v1/messages", {"messages": ASK} | greedy)
         response = thinker.post("/v1/responses", {"input": "hello", "temperature": 0, "max_output_tokens": 60})
         own = {"model": "thinker", "stream": False, "options": {"temperature": 0}}
         ollama = thinker.post("/api/chat", own | {"messages": ASK})["message"]
+    message, usage = chat["choices"][0]["message"], chat["usage"]
     assert (message["reasoning_content"], message["content"]) == (THOUGHT, "hello 12")
+    assert usage["completion_tokens_details"] == response["usage"]["output_tokens_details"]
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == THOUGHT
     assert "".join(delta.get("content", "") for delta in deltas) == "hello 12"
@@ -100,7 +102,7 @@ def test_it_can_be_turned_off_in_every_api(thinker: Live) -> None:
     assert refused.json()["error"]["param"] == "reasoning_effort"
 
 
-@pytest.mark.parametrize("draft", ["prediction", "ngram", "lookup"])
+@pytest.mark.parametrize("draft", ["prediction", "ngram", "suffix", "lookup+prediction"])
 def test_a_form_begins_behind_it_wherever_a_draft_ends(thinker: Live, draft: str) -> None:
     """The draft spans the section's end: what follows it there is held to the form, and what stands before is free."""
     said = f'<think>{THOUGHT}</think>hello {{"far": true}}'
@@ -116,7 +118,7 @@ def test_a_form_begins_behind_it_wherever_a_draft_ends(thinker: Live, draft: str
     assert message == plain["choices"][0]["message"]
     assert message["reasoning_content"] == THOUGHT
     assert isinstance(json.loads(message["content"])["far"], bool)
-    if draft == "prediction":
+    if "prediction" in draft:
         accepted = answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"]
         assert accepted > len(llm.tokenizer.encode(THOUGHT))  # beyond the end of the section
 

@@ -47,9 +47,10 @@ class ThinkingConstraint:
                 mask = mask.copy()
                 mask[self._open] = True
             return mask
-        if self._close in tokens:
-            return self._form.mask(tokens[tokens.index(self._close) + 1 :])
-        return self._anything if self._eos.isdisjoint(tokens) else None
+        end = tokens.index(self._close) if self._close in tokens else len(tokens)
+        if not self._eos.isdisjoint(tokens[:end]):
+            return None
+        return self._anything if end == len(tokens) else self._form.mask(tokens[end + 1 :])
 
 
 def behind_thinking(

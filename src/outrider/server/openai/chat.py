@@ -98,8 +98,7 @@ class ChatResponseBuilder:
     def full(self) -> dict[str, Any]:
         requests = self.generation.requests
         choices = [self._choice(index) for index in range(len(requests))]
-        statistics = usage_and_timings(requests, len(requests))
-        return envelope(self.generation, "chat.completion") | {"choices": choices} | statistics
+        return envelope(self.generation, "chat.completion") | {"choices": choices} | self._statistics()
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The role, then an event for each step of each choice; the last has the statistics, or one of its own."""
@@ -118,7 +117,15 @@ class ChatResponseBuilder:
                     end = {} if running or with_usage else usage_and_timings(requests, len(requests), usage=False)
                     yield begin | usage | {"choices": [choice]} | end
         if with_usage:
-            yield begin | {"choices": []} | usage_and_timings(requests, len(requests))
+            yield begin | {"choices": []} | self._statistics()
+
+    def _statistics(self) -> dict[str, Any]:
+        """Usage, with the tokens of thinking where there are some, metrics and timings."""
+        requests = self.generation.requests
+        fields = usage_and_timings(requests, len(requests))
+        if thinking := sum(map(self.run.num_thinking_tokens, range(len(requests)))):
+            fields["usage"].setdefault("completion_tokens_details", {})["reasoning_tokens"] = thinking
+        return fields
 
     def _state(self, index: int) -> _ChoiceState:
         if index not in self._choices:
