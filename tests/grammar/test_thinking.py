@@ -25,7 +25,8 @@ class Counting:
     def mask(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
         if list(output) != list(range(len(output))):
             return None
-        return np.arange(SIZE) == (len(output) if len(output) < 3 else EOS)
+        mask: NDArray[np.bool_] = np.arange(SIZE) == (len(output) if len(output) < 3 else EOS)
+        return mask
 
 
 def constraint(*, inside: bool) -> Constraint:
@@ -39,7 +40,8 @@ def allowed(mask: NDArray[np.bool_] | None) -> set[int] | None:
 def expected(output: list[int], *, inside: bool) -> set[int] | None:
     """As the text says it, one token at a time."""
     anything = set(range(SIZE)) - {EOS}
-    thinking, behind = inside, [] if not inside else None
+    thinking = inside
+    behind: list[int] | None = None if inside else []
     for place, token in enumerate(output):
         if behind is None:
             if token == EOS:

@@ -33,6 +33,7 @@ def test_names_under_vllms_prefix(llm: LLM) -> None:
     assert {sample.labels["model_name"] for sample in samples} == {"tiny"}
     found = {sample.name for sample in samples}
     histograms = ["time_to_first_token", "inter_token_latency", "e2e_request_latency", "request_prefill_time"]
+    histograms += ["request_time_per_output_token", "time_per_output_token"]
     assert {f"vllm:{name}_seconds_bucket" for name in histograms} <= found
     assert {"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_requests_running"} <= found
 

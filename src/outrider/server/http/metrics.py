@@ -13,6 +13,8 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 
 PREFIX = "outrider"
+OLDER = {"inter_token_latency_seconds": "time_per_output_token_seconds", "kv_cache_usage_perc": "gpu_cache_usage_perc"}
+"""Names of vLLM's own, to those that its versions 0 had, which many dashboards use."""
 FIRST_TOKEN = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BETWEEN_TOKENS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 WHOLE = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -49,6 +51,9 @@ class Metrics:
             BETWEEN_TOKENS,
         )
         self.whole = histogram("e2e_request_latency_seconds", "From arrival to the last token.", WHOLE)
+        self.per_token = histogram(
+            "request_time_per_output_token_seconds", "A sequence's mean time per token after the first.", BETWEEN_TOKENS
+        )
         self.reading = histogram("request_prefill_time_seconds", "From the first run to the first token.", FIRST_TOKEN)
         self.writing = histogram("request_decode_time_seconds", "From the first token to the last.", WHOLE)
         self.running = histogram("request_inference_time_seconds", "From the first run to the last token.", WHOLE)
@@ -74,6 +79,8 @@ class Metrics:
         if request.finish_reason is not None:
             self.whole.observe(seconds)
             self.reading.observe(stats.prefill_s)
+            if stats.completion_tokens > 1:
+                self.per_token.observe(stats.decode_s / (stats.completion_tokens - 1))
             self.writing.observe(stats.decode_s)
             self.running.observe(stats.prefill_s + stats.decode_s)
             self.output_length.observe(stats.completion_tokens)
@@ -89,7 +96,7 @@ class Metrics:
 
 
 class _Renamed(CollectorRegistry):
-    """Another registry's metrics under other names, with more labels."""
+    """Another registry's metrics under other names, with more labels; under vLLM's, also those of its versions 0."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str, labels: Mapping[str, str]) -> None:
         super().__init__()
@@ -97,15 +104,19 @@ class _Renamed(CollectorRegistry):
 
     def collect(self) -> Iterator[Metric]:
         for metric in self._registry.collect():
-            renamed = Metric(self._named(metric.name), metric.documentation, metric.type)
-            renamed.samples = [
-                sample._replace(name=self._named(sample.name), labels=self._labels | sample.labels)
-                for sample in metric.samples
-            ]
-            yield renamed
+            own = metric.name.removeprefix(f"{PREFIX}:")
+            yield self._as(own, metric)
+            if self._prefix != PREFIX and own in OLDER:
+                yield self._as(OLDER[own], metric)
 
-    def _named(self, name: str) -> str:
-        return self._prefix + name.removeprefix(PREFIX)
+    def _as(self, name: str, metric: Metric) -> Metric:
+        full = f"{self._prefix}:{name}"
+        renamed = Metric(full, metric.documentation, metric.type)
+        renamed.samples = [
+            sample._replace(name=full + sample.name.removeprefix(metric.name), labels=self._labels | sample.labels)
+            for sample in metric.samples
+        ]
+        return renamed
 
 
 class _EngineCollector(Collector):
