@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from outrider.server.http.stream_format import JsonLines
+from outrider.server.ollama.options import sampling
+from outrider.server.ollama.schema import Options
 from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 
@@ -72,6 +75,16 @@ def test_the_order_of_anthropics_events(live: Live) -> None:
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
     assert told[-2]["delta"]["stop_reason"] in ("end_turn", "max_tokens")
     assert told[-2]["usage"]["output_tokens"] == 20
+
+
+def test_ollamas_defaults() -> None:
+    given = {name: value for name, value in sampling(Options.model_validate({})).items() if value is not None}
+    assert given == {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "min_p": 0.0}
+    own = {"num_predict": 5, "seed": -1, "repeat_penalty": 1.2, "stop": ["x"], "top_p": 0.5}
+    given = {name: value for name, value in sampling(Options.model_validate(own)).items() if value is not None}
+    assert given["max_tokens"] == 5
+    assert (given["repetition_penalty"], given["stop"], given["top_p"]) == (1.2, ["x"], 0.5)
+    assert "seed" not in given
 
 
 def test_a_stop_sequence_is_named(live: Live) -> None:
@@ -144,8 +157,6 @@ def test_padded_lines_are_still_json(folder: Path) -> None:
 
 
 def test_line_breaks_beyond_ascii_end_no_line() -> None:
-    from outrider.server.http.stream_format import JsonLines
-
     data = JsonLines().event({"text": "a\u0085b\u2028c\u2029d"})
     assert len(data.decode().splitlines()) == 1
     assert json.loads(data) == {"text": "a\u0085b\u2028c\u2029d"}
