@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.combination import AUTO
+from outrider.config.structured import StructuredOutput
+from outrider.core.constraint import Constraint
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
@@ -73,10 +75,15 @@ class InputProcessor:
             speculation=speculation,
             stop_ids=stop,
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
-            constraint=None if form is None else self.grammars.constraint(form, scheduling.get("cache_salt", "")),
+            constraint=None if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
             after=after,
             **scheduling,
         )
+
+    def _constraint(self, form: StructuredOutput, prompt: Sequence[int], domain: str) -> Constraint:
+        """What keeps an output to ``form``, which may begin only behind a thinking section."""
+        constraint = self.grammars.constraint(form, domain)
+        return constraint if form.thinking is None else self.grammars.behind_thinking(constraint, form.thinking, prompt)
 
     def _resolve(self, speculation: SpeculationParams) -> SpeculationParams:
         """With ``draft="auto"`` decided, and a prediction as token ids."""

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         model = given.model or str(model_folder(Path(folder) / "tiny", max_position_embeddings=1024))
-        with Live(LLM(model, threads=1)) as live:
+        with Live(LLM(model, threads=1), served_model_names=("*",)) as live:
             lag, began = LoopLag(loop_of(live)), time.perf_counter()
             time.sleep(2)
             idle = lag.take()

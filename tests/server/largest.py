@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 REF = "#/components/schemas/"
-SHORT = {"max_tokens": 2, "max_completion_tokens": 2, "n_predict": 2}
+SHORT = {"max_tokens": 2, "max_completion_tokens": 2, "max_output_tokens": 2, "n_predict": 2, "stream": False}
+SHORT_OPTIONS = {"num_predict": 2}  # Ollama's
 MAX_DEPTH = 4
 
 JSON = dict[str, Any]
@@ -114,6 +115,8 @@ def _body(schema: JSON, schemas: JSON, names: tuple[str, ...], text: str) -> byt
     value = _with(schema, schemas, names, "\x00here")
     if isinstance(value, dict):
         value |= {name: count for name, count in SHORT.items() if name in _names(schema, schemas) and name not in names}
+        if "options" in _names(schema, schemas) and "options" not in names:
+            value["options"] = SHORT_OPTIONS
     return json.dumps(value).replace(json.dumps("\x00here"), text).encode()
 
 

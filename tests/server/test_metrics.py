@@ -24,6 +24,20 @@ def llm(folder: Path) -> LLM:
     return load(folder)
 
 
+def test_names_under_vllms_prefix(llm: LLM) -> None:
+    with Live(llm, metrics_prefix="vllm") as server:
+        server.post(PATH, {"prompt": [5, 6, 7], "max_tokens": 3})
+        families = list(text_string_to_metric_families(server.client.get("/metrics").text))
+    assert {family.name.partition(":")[0] for family in families} == {"vllm"}
+    samples = [sample for family in families for sample in family.samples]
+    assert {sample.labels["model_name"] for sample in samples} == {"tiny"}
+    found = {sample.name for sample in samples}
+    histograms = ["time_to_first_token", "inter_token_latency", "e2e_request_latency", "request_prefill_time"]
+    histograms += ["request_time_per_output_token", "time_per_output_token"]
+    assert {f"vllm:{name}_seconds_bucket" for name in histograms} <= found
+    assert {"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_requests_running"} <= found
+
+
 def test_counters_agree_with_what_clients_saw(llm: LLM) -> None:
     with Live(llm) as server:
         engine_tokens = server.metric("generation_tokens_total")

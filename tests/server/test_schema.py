@@ -20,6 +20,18 @@ OPERATIONS = [
     ("POST", "/apply-template"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/responses"),
+    ("POST", "/api/chat"),
+    ("POST", "/api/generate"),
+    ("POST", "/api/show"),
+    ("POST", "/api/embed"),
+    ("POST", "/api/embeddings"),
+    ("POST", "/v1/embeddings"),
+    ("GET", "/api/tags"),
+    ("GET", "/api/ps"),
+    ("GET", "/api/version"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name}"),
     ("GET", "/props"),
@@ -52,15 +64,32 @@ def test_no_request_makes_the_server_fail(
         response = case.call(base_url=live.url)
         case.validate_response(response, checks=CHECKS)
         if response.status_code >= 400 and path != "/health":
-            assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+            _check_error(path, response.json())
 
     send()
+
+
+def _check_error(path: str, answer: Any) -> None:
+    """Every API has errors of its own shape."""
+    if path.startswith("/v1/messages"):
+        assert answer["type"] == "error"
+        assert set(answer["error"]) == {"type", "message"}
+    elif path.startswith("/api/"):
+        assert isinstance(answer["error"], str)
+    else:
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
 
 
 def _keep_short(body: dict[str, Any], path: str) -> None:
     """Whole answers (streams have tests of their own) of a few tokens, so that this takes seconds."""
     body.pop("stream", None)
-    for name in ("max_tokens", "max_completion_tokens", "n_predict"):
+    if path.startswith("/api/"):
+        body["stream"] = False
+        own = body.get("options")
+        body["options"] = {"num_predict": 4} | (own if isinstance(own, dict) else {})
+    if path == "/v1/responses":
+        body.setdefault("max_output_tokens", 4)
+    for name in ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"):
         if isinstance(body.get(name), int):
             body[name] = min(body[name], 8)
     if path == "/v1/chat/completions" and not {"max_tokens", "max_completion_tokens"} & set(body):
@@ -76,7 +105,8 @@ def test_streams_are_in_the_document(live: Live) -> None:
         for path, methods in paths.items()
         if "text/event-stream" in methods.get("post", {}).get("responses", {}).get("200", {}).get("content", {})
     }
-    assert streaming == {"/v1/completions", "/v1/chat/completions", "/completion"}
+    openai = {"/v1/completions", "/v1/chat/completions", "/v1/responses"}
+    assert streaming == openai | {"/v1/messages", "/completion"}
     answer = live.client.post("/completion", json={"prompt": "hello", "n_predict": 1, "stream": True})
     assert answer.headers["content-type"].startswith("text/event-stream")
 

@@ -37,6 +37,12 @@ class StructuredOutput:
     """One of these strings."""
     grammar: str | None = None
     """A context-free grammar, as Lark or GBNF; the first rule is ``start`` or ``root``."""
+    thinking: tuple[str, str] | None = None
+    """The tokens that begin and end a thinking section, as ``("<think>", "</think>")``: the form is of what follows it.
+
+    The prompt may have opened the section; else the output may begin with one. Such an output does not end within it,
+    unless ``max_tokens`` cuts it.
+    """
     any_whitespace: bool = False
     """Let the model lay out JSON as it likes; else it is written ``{"a": 1, "b": [2, 3]}``, on one line."""
 
@@ -55,6 +61,11 @@ class StructuredOutput:
         for kind in ("regex", "grammar"):
             value = getattr(self, kind)
             _require(value is None or (isinstance(value, str) and value != ""), kind, value, "give a text")
+        if self.thinking is not None:
+            markers = tuple(self.thinking)
+            ok = len(markers) == 2 and all(isinstance(marker, str) and marker for marker in markers)
+            _require(ok, "thinking", markers, 'give two tokens, as in ("<think>", "</think>")')
+            put(self, "thinking", markers)
         for flag in ("json_object", "any_whitespace"):
             _require(isinstance(getattr(self, flag), bool), flag, getattr(self, flag), "use True or False")
         _check_size(self.kind, self.text)

@@ -16,6 +16,7 @@ from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.drafting.rounds import Drafting
+from outrider.engine.embedding import add_hidden, with_last_layer
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.request_checks import check_request
@@ -132,7 +133,8 @@ class Engine:
         """One forward pass of the target."""
         if not scheduled:
             return []
-        layers = self._drafting.feature_layers([each.request for each in scheduled])
+        requests = [each.request for each in scheduled]
+        layers = with_last_layer(self._drafting.feature_layers(requests), requests, self._model.config)
         outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
         self._observe_cost(scheduled, self.stats.scored())
         return outputs
@@ -185,6 +187,7 @@ class Engine:
             request = each.request
             failed = each.reaches_end and decision is None
             if not failed and self._report_prompt(request, output):
+                add_hidden(request, output, each.num_tokens, self._model.config)
                 if decision is not None:
                     emitted += self._emit(each, decision)
                 else:

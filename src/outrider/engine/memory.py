@@ -49,7 +49,8 @@ class CacheMemory:
             return False
         if first is not None and not first.wants_prompt_logprobs:
             request.prompt_logprobs = first.prompt_logprobs
-        reusable = () if request.wants_prompt_logprobs else request.tokens  # those need every row scored
+        reads_all = request.wants_prompt_logprobs or request.final_norm is not None
+        reusable = () if reads_all else request.tokens  # what is cached has neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.cache_salt)
         request.num_computed_tokens = self.target.length(request.slot)
         request.admitted()
@@ -104,6 +105,8 @@ class CacheMemory:
 
     def _publish(self, request: Request, slot: int) -> None:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""
+        if request.final_norm is not None:  # a text to embed is hardly the beginning of another
+            return
         self.target.publish_prefix(slot, request.tokens[: request.num_computed_tokens], request.cache_salt)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -56,6 +56,7 @@ class Request:
     priority: int = 0  # lower runs first
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
+    final_norm: Callable[[Tensor], Tensor] | None = None  # the target's, where the prompt's embedding is wanted
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
@@ -73,6 +74,7 @@ class Request:
     num_proposed_tokens: int = 0  # of this step: nodes that they gave, before the policy chose among them
     prompt_logprobs: TokenLogprobs = field(default_factory=TokenLogprobs)  # of the prompt's tokens but the first
     first_token: float | None = None
+    hidden_sum: Tensor | None = None  # float64 [d], of the prompt's tokens so far
 
     def __post_init__(self) -> None:
         self.arrived = time.perf_counter()

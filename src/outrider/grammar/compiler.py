@@ -10,10 +10,12 @@ from functools import cached_property
 from llguidance import LLMatcher, LLTokenizer
 
 from outrider.config.structured import Kind, StructuredOutput
+from outrider.core.constraint import Constraint
 from outrider.errors import InvalidRequestError
 from outrider.grammar.constraint import GrammarConstraint, one_line
 from outrider.grammar.matcher import cache_key, compile_grammar, llguidance_tokenizer
 from outrider.grammar.sandbox import GrammarSandbox
+from outrider.grammar.thinking import behind_thinking
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.child import ChildError
 
@@ -56,6 +58,10 @@ class GrammarCompiler:
             return matcher
 
         return GrammarConstraint(recompile, compiled, self._eos, self._tokenizer.vocab_size)
+
+    def behind_thinking(self, form: Constraint, markers: tuple[str, str], prompt: Sequence[int]) -> Constraint:
+        """``form`` for what follows a thinking section. See ``grammar.thinking.behind_thinking``."""
+        return behind_thinking(form, markers, prompt, self._tokenizer, self._eos)
 
     def is_known(self, structured: StructuredOutput, domain: str = "") -> bool:
         """Whether ``constraint`` will take no time."""

@@ -11,6 +11,9 @@ from starlette.types import ASGIApp
 
 from outrider.errors import OutriderError
 from outrider.server import info
+from outrider.server.anthropic import messages as anthropic
+from outrider.server.anthropic.errors import anthropic_error
+from outrider.server.embeddings import endpoint as embeddings
 from outrider.server.http import openapi
 from outrider.server.http.errors import ApiError, handle_error
 from outrider.server.http.framing import FramingMiddleware
@@ -22,9 +25,21 @@ from outrider.server.http.guards import (
 )
 from outrider.server.llama_cpp import completion as llama_cpp
 from outrider.server.llama_cpp import info as llama_cpp_info
+from outrider.server.ollama import generate as ollama
+from outrider.server.ollama import info as ollama_info
+from outrider.server.ollama.errors import ollama_error
 from outrider.server.openai import chat, completions, tokens
 from outrider.server.playground import playground
+from outrider.server.responses import endpoint as responses
 from outrider.server.service import Service
+
+ERROR_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
+"""By the beginning of the path; OpenAI's elsewhere."""
+
+ENDPOINTS = (
+    *(chat, completions, tokens, info, embeddings, responses),
+    *(llama_cpp, llama_cpp_info, anthropic, ollama, ollama_info),
+)
 
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
 
@@ -33,7 +48,7 @@ def create_app(service: Service) -> ASGIApp:
     """Everything HTTP asks for, served by ``service``."""
     app = FastAPI(title="Outrider", description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
-    for part in (chat, completions, tokens, info, llama_cpp, llama_cpp_info):
+    for part in ENDPOINTS:
         app.include_router(part.router)
     if service.settings.playground:
         app.include_router(playground.router)
@@ -54,12 +69,19 @@ def _guarded(app: FastAPI, service: Service) -> ASGIApp:
             guarded,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Api-Key", "X-Request-Id"],
+            allow_headers=[
+                "Authorization",
+                "Content-Type",
+                "X-Api-Key",
+                "X-Request-Id",
+                "Anthropic-Version",
+                "Anthropic-Beta",
+            ],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if settings.hosts:
         guarded = AllowedHostsMiddleware(guarded, settings.hosts)
-    return AccessLogMiddleware(FramingMiddleware(guarded), service.metrics)
+    return AccessLogMiddleware(FramingMiddleware(guarded), service.metrics, ERROR_SHAPES)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

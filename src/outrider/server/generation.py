@@ -1,7 +1,7 @@
 """One HTTP request on its way through the engine: admitted, run, answered whole or as a stream.
 
 ``respond`` is what every endpoint that generates ends with. Each endpoint gives it a ``ResponseBuilder``, which writes
-the answer in the words of OpenAI or llama.cpp.
+the answer in the words of its API.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from starlette.responses import Response
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
-from outrider.server.http.errors import ApiError, invalid
+from outrider.server.http.errors import ApiError, invalid, to_json
 from outrider.server.http.logs import log_generation
 from outrider.server.http.long_json import to_long_json
-from outrider.server.http.stream import Chunk, EventStream, unless_disconnected
+from outrider.server.http.stream import EventStream, unless_disconnected
+from outrider.server.http.stream_format import OPENAI_EVENTS, Chunk, StreamFormat
 from outrider.server.service import Service
 from outrider.server.speculation_limits import check_draft_size, check_verifier
+from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 
 T = TypeVar("T")
 
@@ -36,7 +38,9 @@ LONG = 128  # tokens and alternatives in an answer that is no longer written on 
 class ResponseBuilder(Protocol):
     """Writes the answer to one request, whole or chunk by chunk."""
 
-    generation: Generation
+    @property
+    def generation(self) -> Generation:
+        """What is answered."""
 
     def full(self) -> Any:
         """The JSON answer, once all sequences have ended."""
@@ -51,11 +55,11 @@ async def respond(
     *,
     stream: bool,
     obfuscate: bool = False,
-    done: bool = True,
+    form: StreamFormat = OPENAI_EVENTS,
 ) -> Response:
     """Await ``start`` and answer with what it builds. A client that disconnects ends its sequences.
 
-    ``done``: streams end with ``[DONE]``. ``obfuscate``: see ``EventStream``.
+    ``form``: how a stream is written. ``obfuscate``: see ``EventStream``.
     """
     service: Service = request.app.state.service
     deadline = asyncio.get_running_loop().time() + service.settings.request_timeout
@@ -64,16 +68,16 @@ async def respond(
     generation.deadline = deadline
     if stream:
         chunks, settings = builder.chunks(), service.settings
-        return EventStream(chunks, settings, obfuscate=obfuscate, done=done, on_end=reservation.release)
+        return EventStream(chunks, settings, form, obfuscate=obfuscate, on_end=reservation.release)
     try:
         await unless_disconnected(request, generation.complete())
     finally:
         reservation.release()  # also if the client disconnected before anything ran
 
-    def write() -> bytes:
-        return to_long_json(builder.full())
-
-    content = write() if generation.size <= LONG else await service.off_loop.write(write, generation.size)
+    if generation.size > LONG:
+        content = await service.off_loop.write(lambda: to_long_json(builder.full()), generation.size)
+    else:  # an answer may repeat parts of a large request
+        content = await service.off_loop.run_if_large(lambda: to_json(builder.full()))
     return Response(content, media_type="application/json")
 
 
@@ -143,6 +147,7 @@ class Generation:
         speculation: SpeculationParams,
         *,
         prompts: int = 1,
+        shown_ids: frozenset[int] = frozenset(),
         id_prefix: str,
         model: str,
         tenant: str,
@@ -150,6 +155,7 @@ class Generation:
     ) -> Generation:
         """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
 
+        ``shown_ids``: special tokens that stay in the text.
         Raises ApiError, or what ``LLM.requests`` raises.
         """
         check_verifier(service, speculation)
@@ -164,6 +170,9 @@ class Generation:
             for ids in tokenize():
                 _check_length(ids, service.settings.max_prompt_tokens)
                 requests += llm.requests(ids, params, speculation, tenant=tenant, **scheduling)
+            for request in requests:
+                if isinstance(request.detokenizer, IncrementalDetokenizer):
+                    request.detokenizer.show(shown_ids)
             return requests
 
         try:
@@ -212,11 +221,12 @@ class Generation:
 
     @property
     def size(self) -> int:
-        """How much there is to write: tokens, and the alternatives to them. Prompts alone are one text."""
+        """How much there is to write: tokens, the alternatives to them, and numbers of embeddings."""
         params = self.requests[0].params
         each = 1 + (params.logprobs or 0) + MAX_DRAFT * self.requests[0].reports_drafts
         rows = sum(map(len, self.steps)) * each
-        weight = 1 / 32 if params.prompt_logprobs is None else 1 + params.prompt_logprobs
+        rows += sum(len(request.hidden_sum) for request in self.requests if request.hidden_sum is not None)
+        weight = 1 / 32 if params.prompt_logprobs is None else 1 + params.prompt_logprobs  # prompts alone are one text
         return rows + round(weight * sum(request.prompt_length for request in self.requests))
 
     async def complete(self) -> None:

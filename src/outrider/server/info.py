@@ -32,7 +32,9 @@ async def health(request: Request) -> Response:
 async def models(request: Request) -> Response:
     """The names this server answers to, and what the model can do."""
     service: Service = request.app.state.service
-    return json_response({"object": "list", "data": [_model(service, name) for name in _names(service)]})
+    names = _names(service)
+    pages = {"has_more": False, "first_id": names[0], "last_id": names[-1]}  # for Anthropic's clients
+    return json_response({"object": "list", "data": [_model(service, name) for name in names]} | pages)
 
 
 @router.get("/v1/models/{name:path}", responses=_JSON)

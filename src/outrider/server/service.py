@@ -31,7 +31,9 @@ class Service:
         self.settings = settings
         self.callers = Callers(share_across_keys=settings.share_across_keys)
         self.model_names = settings.served_model_names or (model_name,)
-        self.metrics = Metrics()
+        prefix = settings.metrics_prefix
+        named = {"model_name": self.model_names[0], "engine": "0"} if prefix == "vllm" else {}
+        self.metrics = Metrics(prefix, named)
         self.state: State = "loading"
         self.started = int(time.time())
         self.fingerprint = ""

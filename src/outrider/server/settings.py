@@ -138,6 +138,11 @@ class ServerSettings:
 
     playground: bool = True
     """Serve the playground at /."""
+    metrics_prefix: Literal["outrider", "vllm"] = "outrider"
+    """Before the names in /metrics; vllm adds its labels too.
+
+    Dashboards made for vLLM then work as they are.
+    """
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"

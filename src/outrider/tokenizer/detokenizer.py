@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 
@@ -54,6 +54,10 @@ class IncrementalDetokenizer:
         self.push(prompt_tail_ids)
         if self._run:  # the prompt ends inside a run: its whole characters are not the output's
             self._given = self._text_after(self._run).rstrip("\ufffd")
+
+    def show(self, ids: Iterable[int]) -> None:
+        """From now on show these special tokens, if the others are skipped."""
+        self._skip -= frozenset(ids)
 
     def push(self, ids: Sequence[int]) -> str:
         """Take the next ids; return the text that is now certain."""

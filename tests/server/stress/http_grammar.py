@@ -16,6 +16,7 @@ METHODS = (
 PATHS = [
     *("/health", "/v1/models", "/metrics", "/props", "/slots", "/version", "/openapi.json", "/"),
     *("/v1/completions", "/v1/chat/completions", "/completion", "/tokenize", "/detokenize", "/apply-template"),
+    *("/v1/messages", "/v1/responses", "/v1/embeddings", "/api/chat", "/api/tags"),
     *("*", "http://localhost/health", "//health", "/%00", "/%zz", "/../../etc/passwd", "/v1/models/" + "x" * 3000),
     *("/health?" + "a=b&" * 500, "/health#x", "/h\xe9alth", "localhost:80", "/" + "%2e%2e/" * 200, "/ /", ""),
 ]
@@ -41,12 +42,16 @@ BODIES: list[object] = [
     {"content": "hello"},
     {"tokens": [5, 6, 7]},
     {"prompt": "hello", "n_predict": 4},
+    {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4},
+    {"input": "hello", "max_output_tokens": 4, "stream": True},
+    {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "options": {"num_predict": 4}},
     {"prompt": 1},
     {},
     [],
     "x" * 70_000,
 ]
 PLACES = [*["/v1/completions"] * 3, "/v1/chat/completions", "/tokenize", "/detokenize", "/completion"]
+PLACES += ["/v1/messages", "/v1/responses", "/api/chat"]
 """Where the first of the bodies belong."""
 BITS = [
     b"\r\n",

@@ -1,11 +1,12 @@
-"""Every failure as OpenAI's error object: ``{"error": {message, type, param, code}}``."""
+"""Every failure as an error object: OpenAI's ``{"error": {message, type, param, code}}``, or that of another API."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from starlette.requests import Request
@@ -53,6 +54,11 @@ class ApiError(Exception):
             return "rate_limit_error"
         return "server_error" if self.status >= 500 else "invalid_request_error"
 
+    @property
+    def short_message(self) -> str:
+        """The message without its middle, if it is long."""
+        return _fit(self.message, MAX_BYTES)
+
     def body(self) -> dict[str, Any]:
         """OpenAI's error object, at most ``MAX_BYTES`` long as JSON."""
         error = {"message": "", "type": self.kind, "param": self.param and _fit(self.param, 80), "code": self.code}
@@ -60,7 +66,13 @@ class ApiError(Exception):
         return {"error": error}
 
     def response(self) -> Response:
-        return json_response(self.body(), self.status, self.headers)
+        """The answer to the current request."""
+        return json_response(SHAPE.get()(self), self.status, self.headers)
+
+
+ErrorShape = Callable[[ApiError], dict[str, Any]]
+SHAPE: ContextVar[ErrorShape] = ContextVar("SHAPE", default=ApiError.body)
+"""How the API that the current request speaks writes an error."""
 
 
 def _fit(text: str, size: int) -> str:

@@ -10,13 +10,13 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.server.http.callers import Callers
-from outrider.server.http.errors import ApiError, as_api_error
+from outrider.server.http.errors import SHAPE, ApiError, ErrorShape, as_api_error
 from outrider.server.http.metrics import Metrics
 from outrider.server.settings import ServerSettings
 
@@ -31,8 +31,9 @@ class AccessLogMiddleware:
     The id comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, shapes: Mapping[str, ErrorShape]) -> None:
+        """``shapes``: how errors are written, by the beginning of the path; OpenAI's elsewhere."""
+        self._app, self._metrics, self._shapes = app, metrics, shapes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,6 +42,7 @@ class AccessLogMiddleware:
         given = Headers(scope=scope).get("x-request-id", "")
         name = given if _ID.fullmatch(given) else uuid.uuid4().hex
         began, status, complete = time.perf_counter(), 0, False
+        SHAPE.set(next((s for path, s in self._shapes.items() if scope["path"].startswith(path)), ApiError.body))
 
         async def named_send(message: Message) -> None:
             nonlocal status, complete

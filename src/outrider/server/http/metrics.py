@@ -1,9 +1,9 @@
-"""Prometheus metrics. Names follow vLLM's, with ``outrider:`` in front, so that its dashboards are soon adapted."""
+"""Prometheus metrics. Names follow vLLM's, with ``outrider:`` in front, or with its own prefix for its dashboards."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,6 +12,9 @@ from prometheus_client.registry import Collector
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 
+PREFIX = "outrider"
+OLDER = {"inter_token_latency_seconds": "time_per_output_token_seconds", "kv_cache_usage_perc": "gpu_cache_usage_perc"}
+"""Names of vLLM's own, to those that its versions 0 had, which many dashboards use."""
 FIRST_TOKEN = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BETWEEN_TOKENS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
 WHOLE = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -21,8 +24,10 @@ TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 class Metrics:
     """Counters of one server. The engine's own counts are read at each scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = PREFIX, labels: Mapping[str, str] | None = None) -> None:
+        """``prefix``: of the names in ``text``; ``labels`` are added to every sample there."""
         self.registry = registry = CollectorRegistry()
+        self._renamed = _Renamed(registry, prefix, labels or {})
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"outrider:{name}", text, labels, registry=registry)
@@ -46,6 +51,12 @@ class Metrics:
             BETWEEN_TOKENS,
         )
         self.whole = histogram("e2e_request_latency_seconds", "From arrival to the last token.", WHOLE)
+        self.per_token = histogram(
+            "request_time_per_output_token_seconds", "A sequence's mean time per token after the first.", BETWEEN_TOKENS
+        )
+        self.reading = histogram("request_prefill_time_seconds", "From the first run to the first token.", FIRST_TOKEN)
+        self.writing = histogram("request_decode_time_seconds", "From the first token to the last.", WHOLE)
+        self.running = histogram("request_inference_time_seconds", "From the first run to the last token.", WHOLE)
         self.queued = histogram("request_queue_time_seconds", "From arrival to the first run.", FIRST_TOKEN)
         self.output_length = histogram("request_generation_tokens", "Output tokens of a sequence.", TOKENS)
         self.prompt_length = histogram("request_prompt_tokens", "Prompt tokens of a sequence.", TOKENS)
@@ -67,6 +78,11 @@ class Metrics:
             self.queued.observe(stats.queue_s)
         if request.finish_reason is not None:
             self.whole.observe(seconds)
+            self.reading.observe(stats.prefill_s)
+            if stats.completion_tokens > 1:
+                self.per_token.observe(stats.decode_s / (stats.completion_tokens - 1))
+            self.writing.observe(stats.decode_s)
+            self.running.observe(stats.prefill_s + stats.decode_s)
             self.output_length.observe(stats.completion_tokens)
             self.prompt_length.observe(stats.prompt_tokens)
             self._usual_s += 0.1 * (seconds - self._usual_s)
@@ -76,7 +92,31 @@ class Metrics:
         return min(60, max(1, math.ceil(self._usual_s / max_batch_size)))
 
     def text(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(self._renamed)
+
+
+class _Renamed(CollectorRegistry):
+    """Another registry's metrics under other names, with more labels; under vLLM's, also those of its versions 0."""
+
+    def __init__(self, registry: CollectorRegistry, prefix: str, labels: Mapping[str, str]) -> None:
+        super().__init__()
+        self._registry, self._prefix, self._labels = registry, prefix, dict(labels)
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            own = metric.name.removeprefix(f"{PREFIX}:")
+            yield self._as(own, metric)
+            if self._prefix != PREFIX and own in OLDER:
+                yield self._as(OLDER[own], metric)
+
+    def _as(self, name: str, metric: Metric) -> Metric:
+        full = f"{self._prefix}:{name}"
+        renamed = Metric(full, metric.documentation, metric.type)
+        renamed.samples = [
+            sample._replace(name=full + sample.name.removeprefix(metric.name), labels=self._labels | sample.labels)
+            for sample in metric.samples
+        ]
+        return renamed
 
 
 class _EngineCollector(Collector):

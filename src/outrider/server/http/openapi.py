@@ -44,22 +44,30 @@ class ErrorResponse(BaseModel):
 _documented: dict[str, type[BaseModel]] = {}
 
 
-def documented(request: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
-    """Arguments of a route that takes ``request`` and answers with ``response``, as a stream if asked, or an error."""
-    for model in (request, response):
+def documented(
+    request: type[BaseModel],
+    response: type[BaseModel],
+    *,
+    stream: str = "text/event-stream",
+    error: type[BaseModel] = ErrorResponse,
+) -> dict[str, Any]:
+    """Arguments of a route that takes ``request`` and answers with ``response``, a ``stream`` of it, or an error."""
+    for model in (request, response, error):
         _documented[model.__name__] = model
     body = {"required": True, "content": _json(request)}
     answer = _json(response)
     if "stream" in request.model_fields:
-        answer["text/event-stream"] = {}  # a schema here would be read as one of the whole, or as one of each event
-    return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer)}
+        answer[stream] = {}  # a schema here would be read as one of the whole, or as one of each event
+    return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer, error)}
 
 
-def responses(description: str, content: dict[str, Any]) -> dict[int | str, Any]:
+def responses(
+    description: str, content: dict[str, Any], error: type[BaseModel] = ErrorResponse
+) -> dict[int | str, Any]:
     """Responses of a route: ``content`` by media type, or any of the errors."""
     listed: dict[int | str, Any] = {200: {"description": description, "content": content}}
     for status, text in ERRORS.items():
-        listed[status] = {"description": text, "content": _json(ErrorResponse)}
+        listed[status] = {"description": text, "content": _json(error)}
     return listed
 
 

@@ -16,11 +16,15 @@ from outrider.server.http.lanes import CALLER, Caller
 
 T = TypeVar("T", bound=BaseModel)
 
+_BROWSERS = {"origin", "sec-fetch-site", "sec-fetch-mode"}  # headers that browsers send with every POST
 _SHOWN = 60  # characters of a bad value that an error repeats
 
 
-def json_body(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
+def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], Coroutine[Any, Any, T]]:
     """A dependency that reads a request's body as ``model``.
+
+    ``untyped``: the header Content-Type may be missing, unless a browser sends the request, which could be for a page
+    of another site.
 
     FastAPI's own reading is not used: it takes NaN, lone surrogates and numbers as text, reports deep nesting as a
     server error, and waits for a body as long as the client likes.
@@ -28,7 +32,8 @@ def json_body(model: type[T]) -> Callable[[Request], Coroutine[Any, Any, T]]:
 
     async def read(request: Request) -> T:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if content_type != "application/json":
+        may_lack_type = untyped and not content_type and not _BROWSERS & set(request.headers)
+        if content_type != "application/json" and not may_lack_type:
             given = f"not {content_type[:_SHOWN]!r}" if content_type else "and the header Content-Type says so"
             raise ApiError(415, f"send application/json, {given}")
         coding = request.headers.get("content-encoding", "").strip().lower()

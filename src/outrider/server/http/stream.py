@@ -1,4 +1,4 @@
-"""Server-sent events, for clients that may be slow or disconnect."""
+"""Streams for clients that may be slow or disconnect."""
 
 from __future__ import annotations
 
@@ -11,47 +11,43 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from outrider.server.http.errors import ApiError, as_api_error, to_json
+from outrider.server.http.errors import ApiError, as_api_error
+from outrider.server.http.stream_format import Chunk, StreamFormat
 from outrider.server.settings import ServerSettings
 
 T = TypeVar("T")
-Chunk = dict[str, Any] | bytes
-"""An event's JSON, or the bytes of it where they have been written elsewhere."""
-
-DONE = b"data: [DONE]\n\n"
 PATIENCE = 5.0  # seconds to wait for a first token: until then, a failure can still be a proper status
 PING = 15.0  # seconds of silence after which a comment is sent, so that proxies and we notice who has gone
 OBFUSCATION = 64  # bytes that a client's include_obfuscation pads to
 
 
 class EventStream(Response):
-    """Sends chunks as they come: those of one engine step in one event, in order, then ``[DONE]``.
+    """Sends chunks as they come: those of one engine step in one event, in order.
 
-    * A failure before the first token is an ordinary error response; later ones are an event with ``error``.
+    * A failure before the first token is an ordinary error response; later ones are an event of their own.
     * When the client goes, ``chunks`` is closed at once.
     * ``stream_interval``: what has gathered is sent at fixed times and at no others. ``stream_padding``: every send
-      is a multiple of so many bytes, filled up with a comment, which readers of event streams skip. Together they
+      is a multiple of so many bytes, filled up with what readers skip. Together they
       hide from who watches the line how many tokens each step gave (their number per second, and the total, remain).
     """
-
-    media_type = "text/event-stream"
 
     def __init__(
         self,
         chunks: AsyncGenerator[Chunk],
         settings: ServerSettings,
+        form: StreamFormat,
         *,
         obfuscate: bool = False,
-        done: bool = True,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """``done``: end with ``[DONE]``. ``on_end`` is called when the stream is over, also if it never began."""
+        """``form``: how chunks are written. ``on_end`` is called when the stream is over, also if it never began."""
+        self.media_type = form.media_type
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._chunks = chunks
         self._interval = settings.stream_interval
         self._padding = settings.stream_padding or (OBFUSCATION if obfuscate else 0)
-        self._end = DONE if done else b""
+        self._form = form
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,27 +95,18 @@ class EventStream(Response):
                     continue
             if self._interval:
                 await asyncio.sleep(max(0.0, due - loop.time()))
-            yield self._padded(gathered or b": \n\n")
+            if data := self._form.padded(gathered or (self._form.ping if more else b""), self._padding):
+                yield data
             gathered, due = b"", (due if self._interval else loop.time()) + rhythm
 
     def _frame(self, upcoming: asyncio.Future[Chunk]) -> tuple[bytes, bool]:
         """A finished chunk as an event, and whether more can follow."""
         try:
-            return _event(upcoming.result()), True
+            return self._form.event(upcoming.result()), True
         except StopAsyncIteration:
-            return self._end, False
+            return self._form.end, False
         except Exception as error:  # noqa: BLE001  every failure is told in the stream, and ends it
-            return _event(as_api_error(error).body()) + self._end, False
-
-    def _padded(self, data: bytes) -> bytes:
-        if self._padding == 0:
-            return data
-        short = -(len(data) + 4) % self._padding  # a comment is at least ": \n\n"
-        return data + b": " + b"-" * short + b"\n\n"
-
-
-def _event(chunk: Chunk) -> bytes:
-    return b"data: " + (chunk if isinstance(chunk, bytes) else to_json(chunk)) + b"\n\n"
+            return self._form.event(self._form.failure(as_api_error(error))) + self._form.end, False
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -19,7 +19,7 @@ from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
-from outrider.server.http.stream import Chunk
+from outrider.server.http.stream_format import EVENTS, Chunk
 from outrider.server.llama_cpp import options
 from outrider.server.llama_cpp.schema import LlamaCppRequest, LlamaCppResponse, PromptObject
 from outrider.server.openai import statistics
@@ -39,7 +39,7 @@ async def completion(
 ) -> Response:
     """Continue texts, in llama.cpp's words. With ``stream``, an event a token and one at the end."""
     service: Service = request.app.state.service
-    return await respond(request, _start(service, body, tenant_of(request)), stream=bool(body.stream), done=False)
+    return await respond(request, _start(service, body, tenant_of(request)), stream=bool(body.stream), form=EVENTS)
 
 
 async def _start(service: Service, body: LlamaCppRequest, tenant: str) -> LlamaCppResponseBuilder:

@@ -10,23 +10,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from outrider.config.structured import StructuredOutput
 from outrider.engine.request import StepOutput
+from outrider.server.answer.parser import AnswerParser, AnswerPart
 from outrider.server.generation import Generation, new_id, respond
 from outrider.server.http.callers import tenant_of
-from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
-from outrider.server.http.stream import Chunk
-from outrider.server.openai import options
-from outrider.server.openai.conversation import encode_messages
+from outrider.server.http.stream_format import Chunk
+from outrider.server.openai.chat_run import ChatRun, start_chat
 from outrider.server.openai.logprobs import chat_logprobs
 from outrider.server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
-from outrider.server.openai.schema.chat import ChatRequest, ChatResponse, NamedTool
+from outrider.server.openai.schema.chat import ChatRequest, ChatResponse
 from outrider.server.openai.statistics import usage_and_timings
-from outrider.server.openai.structured_output import field_names, forced_tool_call, structured_output
 from outrider.server.openai.tokens import token_fields
-from outrider.server.openai.tools import ToolParser, opening_marker
 from outrider.server.service import Service
 
 router = APIRouter()
@@ -43,84 +39,26 @@ async def chat(request: Request, body: Annotated[ChatRequest, Depends(json_body(
 
 
 async def _start(service: Service, body: ChatRequest, tenant: str) -> ChatResponseBuilder:
-    """Check the request and start its sequences."""
-    model = service.check_model(body.model)
-    with_tools = _check_fields(service, body)
-    limits = [body.max_completion_tokens, body.max_tokens, service.settings.max_tokens, service.max_seq_len]
-    params = await service.off_loop.run_if_large(
-        lambda: options.sampling(
-            body,
-            max_tokens=min(limit for limit in limits if limit is not None),
-            n=body.n or 1,
-            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-            structured=_structured_output(body),
-        )
-    )
-    with field_names(body):
-        generation = await Generation.start(
-            service,
-            lambda: [encode_messages(service, body, tools=with_tools)],
-            params,
-            options.speculation(body, service.engine.llm.speculation),
-            id_prefix="chatcmpl",
-            model=model,
-            reports_drafts=bool(body.draft_details),
-            **options.scheduling(service, body, tenant),
-        )
-    return ChatResponseBuilder(service, generation, body, with_tools)
-
-
-def _structured_output(body: ChatRequest) -> StructuredOutput | None:
-    """What the answer must match: the form the request gives, or a forced tool call."""
-    wanted = structured_output(body, body.response_format)
-    if body.tool_choice in (None, "auto", "none"):
-        return wanted
-    if wanted is not None:
-        raise invalid("a forced tool call leaves no room for another form: give one of them", "tool_choice")
-    name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
-    return forced_tool_call(body.tools or (), name)
-
-
-def _check_fields(service: Service, body: ChatRequest) -> bool:
-    """Whether the model is told of tools. Raises ApiError for fields that contradict each other."""
-    n, limit = body.n or 1, service.settings.max_n
-    if n > limit:
-        raise invalid(f"n={n} outputs of one prompt: ask for at most {limit}", "n")
-    if body.top_logprobs is not None and not body.logprobs:
-        raise invalid("top_logprobs needs logprobs: set it to true", "top_logprobs")
-    if None not in (body.max_tokens, body.max_completion_tokens) and body.max_tokens != body.max_completion_tokens:
-        raise invalid("max_tokens and max_completion_tokens differ: give one", "max_tokens")
-    options.check_stream_options(body)
-    if body.parallel_tool_calls is False and body.tools:
-        raise invalid("parallel_tool_calls=false is not supported: leave it out", "parallel_tool_calls", "unsupported")
-    choice = body.tool_choice
-    if choice in (None, "auto", "none"):
-        if choice == "auto" and not body.tools:
-            raise invalid("tool_choice needs tools: give some, or leave it out", "tool_choice")
-        return bool(body.tools) and choice != "none"
-    if isinstance(choice, NamedTool):
-        known = [tool.function.name for tool in body.tools or ()]
-        if choice.function.name not in known:
-            raise invalid(f"tool_choice names {choice.function.name[:64]!r}, which is not in tools", "tool_choice")
-    if not body.tools:
-        raise invalid("tool_choice needs tools: give some, or leave it out", "tool_choice")
-    return True
+    return ChatResponseBuilder(await start_chat(service, body, tenant))
 
 
 @dataclass
 class _ChoiceState:
     """What one choice has sent so far."""
 
-    parser: ToolParser | None
+    parser: AnswerParser
     opened: bool = False  # its first chunk, with the role, is out
     calls: int = 0
 
-    def push(self, text: str, *, end: bool) -> tuple[str, list[dict[str, Any]]]:
-        """(text to show, tool calls that are now complete), given the text of one step."""
-        if self.parser is None:
-            return text, []
-        shown = self.parser.push(text) + (self.parser.flush() if end else "")
-        fresh = self.parser.calls[self.calls :]
+    def push(self, text: str, *, end: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(texts to show, by field; tool calls that are now complete), given the text of one step."""
+        parts = self.parser.push(text, end=end)
+        texts: dict[str, Any] = {}
+        if thinking := _joined(parts, "thinking"):
+            texts["reasoning_content"] = thinking
+        if content := _joined(parts, "text"):
+            texts["content"] = content
+        fresh = [part.call for part in parts if part.call is not None]
         calls = [
             {
                 "index": index,
@@ -131,24 +69,36 @@ class _ChoiceState:
             for index, call in enumerate(fresh, self.calls)
         ]
         self.calls += len(calls)
-        return shown, calls
+        return texts, calls
+
+
+def _joined(parts: Sequence[AnswerPart], kind: str) -> str:
+    return "".join(part.text for part in parts if part.kind == kind)
 
 
 @dataclass
 class ChatResponseBuilder:
     """Writes the answer to a chat completion, whole (``full``) or streamed (``chunks``)."""
 
-    service: Service
-    generation: Generation
-    body: ChatRequest
-    with_tools: bool
+    run: ChatRun
     _choices: dict[int, _ChoiceState] = field(default_factory=dict)
+
+    @property
+    def generation(self) -> Generation:
+        return self.run.generation
+
+    @property
+    def body(self) -> ChatRequest:
+        return self.run.body
+
+    @property
+    def service(self) -> Service:
+        return self.run.service
 
     def full(self) -> dict[str, Any]:
         requests = self.generation.requests
         choices = [self._choice(index) for index in range(len(requests))]
-        statistics = usage_and_timings(requests, len(requests))
-        return envelope(self.generation, "chat.completion") | {"choices": choices} | statistics
+        return envelope(self.generation, "chat.completion") | {"choices": choices} | self._statistics()
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The role, then an event for each step of each choice; the last has the statistics, or one of its own."""
@@ -167,21 +117,27 @@ class ChatResponseBuilder:
                     end = {} if running or with_usage else usage_and_timings(requests, len(requests), usage=False)
                     yield begin | usage | {"choices": [choice]} | end
         if with_usage:
-            yield begin | {"choices": []} | usage_and_timings(requests, len(requests))
+            yield begin | {"choices": []} | self._statistics()
+
+    def _statistics(self) -> dict[str, Any]:
+        """Usage, with the tokens of thinking where there are some, metrics and timings."""
+        requests = self.generation.requests
+        fields = usage_and_timings(requests, len(requests))
+        if thinking := sum(map(self.run.num_thinking_tokens, range(len(requests)))):
+            fields["usage"].setdefault("completion_tokens_details", {})["reasoning_tokens"] = thinking
+        return fields
 
     def _state(self, index: int) -> _ChoiceState:
         if index not in self._choices:
-            forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON
-            marker = None if forced else opening_marker(self.service.tokenizer.chat_template or "")
-            self._choices[index] = _ChoiceState(ToolParser(marker) if self.with_tools else None)
+            self._choices[index] = _ChoiceState(self.run.parser(index))
         return self._choices[index]
 
     def _choice(self, index: int) -> dict[str, Any]:
         request, steps = self.generation.requests[index], self.generation.steps[index]
-        text, calls = self._state(index).push("".join(step.text for step in steps), end=True)
-        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        texts, calls = self._state(index).push("".join(step.text for step in steps), end=True)
+        message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None} | texts
         if calls:
-            message |= {"content": text or None, "tool_calls": [_without_index(call) for call in calls]}
+            message |= {"content": message["content"] or None, "tool_calls": [_without_index(call) for call in calls]}
         choice = {
             "index": index,
             "message": message,
@@ -202,14 +158,14 @@ class ChatResponseBuilder:
         """The events of one step: what it adds, then, if it is the last, how the choice ended."""
         request, state = self.generation.requests[index], self._state(index)
         finish = steps[-1].finish_reason
-        text, calls = state.push("".join(step.text for step in steps), end=finish is not None)
+        texts, calls = state.push("".join(step.text for step in steps), end=finish is not None)
         extra = token_fields(self.service.tokenizer, self.body, request, steps, opening=False)
-        delta: dict[str, Any] = {"content": text} if text or not calls else {}
+        delta: dict[str, Any] = texts or ({} if calls else {"content": ""})
         if calls:
             delta["tool_calls"] = calls
         deltas = []
         logprobs = self._logprobs(steps)
-        if text or calls or logprobs or extra:
+        if texts or calls or logprobs or extra:
             deltas.append({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None} | extra)
         if finish is not None:
             reason = "tool_calls" if state.calls and finish == "stop" else finish

@@ -20,7 +20,7 @@ from outrider.server.http.errors import invalid
 from outrider.server.http.long_json import to_long_json
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
-from outrider.server.http.stream import Chunk
+from outrider.server.http.stream_format import Chunk
 from outrider.server.openai import options
 from outrider.server.openai.logprobs import CompletionLogprobs, prompt_rows
 from outrider.server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
+from outrider.server.answer.formats import THINKING
 from outrider.server.http.errors import invalid
 from outrider.server.openai.schema.chat import ContentPart, Message, Tool
 from outrider.server.service import Service
@@ -62,11 +63,39 @@ def _variables(tokenizer: Tokenizer, body: Conversation, tools: bool) -> dict[st
     for name in given:
         if name in RESERVED or name.endswith("_token"):
             raise invalid(f"chat_template_kwargs cannot set {name[:40]}", f"chat_template_kwargs.{name[:40]}")
+    effort = getattr(body, "reasoning_effort", None)
+    if effort is not None:
+        given = effort_variables(tokenizer.chat_template or "", effort) | given
     if body.tools and tools:
         if not takes_tools(tokenizer):
             raise invalid("this model's chat template knows no tools: use another model", "tools", "unsupported")
         given["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
     return given
+
+
+def effort_variables(template: str, effort: str) -> dict[str, Any]:
+    """How to tell a chat template of an effort. Raises ApiError for one that this model cannot be told of."""
+    if "reasoning_effort" in template and effort != "none":
+        return {"reasoning_effort": effort}
+    if effort in ("none", "minimal"):
+        return thinking_switch(template, False, "reasoning_effort")
+    if "enable_thinking" in template:
+        remedy = "this model's chat template only turns thinking on or off: send 'none', or leave it out"
+    else:
+        remedy = "this model has no efforts to choose from: leave it out"
+    raise invalid(f"reasoning_effort={effort!r} is not supported: {remedy}", "reasoning_effort", "unsupported")
+
+
+def thinking_switch(template: str, on: bool, param: str) -> dict[str, Any]:
+    """How to tell a chat template whether to think. Raises ApiError where it cannot be told."""
+    if "enable_thinking" in template:
+        return {"enable_thinking": on}
+    if on == any(closing in template for _, closing in THINKING):
+        return {}
+    what = "does not think" if on else "always thinks"
+    raise invalid(
+        f"{param} cannot be turned {'on' if on else 'off'}: this model {what}; leave it out", param, "unsupported"
+    )
 
 
 def takes_tools(tokenizer: Tokenizer) -> bool:

@@ -116,12 +116,17 @@ def scheduling(
 
     Raises ApiError if it sets a priority, and callers here may not.
     """
-    if body.priority and service.settings.scheduling_policy != "priority":
-        message = f"priority={body.priority} is not for callers to set here: leave it out"
-        raise invalid(f"{message}, or start the server with --scheduling-policy priority", "priority", "unsupported")
+    check_priority(service, body.priority)
     salt = body.cache_salt or "" if cache_salt is None else cache_salt
     domain = service.callers.domain(tenant, salt)
     return {"priority": body.priority or 0, "cache_salt": domain, "tenant": tenant}
+
+
+def check_priority(service: Service, priority: int | None) -> None:
+    """Raises ApiError for a priority where callers may not set one."""
+    if priority and service.settings.scheduling_policy != "priority":
+        message = f"priority={priority} is not for callers to set here: leave it out"
+        raise invalid(f"{message}, or start the server with --scheduling-policy priority", "priority", "unsupported")
 
 
 def check_stream_options(body: SamplingRequest) -> None:

@@ -10,6 +10,7 @@ from outrider.server.openai.schema.base import SamplingRequest, Text
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings, Usage
 from outrider.server.openai.schema.strict import List, StrictModel, at_most
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
@@ -79,6 +80,7 @@ class ChatRequest(SamplingRequest):
     tools: List[Tool] | None = Field(None, max_length=128)
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = Field(None, description="Refused where the chat template knows none of it.")
     modalities: List[Literal["text"]] | None = Field(None, max_length=16)
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -90,6 +92,7 @@ class AnswerMessage(BaseModel):
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
 
 

@@ -1,0 +1,73 @@
+"""Thinking apart from the answer, as the text grows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["thinking", "text"]
+
+
+def held_back(text: str, marker: str) -> int:
+    """Characters at the end of ``text`` that may be the beginning of ``marker``."""
+    longest = min(len(marker) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
+
+
+class ThinkingSplitter:
+    """Splits what a model writes at the end of its thinking section.
+
+    ::
+
+        push("<thi")                     -> []
+        push("nk>\\nWell")               -> [("thinking", "Well")]
+        push(".\\n</think>\\n\\nYes.")   -> [("thinking", "."), ("text", "Yes.")]
+
+    A section stands at the beginning of an answer or nowhere. Line breaks around it belong to neither part.
+    """
+
+    def __init__(self, markers: tuple[str, str] | None, *, inside: bool) -> None:
+        """``inside``: the prompt has opened the section. Without ``markers`` everything is text."""
+        self._open, self._close = markers or ("", "")
+        self._state: Literal["start", "inside", "behind", "text"] = "text"
+        if markers is not None:
+            self._state = "inside" if inside else "start"
+        self._held, self._fresh = "", inside
+
+    def push(self, text: str, *, end: bool = False) -> list[tuple[Kind, str]]:
+        """What has become certain, in order; ``end``: nothing follows."""
+        self._held += text
+        parts: list[tuple[Kind, str]] = []
+        if self._state == "start":
+            self._start(end)
+        if self._state == "inside":
+            self._thinking(parts, end)
+        if self._state == "behind":
+            self._held = self._held.lstrip()
+            self._state = "text" if self._held else "behind"
+        if self._state == "text" and self._held:
+            parts.append(("text", self._held))
+            self._held = ""
+        return parts
+
+    def _start(self, end: bool) -> None:
+        begun = self._held.lstrip()
+        if begun.startswith(self._open):
+            self._held, self._state, self._fresh = begun[len(self._open) :], "inside", True
+        elif end or not self._open.startswith(begun):
+            self._state = "text"
+
+    def _thinking(self, parts: list[tuple[Kind, str]], end: bool) -> None:
+        if self._fresh:
+            self._held = self._held.lstrip("\n")
+            self._fresh = not self._held
+        at = self._held.find(self._close)
+        if at >= 0:
+            shown, self._held = self._held[:at].rstrip("\n"), self._held[at + len(self._close) :]
+            self._state = "behind"
+        elif end:
+            shown, self._held = self._held, ""
+        else:
+            certain = self._held[: len(self._held) - held_back(self._held, self._close)].rstrip("\n")
+            shown, self._held = certain, self._held[len(certain) :]
+        if shown:
+            parts.append(("thinking", shown))

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API, for its clients: the same service under other names."""

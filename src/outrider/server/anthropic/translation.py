@@ -1,0 +1,132 @@
+"""A request in Anthropic's words as the ``ChatRequest`` that all chat endpoints run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from outrider.server.anthropic.schema import Block, Message, MessagesRequest, PromptRequest, TextBlock, Tool
+from outrider.server.http.errors import invalid
+from outrider.server.openai.conversation import thinking_switch
+from outrider.server.openai.schema import chat
+from outrider.server.openai.schema.base import GenerationRequest
+
+_SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stream", "max_tokens")
+
+
+def chat_request(body: PromptRequest, template: str) -> chat.ChatRequest:
+    """``template``: the model's chat template. Raises ApiError for what this server cannot do."""
+    messages = [*_system(body.system), *(m for i, own in enumerate(body.messages) for m in _message(own, i))]
+    given: dict[str, Any] = {name: getattr(body, name, None) for name in GenerationRequest.model_fields}
+    given |= {"messages": messages, "tools": _tools(body.tools), "tool_choice": _tool_choice(body)}
+    given["chat_template_kwargs"] = _thinking(body, template)
+    config = body.output_config
+    if config is not None and config.format is not None:
+        given["json_schema"] = config.format.json_schema_
+    if config is not None and config.effort is not None:
+        given["reasoning_effort"] = {"max": "xhigh"}.get(config.effort, config.effort)
+    if isinstance(body, MessagesRequest):
+        given |= {name: getattr(body, name) for name in _SAME_NAME}
+        given["stop"] = body.stop_sequences
+    if body.messages[-1].role == "assistant":
+        given["continue_final_message"] = True
+    return chat.ChatRequest.model_construct(**{name: value for name, value in given.items() if value is not None})
+
+
+def _system(given: str | Sequence[TextBlock] | None) -> Iterator[chat.Message]:
+    if given:
+        yield chat.Message.model_construct(role="system", content=_text(given, "system"))
+
+
+def _message(message: Message, place: int) -> Iterator[chat.Message]:
+    """A message; results of tools, which Anthropic puts into the user's, before it as messages of their own."""
+    where = f"messages[{place}].content"
+    if isinstance(message.content, str):
+        yield chat.Message.model_construct(role=message.role, content=message.content)
+        return
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[chat.ToolCall] = []
+    for i, block in enumerate(message.content):
+        own = f"{where}[{i}]"
+        if block.type == "tool_result":
+            yield _result(block, own)
+        elif block.type == "tool_use":
+            calls.append(_call(block, own))
+        elif block.type == "thinking":
+            thoughts.append(block.thinking or "")
+        elif block.type != "redacted_thinking":
+            texts.append(_text([block], own))
+    if texts or calls or message.role == "assistant":
+        yield chat.Message.model_construct(
+            role=message.role,
+            content="\n".join(texts) if texts else None,
+            reasoning_content="\n".join(thoughts) or None,
+            tool_calls=calls or None,
+        )
+
+
+def _call(block: Block, where: str) -> chat.ToolCall:
+    if block.id is None or block.name is None:
+        raise invalid(f"{where} is a tool_use without id or name: give both", where)
+    function = chat.FunctionCall(name=block.name, arguments=json.dumps(block.input or {}, ensure_ascii=False))
+    return chat.ToolCall(id=block.id, function=function)
+
+
+def _result(block: Block, where: str) -> chat.Message:
+    if block.tool_use_id is None:
+        raise invalid(f"{where} is a tool_result without tool_use_id: give it", where)
+    content = _text(block.content or "", f"{where}.content")
+    return chat.Message.model_construct(role="tool", tool_call_id=block.tool_use_id, content=content)
+
+
+def _text(given: str | Sequence[TextBlock], where: str) -> str:
+    if isinstance(given, str):
+        return given
+    texts = []
+    for block in given:
+        if block.type != "text":
+            raise invalid(f"{where} is of type {block.type!r}, and this server reads text only", where, "unsupported")
+        if block.text is None:
+            raise invalid(f"{where} is of type text, but has none", where)
+        texts.append(block.text)
+    return "\n".join(texts)
+
+
+def _tools(given: Sequence[Tool] | None) -> list[chat.Tool] | None:
+    tools = []
+    for i, tool in enumerate(given or ()):
+        if tool.type not in (None, "custom"):
+            raise invalid(f"tools[{i}].type={tool.type!r} is not supported: only the caller's own tools are", "tools")
+        if tool.input_schema is None:
+            raise invalid(f"tools[{i}].input_schema is missing: it is required", "tools")
+        function = chat.FunctionDefinition.model_construct(
+            name=tool.name, description=tool.description, parameters=tool.input_schema
+        )
+        tools.append(chat.Tool.model_construct(type="function", function=function))
+    return tools or None
+
+
+def _tool_choice(body: PromptRequest) -> Any:
+    choice = body.tool_choice
+    if choice is None:
+        return None
+    if choice.disable_parallel_tool_use and choice.type == "auto":
+        message = "tool_choice.disable_parallel_tool_use=true is not supported with auto: leave it out"
+        raise invalid(message, "tool_choice", "unsupported")
+    if choice.type != "tool":
+        return {"any": "required", "auto": "auto" if body.tools else None, "none": "none"}[choice.type]
+    if choice.name is None:
+        raise invalid("tool_choice.name is missing: name the tool", "tool_choice.name")
+    return chat.NamedTool(type="function", function=chat.NamedTool.Name(name=choice.name))
+
+
+def _thinking(body: PromptRequest, template: str) -> dict[str, Any] | None:
+    thinking = body.thinking
+    if thinking is None or thinking.type == "adaptive":
+        return None
+    if thinking.budget_tokens is not None:
+        message = f"thinking.budget_tokens={thinking.budget_tokens} is not supported: send the type 'adaptive'"
+        raise invalid(message, "thinking.budget_tokens", "unsupported")
+    return thinking_switch(template, thinking.type == "enabled", "thinking")

@@ -1,0 +1,1 @@
+"""Embeddings by the target, in the words of OpenAI and Ollama."""

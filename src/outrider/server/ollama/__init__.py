@@ -1,0 +1,1 @@
+"""Ollama's API, for its clients: the same service under other names."""

@@ -1,0 +1,125 @@
+"""``/api/chat`` and ``/api/generate``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from outrider.server.generation import respond
+from outrider.server.http.callers import tenant_of
+from outrider.server.http.errors import invalid, json_response
+from outrider.server.http.openapi import documented
+from outrider.server.http.request_body import json_body
+from outrider.server.http.stream_format import JsonLines
+from outrider.server.ollama.answers import OllamaResponseBuilder, now
+from outrider.server.ollama.errors import ollama_error
+from outrider.server.ollama.options import chat_request, model_name
+from outrider.server.ollama.schema import (
+    Message,
+    OllamaChatRequest,
+    OllamaChatResponse,
+    OllamaErrorResponse,
+    OllamaGenerateRequest,
+    OllamaGenerateResponse,
+    OllamaRequest,
+    Tool,
+)
+from outrider.server.openai.chat_run import start_chat, start_raw
+from outrider.server.openai.schema import chat
+from outrider.server.service import Service
+
+router = APIRouter()
+
+LINES = JsonLines(media_type="application/x-ndjson", ping=b" ", failure=ollama_error)
+_SHAPES: dict[str, Any] = {"stream": LINES.media_type, "error": OllamaErrorResponse}
+
+
+@router.post("/api/chat", **documented(OllamaChatRequest, OllamaChatResponse, **_SHAPES))
+async def ollama_chat(
+    request: Request, body: Annotated[OllamaChatRequest, Depends(json_body(OllamaChatRequest, untyped=True))]
+) -> Response:
+    """Answer a conversation, in Ollama's words: as lines of JSON, unless ``stream`` is false."""
+    service: Service = request.app.state.service
+    if not body.messages:
+        return _loaded(service, body, {"message": {"role": "assistant", "content": ""}})
+
+    async def start() -> OllamaResponseBuilder:
+        own = await service.off_loop.run_if_large(
+            lambda: chat_request(service, body, _messages(body.messages or []), tools=_tools(body.tools))
+        )
+        return OllamaResponseBuilder(await start_chat(service, own, tenant_of(request)), chat=True)
+
+    return await respond(request, start(), stream=body.stream is not False, form=LINES)
+
+
+@router.post(
+    "/api/generate",
+    **documented(OllamaGenerateRequest, OllamaGenerateResponse, **_SHAPES),
+)
+async def ollama_generate(
+    request: Request, body: Annotated[OllamaGenerateRequest, Depends(json_body(OllamaGenerateRequest, untyped=True))]
+) -> Response:
+    """Answer a prompt, in Ollama's words: as lines of JSON, unless ``stream`` is false."""
+    service: Service = request.app.state.service
+    _check(body)
+    if not body.prompt:
+        return _loaded(service, body, {"response": ""})
+    prompt, tenant = body.prompt, tenant_of(request)
+
+    async def start() -> OllamaResponseBuilder:
+        turns = [("system", body.system), ("user", prompt)]
+        messages = [chat.Message.model_construct(role=role, content=text) for role, text in turns if text is not None]
+        own = await service.off_loop.run_if_large(lambda: chat_request(service, body, messages))
+        run = await (start_raw(service, own, prompt, tenant) if body.raw else start_chat(service, own, tenant))
+        return OllamaResponseBuilder(run, chat=False)
+
+    return await respond(request, start(), stream=body.stream is not False, form=LINES)
+
+
+def _check(body: OllamaGenerateRequest) -> None:
+    for name in ("suffix", "template", "context", "images"):
+        if getattr(body, name):
+            raise invalid(f"{name} is not supported: leave it out", name, "unsupported")
+    if body.raw and body.system:
+        raise invalid("raw leaves the prompt as it is, without a system message: leave one out", "system")
+
+
+def _loaded(service: Service, body: OllamaRequest, empty: dict[str, Any]) -> Response:
+    """The answer to a request for the model alone, which is loaded already, and stays so."""
+    reason = "unload" if body.keep_alive in (0, "0") else "load"
+    name = model_name(service, body.model)
+    _ = service.engine  # or say that it is not there yet
+    return json_response({"model": name, "created_at": now()} | empty | {"done": True, "done_reason": reason})
+
+
+def _messages(given: list[Message]) -> list[chat.Message]:
+    messages = []
+    for i, message in enumerate(given):
+        if message.images:
+            raise invalid("images are not supported: this server reads text only", f"messages[{i}].images")
+        calls = [
+            chat.ToolCall(
+                id=call.id or f"call-{i}-{place}",
+                function=chat.FunctionCall(
+                    name=call.function.name, arguments=json.dumps(call.function.arguments, ensure_ascii=False)
+                ),
+            )
+            for place, call in enumerate(message.tool_calls or ())
+        ]
+        own: dict[str, Any] = {"role": message.role, "content": message.content, "tool_calls": calls or None}
+        own |= {"name": message.tool_name, "tool_call_id": message.tool_call_id, "reasoning_content": message.thinking}
+        messages.append(chat.Message.model_construct(**own))
+    return messages
+
+
+def _tools(given: list[Tool] | None) -> list[chat.Tool] | None:
+    tools = [
+        chat.Tool.model_construct(
+            type="function", function=chat.FunctionDefinition.model_construct(**tool.function.model_dump())
+        )
+        for tool in given or ()
+    ]
+    return tools or None

@@ -1,0 +1,111 @@
+"""``/api/tags``, ``/api/show``, ``/api/ps`` and ``/api/version``."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from outrider import __version__
+from outrider.server.answer.formats import AnswerFormat
+from outrider.server.http.errors import json_response
+from outrider.server.http.openapi import documented, responses
+from outrider.server.http.request_body import json_body
+from outrider.server.ollama.options import DEFAULTS, model_name
+from outrider.server.ollama.schema import OllamaErrorResponse, ShowRequest, ShowResponse
+from outrider.server.openai.conversation import takes_tools
+from outrider.server.service import Service
+
+router = APIRouter()
+_JSON = responses("The answer.", {"application/json": {"schema": {"type": "object"}}}, OllamaErrorResponse)
+NEVER = "9999-12-31T23:59:59Z"  # when an idle model is unloaded
+
+
+@router.get("/api/version", responses=_JSON)
+async def ollama_version() -> Response:
+    return json_response({"version": __version__})
+
+
+@router.get("/api/tags", responses=_JSON)
+async def tags(request: Request) -> Response:
+    """The names this server answers to."""
+    service: Service = request.app.state.service
+    return json_response({"models": _models(service)})
+
+
+@router.get("/api/ps", responses=_JSON)
+async def running(request: Request) -> Response:
+    """The same: what is served is loaded, and stays so."""
+    service: Service = request.app.state.service
+    if service.state != "ready":
+        return json_response({"models": []})
+    on_gpu = service.engine.llm.model.device.type != "cpu"
+    own = {"expires_at": NEVER, "context_length": service.max_seq_len}
+    models = [model | own | {"size_vram": model["size"] if on_gpu else 0} for model in _models(service)]
+    return json_response({"models": models})
+
+
+@router.post("/api/show", **documented(ShowRequest, ShowResponse, error=OllamaErrorResponse))
+async def show(
+    request: Request, body: Annotated[ShowRequest, Depends(json_body(ShowRequest, untyped=True))]
+) -> Response:
+    """What the model is and can do."""
+    service: Service = request.app.state.service
+    model_name(service, body.model or body.name)
+    llm = service.engine.llm
+    config, tokenizer = llm.model.config, llm.tokenizer
+    family = _family(service)
+    capabilities = ["completion", "embedding"]
+    capabilities += ["tools"] if takes_tools(tokenizer) else []
+    capabilities += ["thinking"] if AnswerFormat.of(tokenizer).thinking is not None else []
+    answer = {
+        "modelfile": "",
+        "parameters": "\n".join(f"{name} {value}" for name, value in DEFAULTS.items()),
+        "template": tokenizer.chat_template or "",
+        "details": _details(service),
+        "model_info": {
+            "general.architecture": family,
+            f"{family}.context_length": service.max_seq_len,
+            f"{family}.embedding_length": config.hidden_size,
+            f"{family}.block_count": config.num_layers,
+            f"{family}.vocab_size": config.vocab_size,
+        },
+        "capabilities": capabilities,
+        "modified_at": _started(service),
+    }
+    return json_response(answer)
+
+
+def _models(service: Service) -> list[dict[str, Any]]:
+    names = [name for name in service.model_names if name != "*"] or [service.check_model(None)]
+    digest = hashlib.sha256(service.fingerprint.encode()).hexdigest()
+    size = service.engine.llm.memory_plan.target_weights if service.state == "ready" else 0
+    return [
+        {
+            "name": name,
+            "model": name,
+            "modified_at": _started(service),
+            "size": size,
+            "digest": digest,
+            "details": _details(service),
+        }
+        for name in names
+    ]
+
+
+def _details(service: Service) -> dict[str, Any]:
+    if service.state != "ready":
+        return {}
+    family, precision = _family(service), service.engine.llm.model.precision
+    return {"family": family, "families": [family], "quantization_level": str(precision), "parent_model": ""}
+
+
+def _family(service: Service) -> str:
+    return "llama" if service.state != "ready" else service.engine.llm.model.config.family
+
+
+def _started(service: Service) -> str:
+    return datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z")

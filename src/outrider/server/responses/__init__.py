@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: the same service as the chats', without anything kept between requests."""
