@@ -44,7 +44,7 @@ RARE = {
     "grammar",
     "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} max-seq-len max-batched-tokens kv-cache kv-tokens "
-    "prefix-reuse uds served-model-name metrics-key share-across-keys "
+    "prefix-reuse uds served-model-name metrics-key metrics-prefix share-across-keys "
     "allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes max-connections "
     "max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout stream-interval "
     "stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog header-timeout "

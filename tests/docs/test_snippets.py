@@ -107,7 +107,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_options_named_in_the_text_exist(page: Path) -> None:
-    others = {"engines.md", "log.md", "notation.md"}  # of other engines, and of the past
+    others = {"engines.md", "log.md", "notation.md", "server-clients.md"}  # of other programs, and of the past
     named = [] if page.name in others else running.quoted_options(page)
     assert sorted(set(named) - running.options()) == []
 
