@@ -10,7 +10,8 @@
 FORCE_INLINE quad quad_of_step(const uint8_t *codes, lookup table, const int s, const int steps, const enum form form) {
     const uint8_t *upper = codes + 64 * (s - steps / 2);
     if (form == FORM_BYTES) return quad_of_bytes(codes + 64 * s);
-    if (s < steps / 2) return form == FORM_EVEN ? quad_of_low_codes(codes + 64 * s) : quad_of_low_halves(codes + 64 * s, table);
+    if (s < steps / 2)
+        return form == FORM_EVEN ? quad_of_low_codes(codes + 64 * s) : quad_of_low_halves(codes + 64 * s, table);
     return form == FORM_EVEN ? quad_of_high_codes(upper) : quad_of_high_halves(upper, table);
 }
 

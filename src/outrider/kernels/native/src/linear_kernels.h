@@ -148,7 +148,8 @@ FORCE_INLINE void quantised_panel(const outrider_weight *w, const uint8_t *block
     lookup table = lookup_of(w->values);
     for (int r = 0; r < count; r++) y[r] = vec_set(0);
     for (int64_t g = 0; g < groups; g++, about++, x += 32) {
-        for (int64_t i = 0; i < bytes * (8 / steps); i += 64) __builtin_prefetch(block + w->panel_bytes + i); /* the next panel's */
+        for (int64_t i = 0; i < bytes * (8 / steps); i += 64) /* the next panel's */
+            __builtin_prefetch(block + w->panel_bytes + i);
         if (steps == 8) {
             quantised_block(w, block, x, about, groups, count, steps, 0, form, first_value, table, y);
         } else {
