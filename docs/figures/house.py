@@ -11,7 +11,18 @@ from draw import AMBER, BLUE, DIM, GREEN, GREY, RED, VIOLET, Drawing
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "outrider"
 COLORS = {
-    BLUE: ("cli", "server", "analysis", "bench", "training", "llm", "async_llm", "input_processor", "output", "pictures"),
+    BLUE: (
+        "cli",
+        "server",
+        "analysis",
+        "bench",
+        "training",
+        "llm",
+        "async_llm",
+        "input_processor",
+        "output",
+        "pictures",
+    ),
     GREEN: ("engine",),
     VIOLET: ("drafters", "heads", "grammar"),
     AMBER: ("checkpoints", "tokenizer", "models", "kernels", "cache"),
