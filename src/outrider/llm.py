@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import gc
-import logging
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import torch
 
-from outrider.checkpoints.catalog import resolve
-from outrider.checkpoints.loader import load_model
 from outrider.config import EngineOptions, SamplingParams, engine_config
 from outrider.config.options import shows_options
-from outrider.drafters.context import DrafterContext
-from outrider.drafters.draft_table import DraftTable
-from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.trained.heads import head_memory, load_heads
-from outrider.engine.engine import Engine
-from outrider.engine.memory import available_bytes, plan_memory
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
 from outrider.input_processor import (
@@ -36,16 +25,12 @@ from outrider.input_processor import (
     for_each,
     for_one,
 )
-from outrider.models.base import LoadedModel
+from outrider.loading import load
 from outrider.output import Output, one_or_all, tokens_per_run
-from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.utils.progress import work_bar
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
-
-logger = logging.getLogger(__name__)
 
 _HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_inboxes")
 """What ``LLM.close`` lets go of."""
@@ -79,64 +64,17 @@ class LLM:
             ConfigError: an option is unknown, or the options do not go together.
             OutriderError: the model cannot be found or loaded.
         """
-        self.config = config = engine_config(model, **options)
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
-        folder = resolve(model, progress=progress)
-        self.tokenizer = Tokenizer.from_folder(folder)
-        self.draft_models = self._load_draft_models(progress)
-        self.model = load_model(folder, config.target_options())
-        draft, heads = load_heads(config, self.model)
-        self.speculation = replace(config.speculation, draft=draft)
-        self.config = config = replace(config, speculation=self.speculation)
-        self.memory_plan = plan_memory(
-            self.model, self.draft_models, config, available_bytes(self.model.device), *head_memory(heads, self.model)
-        )
-        if progress:
-            print(self.memory_plan.line(), file=sys.stderr)
-        for line in self.memory_plan.lines():
-            logger.info("memory: %s", line)
-        vocab_size = min(self.tokenizer.vocab_size, self.model.config.vocab_size)
-        cache = self.memory_plan.cache_spec(config, self.model.config.max_seq_len)
-        kv_cache = self.model.new_cache(cache)
-        table = None if config.draft_table is None else DraftTable.load(Path(config.draft_table))
-        if table is not None:
-            table.check_vocabulary(vocab_size)
-        self.drafters = DrafterRegistry(
-            DrafterContext(
-                vocab_size=vocab_size,
-                cache=cache,
-                draft_models=self.draft_models,
-                heads=heads,
-                target=self.model,
-                target_cache=kv_cache,
-                draft_layers=config.draft_layers,
-                draft_table=table,
-                custom_sources=config.custom_sources,
-            )
-        )
-        eos = tuple({*self.tokenizer.eos_token_ids, *self.model.config.eos_token_ids})
-        self.engine = Engine(
-            self.model,
-            drafters=self.drafters,
-            eos_token_ids=eos,
-            vocab_size=vocab_size,
-            cache=cache,
-            kv_cache=kv_cache,
-            max_batched_tokens=config.max_batched_tokens,
-        )
-        if draft != "none" and self.speculation.spec_length == "auto":
-            self.engine.calibrate()
-        self._input_processor = InputProcessor(self.tokenizer, eos, self.speculation)
+        loaded = load(engine_config(model, **options), progress=progress)
+        self.config = loaded.config
+        self.speculation = loaded.config.speculation
+        self.tokenizer = loaded.tokenizer
+        self.model = loaded.model
+        self.draft_models = loaded.draft_models
+        self.memory_plan = loaded.memory_plan
+        self.drafters = loaded.drafters
+        self.engine = loaded.engine
+        self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation)
         self._inboxes: dict[str, deque[StepOutput]] = {}
-
-    def _load_draft_models(self, progress: bool) -> tuple[LoadedModel, ...]:
-        models: list[LoadedModel] = []
-        for name in self.config.draft_models:
-            folder = resolve(name, progress=progress)
-            check_same_vocabulary(self.tokenizer, Tokenizer.from_folder(folder))  # before weights are read
-            models.append(load_model(folder, self.config.draft_options()))
-        return tuple(models)
 
     def __repr__(self) -> str:
         model, config = repr(self.config.model), self.config

@@ -1,0 +1,109 @@
+"""From options to an engine that runs: target, draft models, heads, caches and sources of drafts."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.loader import load_model
+from outrider.config import EngineConfig
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_table import DraftTable
+from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.heads import head_memory, load_heads
+from outrider.engine.engine import Engine
+from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
+from outrider.models.base import LoadedModel
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.tokenizer.vocabularies import check_same_vocabulary
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model in memory, with all that drafts for it. ``config`` names the source that ``draft="auto"`` stands for."""
+
+    config: EngineConfig
+    tokenizer: Tokenizer
+    model: LoadedModel
+    draft_models: tuple[LoadedModel, ...]
+    memory_plan: MemoryPlan
+    eos_token_ids: tuple[int, ...]
+    drafters: DrafterRegistry
+    engine: Engine
+
+
+def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
+    """Load what ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
+
+    Raises ``OutriderError`` if a model cannot be found or loaded, or the memory does not suffice.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    folder = resolve(config.model, progress=progress)
+    tokenizer = Tokenizer.from_folder(folder)
+    draft_models = _load_draft_models(config, tokenizer, progress)
+    model = load_model(folder, config.target_options())
+    draft, heads = load_heads(config, model)
+    config = replace(config, speculation=replace(config.speculation, draft=draft))
+    plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_memory(heads, model))
+    _report(plan, progress)
+    vocab_size = min(tokenizer.vocab_size, model.config.vocab_size)
+    cache = plan.cache_spec(config, model.config.max_seq_len)
+    kv_cache = model.new_cache(cache)
+    drafters = DrafterRegistry(
+        DrafterContext(
+            vocab_size=vocab_size,
+            cache=cache,
+            draft_models=draft_models,
+            heads=heads,
+            target=model,
+            target_cache=kv_cache,
+            draft_layers=config.draft_layers,
+            draft_table=_load_table(config, vocab_size),
+            custom_sources=config.custom_sources,
+        )
+    )
+    eos = tuple({*tokenizer.eos_token_ids, *model.config.eos_token_ids})
+    engine = Engine(
+        model,
+        drafters=drafters,
+        eos_token_ids=eos,
+        vocab_size=vocab_size,
+        cache=cache,
+        kv_cache=kv_cache,
+        max_batched_tokens=config.max_batched_tokens,
+    )
+    if draft != "none" and config.speculation.spec_length == "auto":
+        engine.calibrate()
+    return Loaded(config, tokenizer, model, draft_models, plan, eos, drafters, engine)
+
+
+def _load_draft_models(config: EngineConfig, tokenizer: Tokenizer, progress: bool) -> tuple[LoadedModel, ...]:
+    models: list[LoadedModel] = []
+    for name in config.draft_models:
+        folder = resolve(name, progress=progress)
+        check_same_vocabulary(tokenizer, Tokenizer.from_folder(folder))  # before weights are read
+        models.append(load_model(folder, config.draft_options()))
+    return tuple(models)
+
+
+def _load_table(config: EngineConfig, vocab_size: int) -> DraftTable | None:
+    if config.draft_table is None:
+        return None
+    table = DraftTable.load(Path(config.draft_table))
+    table.check_vocabulary(vocab_size)
+    return table
+
+
+def _report(plan: MemoryPlan, progress: bool) -> None:
+    if progress:
+        print(plan.line(), file=sys.stderr)
+    for line in plan.lines():
+        logger.info("memory: %s", line)
