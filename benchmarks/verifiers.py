@@ -41,7 +41,7 @@ from outrider.models.base import Model
 SHAPES: dict[str, tuple[int, ...]] = {"chain of 4": (1, 1, 1, 1), "tree 3-2-1": (3, 2, 1)}
 SETTINGS = [
     SpeculationParams(draft="none"),
-    *(SpeculationParams(verifier=v) for v in ("rejection", "block", "iterative", "specinfer", "sequoia")),
+    *(SpeculationParams(verifier=v) for v in ("rejection", "block", "iterative", "specinfer", "sequoia", "traversal")),
     *(SpeculationParams(verifier="lenient", lenience=x) for x in (1.0, 0.5, 0.3, 0.1)),
     SpeculationParams(verifier="typical"),
 ]

@@ -158,4 +158,27 @@ def specinfer() -> Drawing:
     return d
 
 
-FIGURES = {figure.__name__: figure for figure in (matching, rejection, block, recursive, sequoia, specinfer)}
+def traversal() -> Drawing:
+    """A tree whose nodes are numbered in the order of their verification."""
+    d = Drawing(740, 210)
+    parents = [-1, 0, 1, 1, 0, -1, 5]
+    d.tree(
+        24, 84, ["", "3", "1", "2", "4", "", ""], parents,
+        [(1, -0.6), (2, -1), (3, -1.5), (3, -0.5), (2, 0.3), (1, 1.4), (2, 1.4)], width=44, step=92,
+        colors={0: GREEN, 1: RED, 2: RED, 3: RED, 4: GREEN, 5: GREY, 6: GREY}, struck=[1, 2, 3],
+    )  # fmt: skip
+    d.text(400, 26, "leaves first, in the order of drawing", bold=True)
+    for i, (text, after) in enumerate(
+        [
+            ("1, 2", "leaves, refused: their parent's weight changes"),
+            ("3", "nothing below it is left: refused"),
+            ("4", "a leaf: kept, and the path to it"),
+        ]
+    ):
+        d.text(400, 52 + 28 * i, text, mono=True, size=12)
+        d.text(440, 52 + 28 * i, after, size=12, color=DIM)
+    d.legend(24, 192, {"kept": GREEN, "refused": RED, "its turn did not come": GREY})
+    return d
+
+
+FIGURES = {figure.__name__: figure for figure in (matching, rejection, block, recursive, sequoia, specinfer, traversal)}

@@ -108,8 +108,9 @@ def test_the_law_is_the_targets_under_every_option(verifier: str, shape: str, op
     ],
     ids=["more children than tokens", "independent draws", "two models merged", "three draws merged"],
 )
-def test_sequoia_takes_any_draws_in_order(source: toy.Source) -> None:
-    assert error(toy.BY_NAME["sequoia"], source) < ROUNDING
+@pytest.mark.parametrize("verifier", ["sequoia", "traversal"])
+def test_draws_of_any_kind_are_taken_in_order(verifier: str, source: toy.Source) -> None:
+    assert error(toy.BY_NAME[verifier], source) < ROUNDING
 
 
 WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
@@ -126,6 +127,7 @@ WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
     "random order without replacement": (Recursive("wrong", shuffled=True), toy.static(2)),
     "duplicates dropped": (toy.BY_NAME["iterative"], toy.merged(*MODELS)),
     "pruned with q": (toy.BY_NAME["sequoia"], toy.pruned(2, with_q=True)),
+    "pruned with q, by paths": (toy.BY_NAME["traversal"], toy.pruned(2, with_q=True)),
     "lenient": (toy.BY_NAME["lenient"], toy.model(2)),
     "lenient, tree": (toy.BY_NAME["lenient"], toy.static(2)),
     "typical": (toy.BY_NAME["typical"], toy.model(2)),
@@ -158,6 +160,21 @@ def test_block_verification_keeps_what_the_paper_says(monkeypatch: pytest.Monkey
     monkeypatch.setattr(toy, "DRAFT", torch.tensor([[2 / 3, 1 / 3, 0.0]] * 3).log())
     assert length(toy.BY_NAME["block"], toy.model(2)) == pytest.approx(1 + 11 / 9)
     assert length(toy.BY_NAME["rejection"], toy.model(2)) == pytest.approx(1 + 10 / 9)
+
+
+def test_traversal_expects_as_many_tokens_as_block_on_chains_and_no_fewer_than_sequoia_on_trees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gains = []
+    for seed in range(8):
+        monkeypatch.setattr(toy, "TARGET", toy.table(100 + seed)[:3, :3])
+        monkeypatch.setattr(toy, "DRAFT", toy.table(200 + seed)[:3, :3])
+        chain = [length(toy.BY_NAME[name], toy.model(2)) for name in ("traversal", "block")]
+        assert chain[0] == pytest.approx(chain[1], abs=1e-9)
+        tree = [length(toy.BY_NAME[name], toy.static(2, 1)) for name in ("traversal", "sequoia")]
+        gains.append(tree[0] - tree[1])
+    assert min(gains) > -1e-9
+    assert max(gains) > 0.01
 
 
 def test_more_children_are_accepted_more_often() -> None:

@@ -523,7 +523,11 @@ def test_samples_follow_the_target_under_every_option(verifier: str, source: str
 GRAMMAR_CELLS = [
     *(("rejection", s) for s in ("grammar", "ngram, counts as q", "lookup")),
     *((v, "model") for v in ("block", "iterative", "specinfer")),
-    *((v, s) for v in ("iterative", "specinfer", "sequoia") for s in ("random tree", "model, static tree")),
+    *(
+        (v, s)
+        for v in ("iterative", "specinfer", "sequoia", "traversal")
+        for s in ("random tree", "model, static tree")
+    ),
 ]
 
 

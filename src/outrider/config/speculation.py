@@ -14,7 +14,9 @@ from outrider.config.fields import checks_names, short_repr
 from outrider.config.sources import source_record
 from outrider.errors import ConfigError
 
-VerifierName = Literal["matching", "rejection", "block", "iterative", "specinfer", "sequoia", "lenient", "typical"]
+VerifierName = Literal[
+    "matching", "rejection", "block", "iterative", "specinfer", "sequoia", "traversal", "lenient", "typical"
+]
 
 VERIFIERS: tuple[str, ...] = get_args(VerifierName)
 
@@ -85,8 +87,7 @@ class SpeculationParams:
     At most; G of the paper.
     """
     verifier: VerifierName = "matching"
-    """matching: same tokens as without drafts; rejection, block, iterative, specinfer, sequoia: same distribution;
-    lenient, typical: neither."""
+    """matching: same tokens as without drafts; lenient, typical: lossy; all others: same distribution."""
     draft_temperature: float | None = None
     """Sampling temperature of the draft model.
 

@@ -11,6 +11,7 @@ from outrider.core.verify.block import Block
 from outrider.core.verify.lossy import Lenient, Typical
 from outrider.core.verify.matching import Matching
 from outrider.core.verify.recursive import Recursive
+from outrider.core.verify.traversal import Traversal
 
 
 def _lenient(speculation: SpeculationParams) -> Verifier:
@@ -30,6 +31,7 @@ _MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyTyp
         "iterative": lambda _: Recursive("iterative", without_replacement=False),
         "specinfer": lambda _: Recursive("specinfer", without_replacement=False, shuffled=True),
         "sequoia": lambda _: Recursive("sequoia", without_replacement=True),
+        "traversal": lambda _: Traversal(),
         "lenient": _lenient,
         "typical": _typical,
     }
@@ -54,6 +56,7 @@ __all__ = [
     "Lenient",
     "Matching",
     "Recursive",
+    "Traversal",
     "Typical",
     "Verifier",
     "make_verifier",
