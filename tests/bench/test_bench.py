@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from outrider.bench import runner, show
 from outrider.bench.arrivals import closed_loop, poisson
 from outrider.bench.backends import OutriderBackend, PeerBackend
 from outrider.bench.process import PeerProcess
-from outrider.bench.summary import paired_ratio
+from outrider.bench.summary import add_regrets, paired_ratio
 from outrider.data.workloads import Question
 from outrider.errors import ConfigError
 from tests.whole import model_folder
@@ -103,6 +104,25 @@ def test_a_group_of_mixed_categories_counts_for_none_of_them(llm: LLM) -> None:
     assert set(runner.results(records, questions, 2)["none"]["categories"]) == {"a", "b"}
     questions[0] = Question("0", "b", "")
     assert set(runner.results(records, questions, 2)["none"]["categories"]) == {"b"}
+
+
+def test_auto_is_held_against_the_best_fixed_setting_of_each_category() -> None:
+    def found(every: float, a: float, b: float) -> dict[str, Any]:
+        return {"all": {"speedup": every}, "categories": {"a": {"speedup": a}, "b": {"speedup": b}}}
+
+    results = {
+        "none": found(1.0, 1.0, 1.0),
+        "lookup:4": found(1.5, 2.0, 0.5),
+        "lookup:auto": found(1.2, 1.5, 1.1),
+        "ngram": found(1.0, 1.0, 1.0),  # adaptive too, without a fixed setting of its own
+        "llama.cpp:q4.gguf": found(9.0, 9.0, 9.0),
+    }
+    ours = {name: runner.parse_source(name, "auto") for name in results if not name.startswith("llama.cpp")}
+    add_regrets(results, ours)
+    auto = results["lookup:auto"]
+    assert auto["all"]["regret"] == 0.2
+    assert {kind: row["regret"] for kind, row in auto["categories"].items()} == {"a": 0.25, "b": -0.1}
+    assert not any("regret" in results[name]["all"] for name in results if name != "lookup:auto")
 
 
 def test_a_plot_is_written(llm: LLM, tmp_path: Path) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 from outrider.bench.arrivals import ServedRequest
 from outrider.bench.backends import Backend
-from outrider.bench.summary import BackendResult, details, summary
+from outrider.bench.summary import BackendResult, add_regrets, details, summary
 from outrider.config import VERIFIERS, SpeculationParams
 from outrider.config.combination import check_known
 from outrider.data.workloads import Question
@@ -117,8 +118,16 @@ def run_interleaved(
     return records
 
 
-def results(records: dict[str, BackendResult], questions: Sequence[Question], group: int) -> dict[str, Any]:
-    """By backend: everything, each category (where groups do not mix them), details. The first is the baseline."""
+def results(
+    records: dict[str, BackendResult],
+    questions: Sequence[Question],
+    group: int,
+    settings: Mapping[str, SpeculationParams] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """By backend: everything, each category (where groups do not mix them), details. The first is the baseline.
+
+    ``settings``: of the backends that are ours.
+    """
     base = next(iter(records.values()))
     units: dict[str, list[int]] = defaultdict(list)
     for unit in base.seconds:
@@ -126,7 +135,7 @@ def results(records: dict[str, BackendResult], questions: Sequence[Question], gr
         if len(kinds) == 1:
             units[kinds.pop()].append(unit)
     everything = list(base.seconds)
-    return {
+    found: dict[str, Any] = {
         name: {
             "all": summary(record, base, everything),
             "categories": {kind: summary(record, base, own) for kind, own in sorted(units.items())},
@@ -134,3 +143,5 @@ def results(records: dict[str, BackendResult], questions: Sequence[Question], gr
         }
         for name, record in records.items()
     }
+    add_regrets(found, settings)
+    return found

@@ -49,6 +49,7 @@ def table(results: dict[str, Any]) -> list[str]:
         )
     if len(results[first]["categories"]) > 1:
         lines += _by_category("times as fast, by category", results, "speedup", wide)
+        lines += _by_category("regret of auto", results, "regret", wide)
         lines += _by_category("τ, by category", results, "mean_acceptance_length", wide)
         lines += _by_category("α, by category", results, "draft_acceptance_rate", wide)
     return lines

@@ -200,7 +200,7 @@ def _measure(
                 records = runner.run_interleaved(talks, questions, group=group, rounds=rounds, tick=tick)
             else:
                 records = runner.run_interleaved(backends, ids, group=group, rounds=rounds, tick=tick)
-            found[n] = runner.results(records, questions, group)
+            found[n] = runner.results(records, questions, group, settings)
     return found, backends
 
 
