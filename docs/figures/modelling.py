@@ -45,6 +45,25 @@ def hierarchical() -> Drawing:
     return d
 
 
+def universal() -> Drawing:
+    """One text in two vocabularies: the request's on the left, the draft on the right."""
+    d = Drawing(720, 180)
+    for y, name in ((36, "target"), (84, "text"), (132, "draft model")):
+        d.text(16, y, name, size=12, color=DIM)
+    d.tokens(110, 24, ["Spec", "ulative", " de", "coding"], color=GREY)
+    d.tokens(110, 120, ["Spe", "cul", "ative", " decoding"], color=GREY)
+    d.text(110, 84, "Speculative decoding", mono=True)
+    d.text(400, 84, "drafts tok", mono=True, color=DIM)
+    d.arrow(196, 50, 196, 74)
+    d.arrow(196, 94, 196, 118)
+    d.tokens(396, 120, [" draf", "ts", " tok"], color=VIOLET)
+    d.arrow(440, 118, 440, 94)
+    d.tokens(396, 24, [" draft", "s", " tok"], colors={0: GREEN, 1: GREEN, 2: RED}, struck=[2])
+    d.arrow(440, 74, 440, 50)
+    d.legend(110, 168, {"the request": GREY, "drafted": VIOLET, "proposed": GREEN, "left out: half a word": RED})
+    return d
+
+
 def layer_skip() -> Drawing:
     d = Drawing(720, 216)
     rows = ["the", "cat", "sat", "on", "a", "mat"]
@@ -173,5 +192,5 @@ def idea() -> Drawing:
 
 FIGURES = {
     figure.__name__.strip("_").replace("_", "-"): figure
-    for figure in (draft_model, hierarchical, layer_skip, trees, paged, idea)
+    for figure in (draft_model, universal, hierarchical, layer_skip, trees, paged, idea)
 }

@@ -11,13 +11,15 @@ import torch
 
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
-from outrider.config import EngineConfig
+from outrider.config import EngineConfig, source_record
+from outrider.config.combination import parse
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import head_memory, load_heads
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
+from outrider.errors import IncompatibleDraftError
 from outrider.models.base import LoadedModel
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
@@ -48,7 +50,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
         torch.set_num_threads(config.threads)
     folder = resolve(config.model, progress=progress)
     tokenizer = Tokenizer.from_folder(folder)
-    draft_models = _load_draft_models(config, tokenizer, progress)
+    draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
     model = load_model(folder, config.target_options())
     draft, heads = load_heads(config, model)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
@@ -62,6 +64,9 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
             vocab_size=vocab_size,
             cache=cache,
             draft_models=draft_models,
+            tokenizer=tokenizer,
+            draft_tokenizers=draft_tokenizers,
+            same_vocabulary=same,
             heads=heads,
             target=model,
             target_cache=kv_cache,
@@ -85,13 +90,28 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     return Loaded(config, tokenizer, model, draft_models, plan, eos, drafters, engine)
 
 
-def _load_draft_models(config: EngineConfig, tokenizer: Tokenizer, progress: bool) -> tuple[LoadedModel, ...]:
+def _load_draft_models(
+    config: EngineConfig, target: Tokenizer, progress: bool
+) -> tuple[tuple[LoadedModel, ...], tuple[Tokenizer, ...], bool]:
+    """The draft models, their tokenizers, and whether all have the target's vocabulary.
+
+    Another one is only taken where the sources that draft by default know how to read it.
+    """
+    by_text = any(source_record(name).any_vocabulary for name in parse(config.speculation.draft).names)
+    same = True
     models: list[LoadedModel] = []
+    tokenizers: list[Tokenizer] = []
     for name in config.draft_models:
         folder = resolve(name, progress=progress)
-        check_same_vocabulary(tokenizer, Tokenizer.from_folder(folder))  # before weights are read
+        tokenizers.append(Tokenizer.from_folder(folder))
+        try:
+            check_same_vocabulary(target, tokenizers[-1])  # before weights are read
+        except IncompatibleDraftError:
+            if not by_text:
+                raise
+            same = False
         models.append(load_model(folder, config.draft_options()))
-    return tuple(models)
+    return tuple(models), tuple(tokenizers), same
 
 
 def _load_table(config: EngineConfig, vocab_size: int) -> DraftTable | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -36,6 +37,7 @@ from outrider.drafters.model.hierarchical import HierarchicalDrafter
 from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.model.models import ModelsDrafter
+from outrider.drafters.model.universal import UniversalDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
 from outrider.drafters.text.grammar import GrammarDrafter
@@ -51,6 +53,7 @@ from outrider.engine.request import Request
 from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
+from outrider.tokenizer.tokenizer import Tokenizer
 from tests.pairwise import pairwise, slow_unless, spread
 from tests.rig import Scripted, run
 
@@ -90,6 +93,23 @@ def model(cache: KVCache) -> Drafter:
 
 def models(cache: KVCache) -> Drafter:
     return ModelsDrafter([ModelDrafter(draft_model()), ModelDrafter(draft_model(OTHER))])
+
+
+def letters(vocabulary: Sequence[str], *merges: tuple[str, str]) -> Tokenizer:
+    """A tokenizer of texts in which a token is one of the letters a, b, ..., or a merged pair of them."""
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(ids, list(merges)))
+    backend.decoder = tokenizers.decoders.Fuse()
+    return Tokenizer(backend)
+
+
+def universal(cache: KVCache) -> Drafter:
+    """A draft model whose tokens are the target's in another order, and a pair of them."""
+    alphabet = [chr(ord("a") + i) for i in range(VOCAB)]
+    own = letters([*alphabet[::-1], "ab"], ("a", "b"))
+    table = TableModel.random(VOCAB + 1, order=2, seed=6)
+    drafting = DraftModel(table, vocab_size=VOCAB + 1, cache=CACHE)
+    return UniversalDrafter(drafting, own, letters(alphabet), VOCAB)
 
 
 def hierarchical(cache: KVCache) -> Drafter:
@@ -236,6 +256,7 @@ SOURCES: dict[str, Source] = {
     "merged": Source(nothing, {"draft": "suffix+recycling+model+random", "tree_nodes": 9}),
     "merged, with trees": Source(nothing, {"draft": "ngram,lookahead+model", "tree": (2, 2)}, branches=True),
     "layer skip": Source(layer_skip),
+    "universal": Source(universal),
     "hierarchical": Source(hierarchical),
     "hierarchical, two models": Source(hierarchical_models),
     "eagle": Source(trained("eagle3", feature_layers=(1,), **EAGLE)),

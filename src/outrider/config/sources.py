@@ -47,6 +47,8 @@ class DraftSource:
     shape: DraftShape = DraftShape.AS_ASKED
     min_draft_models: int = 0
     max_draft_models: int = 0
+    any_vocabulary: bool = False
+    """Whether its draft models may have other tokens than the target."""
     head_kinds: tuple[str, ...] = ()
     """The kinds of trained heads it drafts with, the preferred one first; empty: it needs no head."""
     runs_target: bool = False
@@ -171,6 +173,17 @@ SOURCES: dict[str, DraftSource] = {
             max_draft_models=8,
             cache="its own",
             page="draft-model",
+        ),
+        DraftSource(
+            name="universal",
+            summary="a smaller model of any vocabulary, by way of text",
+            builder=f"{_DRAFTERS}.model.universal:build",
+            shape=DraftShape.CHAIN,
+            min_draft_models=1,
+            max_draft_models=1,
+            any_vocabulary=True,
+            cache="its own",
+            page="universal",
         ),
         DraftSource(
             name="layer_skip",

@@ -22,7 +22,7 @@ def check_same_vocabulary(target: Tokenizer, draft: Tokenizer) -> None:
         first = min(i for i in ours.keys() | theirs.keys() if ours.get(i) != theirs.get(i))
         raise IncompatibleDraftError(
             f"the draft has another vocabulary, first at id {first}: {ours.get(first)!r} and {theirs.get(first)!r} "
-            f"({facts}): use a draft of the target's own family, or draft='ngram'"
+            f"({facts}): use a draft of the target's own family, or draft='universal', which drafts by way of text"
         )
     if target.eos_token_ids and draft.eos_token_ids and not set(target.eos_token_ids) & set(draft.eos_token_ids):
         raise IncompatibleDraftError(f"target and draft end texts differently ({facts}): use a draft that shares one")
