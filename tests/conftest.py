@@ -9,13 +9,14 @@ sample of a product that would take too long, as that of ``tests/exactness``.
 
 from __future__ import annotations
 
+import copy
+import gc
 import math
 import os
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 os.environ["OMP_NUM_THREADS"] = "1"  # of commands that tests start
 os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have no core of their own; read by torch
@@ -25,8 +26,9 @@ import torch
 from hypothesis import settings
 
 from outrider.engine import engine
-from outrider.engine.adaptive.cost import calibrate
+from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
+from outrider.models.base import Model
 
 torch.set_num_threads(1)
 
@@ -40,11 +42,31 @@ settings.load_profile("same")
 
 @pytest.fixture(scope="session", autouse=True)
 def _brief_calibration() -> Iterator[None]:
-    """A second of timing for each ``LLM`` would be most of what many tests take; it decides about speed alone."""
+    """A second of timing for each ``LLM`` would be most of what many tests take; it decides about speed alone.
+
+    Models of the same shape are timed once, and briefly. What a test's engine learns of its passes stays its own.
+    """
     brief = replace(DEFAULT_SETTINGS, calibration_repeats=4)
+    known: dict[str, ForwardPassCost] = {}
+
+    def calibrate_once(model: Model) -> ForwardPassCost:
+        precision = getattr(model, "precision", None)
+        if precision is None:  # made by a test, and as slow as that wants it
+            return calibrate(model, brief)
+        shape = f"{type(model)} {model.config} {precision}"
+        if shape not in known:
+            known[shape] = calibrate(model, brief)
+        return copy.deepcopy(known[shape])
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "calibrate", partial(calibrate, settings=brief))
+        patch.setattr(engine, "calibrate", calibrate_once)
         yield
+
+
+def pytest_collection_finish() -> None:
+    """The tests and what they import stay to the end: looking through them for garbage is a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

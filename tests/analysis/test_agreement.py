@@ -64,7 +64,8 @@ def test_rows_are_those_the_engine_decodes_with(llm: LLM) -> None:
 
 
 def test_graded_drafts_are_accepted_as_theory_says_and_ever_less() -> None:
-    found = draft_quality.measure_draft_quality({n: v for n, v in VERIFIERS.items() if v.exact}, levels=3, steps=600)
+    judged = {name: VERIFIERS[name] for name in ("rejection", "matching")}
+    found = draft_quality.measure_draft_quality(judged, levels=3, steps=600)
     for grade in found:
         assert grade.accepted["rejection"] == pytest.approx(1 - grade.total_variation, abs=0.06)
         assert grade.accepted["matching"] == pytest.approx(grade.coupled, abs=0.06)

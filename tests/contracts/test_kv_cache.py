@@ -192,12 +192,13 @@ class AgainstAModel(RuleBasedStateMachine):
         assert self.cache.free_tokens() == self.kind.free(map(len, self.held.values()))
 
 
+@pytest.mark.parametrize("examples", [15, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CACHES)
-def test_random_use(name: str) -> None:
+def test_random_use(name: str, examples: int) -> None:
     class Machine(AgainstAModel):
         kind = CACHES[name]
 
-    limits = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
+    limits = settings(max_examples=examples, stateful_step_count=25, deadline=None, derandomize=True)
     run_state_machine_as_test(Machine, settings=limits)
 
 

@@ -25,6 +25,13 @@ def uniforms(row: torch.Tensor) -> NDArray[np.float64]:
     return result
 
 
+# NumPy's noise is the library's but for the last bits (test_native_sampling): the fast suite looks at what is the same
+# for both through the library alone, and at rows, moments and weights through each.
+library_first = pytest.mark.parametrize(
+    "each_sampler", ["library", pytest.param("numpy", marks=pytest.mark.slow)], indirect=True
+)
+
+
 KEYS = [(seed, purpose) for seed in (0, 1, -1, 2**63 - 1) for purpose in Purpose]
 
 
@@ -36,12 +43,14 @@ def test_rows_are_uniform(seed: int, purpose: Purpose) -> None:
     assert stats.chisquare(np.histogram(v, bins=4096, range=(0, 1))[0]).pvalue > LEVEL
 
 
+@library_first
 def test_low_order_bits_are_uniform() -> None:
     v = np.concatenate([uniforms(Noise(9).gumbel(position, VOCAB)) for position in range(10)])
     v = v[v < 0.5]  # float32 resolves v to 2**-25 there
     assert stats.kstest((v * 2.0**14) % 1, "uniform").pvalue > LEVEL
 
 
+@library_first
 def test_the_winning_end_is_exponential() -> None:
     """The smallest of n exponentials, times n, is standard exponential: here the refined, 64-bit values."""
     noise = Noise(4)
@@ -60,6 +69,7 @@ def test_gumbel_moments() -> None:
     assert float(stats.skew(g.numpy())) == pytest.approx(1.1395, abs=0.02)
 
 
+@library_first
 @pytest.mark.parametrize(
     ("a", "b"),
     [
@@ -92,6 +102,7 @@ def _row(
     return uniforms(row.roll(shift))
 
 
+@library_first
 @pytest.mark.parametrize("next_key", ["position", "seed", "node"])
 def test_joint_draws_of_neighbours_are_independent(next_key: str) -> None:
     weights = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
@@ -109,6 +120,7 @@ def test_joint_draws_of_neighbours_are_independent(next_key: str) -> None:
     assert stats.chi2_contingency(counts).pvalue > LEVEL
 
 
+@library_first
 def test_every_seed_bit_flips_half_of_the_noise() -> None:
     base = uniforms(Noise(0).gumbel(0, 4096)) < 0.5
     flipped = [float((base != (uniforms(Noise(1 << bit).gumbel(0, 4096)) < 0.5)).mean()) for bit in range(70)]
@@ -125,6 +137,7 @@ def test_draws_follow_the_weights_down_to_small_probabilities() -> None:
     assert stats.chisquare(counts, p * counts.sum()).pvalue > LEVEL
 
 
+@library_first
 def test_draws_from_a_large_vocabulary_follow_the_weights() -> None:
     torch.manual_seed(0)
     weights = torch.randn(VOCAB) * 2
@@ -135,6 +148,7 @@ def test_draws_from_a_large_vocabulary_follow_the_weights() -> None:
     assert stats.chisquare(counts, np.bincount(group, weights=p, minlength=19) * 2000).pvalue > LEVEL
 
 
+@library_first
 def test_uniform_is_uniform_and_independent_of_gumbel() -> None:
     noise = Noise(14)
     u = np.array([noise.uniform(position, Purpose.ACCEPT) for position in range(20_000)])

@@ -35,8 +35,12 @@ def test_accept_reject_greedy(verifier: str) -> None:
         assert drafted == plain
 
 
+@pytest.mark.slow
 def test_accept_reject_sampling() -> None:
-    """Rejection through the engine follows the exact distribution of sequences; a skewed one is told apart."""
+    """Rejection through the engine follows the exact distribution of sequences; a skewed one is told apart.
+
+    The fast suite has fewer samples, of every source and verifier (``exactness/test_matrix.py``).
+    """
     params = SamplingParams(temperature=0.9, top_k=5, max_tokens=2)
     served = engine(TARGET, draft=DRAFT, slots=50)
     requests = [

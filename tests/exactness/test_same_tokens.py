@@ -13,12 +13,13 @@ from .test_sequences import OPTIONS, SOURCES, TREES
 LENGTH = 12
 
 
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 12), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("source", [*SOURCES, *TREES])
-def test_matching_gives_the_tokens_of_plain_decoding(source: str, options: str) -> None:
+def test_matching_gives_the_tokens_of_plain_decoding(source: str, options: str, seeds: range) -> None:
     propose = (SOURCES | TREES)[source]
     params, matching = OPTIONS[options], toy.BY_NAME["matching"]
-    for seed in range(12):
+    for seed in seeds:
         expected = toy.generate(params, matching, toy.plain, Noise(seed), LENGTH)
         assert toy.generate(params, matching, propose, Noise(seed), LENGTH) == expected
 

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from outrider.config import SamplingParams
+from outrider.core.distribution import Context, TargetRows
+from outrider.core.draft import Draft
 from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import Verifier
-from tests.pairwise import slow_unless, spread
+from outrider.core.verify import DraftSampler, Verifier
+from tests.pairwise import slow_unless
 
 from . import toy
 
@@ -81,8 +83,9 @@ def test_fifty_thousand_tokens(verifier: str) -> None:
     assert toy.p_value(toy.exact(WARM, LENGTH), samples) > 0.05
 
 
-# Matching gives the very tokens of plain decoding (test_same_tokens), so that one source stands for all.
-CELLS_FAST = [("matching", "none"), *spread([cell for cell in CELLS if cell[0] != "matching"], factor=0)]
+# Matching gives the very tokens of plain decoding (test_same_tokens), so that one source stands for all; and every
+# verifier's samples are compared through the engine too (test_matrix), so that one chain and one tree stand for theirs.
+CELLS_FAST = [("matching", "none"), ("rejection", "model, K=3"), ("sequoia", "shape follows tokens")]
 
 
 @pytest.mark.parametrize(("verifier", "source"), slow_unless(CELLS, CELLS_FAST))
@@ -94,9 +97,7 @@ def test_every_source(verifier: str, source: str) -> None:
 OPTION_CELLS = [(v, o) for v in ("matching", "rejection") for o in OPTIONS]
 
 
-@pytest.mark.parametrize(
-    ("verifier", "options"), slow_unless(OPTION_CELLS, [("matching", "all"), ("rejection", "penalties")])
-)
+@pytest.mark.parametrize(("verifier", "options"), slow_unless(OPTION_CELLS, [("rejection", "penalties")]))
 def test_every_sampling_option(verifier: str, options: str) -> None:
     params = OPTIONS[options]
     samples = sample(params, toy.BY_NAME[verifier], toy.model(2), N)
@@ -112,7 +113,7 @@ WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
 }
 
 
-WRONGS_FAST = ("recovered from p", "typical")
+WRONGS_FAST = ("recovered from p",)  # test_matrix has lossy ones
 
 
 @pytest.mark.parametrize("wrong", slow_unless([(w,) for w in WRONGS], [(w,) for w in WRONGS_FAST]))
@@ -129,7 +130,32 @@ class ReusedNoise(Noise):
         return super().draw(log_weights, position, Purpose.DRAFT if purpose is Purpose.RECOVER else purpose, node)
 
 
-@pytest.mark.parametrize(("count", "level"), [(4000, 1e-4), pytest.param(12_500, 1e-6, marks=pytest.mark.slow)])
-def test_noise_reused_after_a_refusal_is_caught(count: int, level: float) -> None:
-    samples = sample(WARM, toy.BY_NAME["rejection"], toy.model(3), count, ReusedNoise)
-    assert toy.p_value(toy.exact(WARM, LENGTH), samples) < level
+@pytest.mark.slow
+def test_noise_reused_after_a_refusal_is_caught() -> None:
+    samples = sample(WARM, toy.BY_NAME["rejection"], toy.model(3), 12_500, ReusedNoise)
+    assert toy.p_value(toy.exact(WARM, LENGTH), samples) < 1e-6
+
+
+P, Q = torch.tensor([0.25, 0.02, 0.70, 0.03]), torch.tensor([0.02, 0.50, 0.40, 0.08])
+"""A target and a draft where what is refused (1) and what may follow it (0 or 2) race closely."""
+
+
+def drafted_and_given(noise: Noise) -> tuple[int, int]:
+    """A drafted token, and the token that comes in its place."""
+    verify, position = toy.BY_NAME["rejection"], len(toy.PROMPT)
+    sampler = DraftSampler(noise, position, verify.shares_noise, verify.without_replacement)
+    drafted = sampler.draw(Q.log(), depth=0, node=0)
+    draft = Draft.chain([drafted], q_logits=Q.log()[None])
+    target = TargetRows(P.log().expand(2, -1), WARM, Context(toy.PROMPT, ()), draft)
+    verdict = verify(draft, target, noise, position)
+    return drafted, drafted if verdict.path else verdict.token
+
+
+@pytest.mark.parametrize(("noise", "sound"), [(Noise, True), (ReusedNoise, False)])
+def test_what_takes_a_refused_token_s_place_is_drawn_afresh(noise: type[Noise], sound: bool) -> None:
+    """Reused noise shows beside the refused token long before it shows in sequences."""
+    p, q = P.double(), Q.double()
+    kept = torch.minimum(p, q)
+    expected = torch.diag(kept) + torch.outer(q - kept, (p - kept) / (p - kept).sum())
+    found = toy.p_value(expected.flatten().numpy(), [drafted_and_given(noise(seed)) for seed in range(1500)])
+    assert found > LEVEL if sound else found < 1e-6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from outrider.models.cuda_graphs.graphs import CudaGraphRunner
 from outrider.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture
+from tests.pairwise import slow_unless, spread
 
 LENGTH = 600
 DIMS: dict[str, dict[str, Any]] = {
@@ -106,8 +108,10 @@ def some_options(rng: random.Random, rows: int) -> dict[str, Any]:
     return options
 
 
-@pytest.mark.parametrize("kind", ["contiguous", "paged"])
-@pytest.mark.parametrize("dims", DIMS)
+MIXED = list(itertools.product(DIMS, ("contiguous", "paged")))
+
+
+@pytest.mark.parametrize(("dims", "kind"), slow_unless(MIXED, spread(MIXED, factor=0)))
 def test_mixed_batches_agree(kind: str, dims: str) -> None:
     """Chains, trees, trees that grow in a second run, prompts, and every kind of roll-back."""
     rng, twin = random.Random(dims + kind), Twin(kind, 5, **DIMS[dims])

@@ -125,7 +125,7 @@ def test_in_runs_of_any_size(dims: str, kind: str) -> None:
         assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind)[:n])
 
 
-@pytest.mark.parametrize("sizes", [[LENGTH], [511], [333, 64, 1]], ids=str)
+@pytest.mark.parametrize("sizes", [[LENGTH], [333, 64, 1, 511], pytest.param([511], marks=pytest.mark.slow)], ids=str)
 def test_prompts_cut_anywhere(dims: str, kind: str, sizes: list[int]) -> None:
     assert tiny.identical(in_chunks(model(dims, kind), TOKENS, sizes), reference(dims, kind))
 

@@ -16,7 +16,7 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30)
 
 
-@settings(deadline=None, database=None)
+@settings(max_examples=40, deadline=None, database=None)
 @given(value=values, depth=st.integers(0, 6))
 def test_the_same_bytes(value: Any, depth: int) -> None:
     assert json.loads(long_json.to_long_json(value, depth)) == json.loads(to_json(value))
