@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from outrider import LLM
+from outrider.server.models import Models
 from outrider.server.run import UvicornServer, listen
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
@@ -24,7 +25,7 @@ class Live:
         self.settings = ServerSettings(**({"port": 0, "drain_timeout": 5.0} | settings))
         self.service = Service(self.settings, name)
         self._socket = listen(self.settings)
-        self.server = UvicornServer(self.service, self._socket)
+        self.server = UvicornServer(Models.of(self.service), self._socket)
         if llm is not None:
             self.service.attach(llm, on_death=self.server.engine_died)
         self.port: int = 0 if self.settings.uds else self._socket.getsockname()[1]
