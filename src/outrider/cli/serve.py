@@ -22,7 +22,7 @@ def serve(
     *,
     given: Given,
 ) -> None:
-    """Serve a model to OpenAI's clients, with a playground at /.
+    """Serve a model, or several (--models), to OpenAI's clients, with a playground at /.
 
     Every option can also be set in the environment: --max-queue as OUTRIDER_MAX_QUEUE. Options that may be repeated
     take several values there, separated by spaces.

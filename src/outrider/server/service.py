@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -77,6 +78,7 @@ class Service:
             async_llm.close()
             self.metrics.unwatch()
             async_llm.llm.close()
+            _return_freed_memory()
 
     def close(self) -> None:
         self.off_loop.close()
@@ -132,6 +134,12 @@ class Service:
         if name in self.model_names or "*" in self.model_names:
             return name
         raise not_served(name, self.model_names)
+
+
+def _return_freed_memory() -> None:
+    """To the system: what has been freed would else stay with the process, for its own next use."""
+    with contextlib.suppress(OSError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def not_served(name: str, known: Iterable[str]) -> ApiError:
