@@ -24,7 +24,7 @@ from outrider.server.models import Models
 from outrider.server.ollama.keep_alive import kept_seconds
 from outrider.server.settings import ServerSettings
 from tests.server.conftest import load
-from tests.server.live import Live
+from tests.server.live import Live, wait_until
 
 NAMES = ("one", "two", "three")
 ASK = {"prompt": "hello world", "max_tokens": 6, "temperature": 0, "seed": 1}
@@ -369,6 +369,19 @@ def test_nothing_is_lost_at_the_end(folder: Path) -> None:
         assert not any(engine.alive for engine in engines)
 
     with_pool(folder, test)
+
+
+def test_a_stream_that_is_left_lets_go_of_its_model(folder: Path) -> None:
+    body = ASK | {"model": "one", "max_tokens": 900, "ignore_eos": True, "stream": True}
+    with Live(None, loaders={name: lambda: load(folder) for name in NAMES}) as server:
+        pool = server.server.models.pool
+        assert pool is not None
+        with server.client.stream("POST", "/v1/completions", json=body) as answer:
+            next(answer.iter_lines())
+            assert pool.find("one").users == 1
+        wait_until(lambda: pool.find("one").users == 0)
+        assert server.client.post("/v1/completions", json=ASK | {"model": "one", "n": 0}).status_code == 400
+        wait_until(lambda: pool.find("one").users == 0)
 
 
 async def _metrics(pool: Pool) -> list[Any]:
