@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from outrider import LLM
+from outrider import LLM, StructuredOutput
 from outrider.errors import ConfigError, ModelNotFoundError
 from outrider.server.app import create_app
 from outrider.server.model_specs import ModelSpec
 from outrider.server.models import Models
+from outrider.server.offloop import OffLoop
 from outrider.server.ollama.keep_alive import kept_seconds
 from outrider.server.settings import ServerSettings
 from tests.server.conftest import load
@@ -230,24 +231,22 @@ def test_the_least_recently_used_idle_model_gives_way(folder: Path) -> None:
 
 
 def test_turns_when_all_models_are_busy(folder: Path) -> None:
-    """Who waits gets a turn although the other model is asked for again and again."""
+    """A busy model takes no new requests while another waits for its place: else that might wait for ever."""
 
     async def test(pool: Pool) -> None:
-        stop = asyncio.Event()
-
-        async def without_end() -> int:
-            count = 0
-            while not stop.is_set():
-                await pool.text("one")
-                count += 1
-            return count
-
-        crowd = [asyncio.ensure_future(without_end()) for _ in range(3)]
-        await until(lambda: pool.models.sequences > 0)
-        assert await pool.text("two") == await pool.text("three")
-        stop.set()
-        assert min(await asyncio.gather(*crowd)) > 0
-        assert len(pool.loaded()) == 1
+        assert pool.models.pool is not None
+        one, two = (pool.models.pool.find(name) for name in ("one", "two"))
+        with ExitStack() as held:
+            await pool.models.pool.hold(one, "", held)
+            asked = [asyncio.ensure_future(pool.text("two"))]
+            await until(lambda: bool(two.waiting))
+            asked.append(asyncio.ensure_future(pool.text("one")))
+            await asyncio.sleep(0.1)
+            assert not any(answer.done() for answer in asked)
+            assert (len(one.waiting), len(two.waiting), pool.loads) == (1, 1, ["one"])
+        first, second = await asyncio.gather(*asked)
+        assert first == second
+        assert pool.loads == ["one", "two", "one"]
 
     with_pool(folder, test, max_loaded_models=1)
 
@@ -266,6 +265,7 @@ def test_a_load_that_fails_is_told_and_tried_again(folder: Path) -> None:
             assert "use another model" in error["message"]
             assert "secret" not in error["message"]
         assert pool.loads == ["one"]
+        assert (await pool.get("/v1/models/one"))["status"] == {"value": "unloaded"}
         assert await pool.text("two") != ""
         pool.failing.clear()
         assert await pool.text("one") == await pool.text("two")
@@ -384,6 +384,27 @@ def test_a_stream_that_is_left_lets_go_of_its_model(folder: Path) -> None:
         wait_until(lambda: pool.find("one").users == 0)
 
 
+def test_each_model_compiles_its_own_grammars() -> None:
+    class Grammars:
+        compiled = 0
+
+        def is_known(self, *_: object) -> bool:
+            return False
+
+        def constraint(self, *_: object) -> None:
+            time.sleep(0.05)
+            self.compiled += 1
+
+    async def run(*several: Any) -> None:
+        form = StructuredOutput(regex="[a-z]")
+        await asyncio.gather(*(off_loop.compile(grammars, form, "") for grammars in several))
+
+    off_loop, one, two = OffLoop(), Grammars(), Grammars()
+    asyncio.run(run(one, one, two))
+    off_loop.close()
+    assert (one.compiled, two.compiled) == (1, 1)
+
+
 async def _metrics(pool: Pool) -> list[Any]:
     return list(text_string_to_metric_families((await pool.client.get("/metrics")).text))
 
@@ -426,4 +447,4 @@ def test_keys_stay_apart_within_each_model(folder: Path) -> None:
 def test_settings() -> None:
     for given in ({"max_loaded_models": 1}, {"model_idle_seconds": 5.0}):
         with pytest.raises(ConfigError, match="give them with --models"):
-            ServerSettings(**given)  # type: ignore[arg-type]
+            ServerSettings(**given)
