@@ -27,7 +27,7 @@ COMMON = {
     "generate": f"prompt model raw system config {DRAFTING} {MACHINE} max-tokens temperature top-p seed json-schema "
     "json",
     "chat": f"model system resume load no-history config {DRAFTING} {MACHINE} max-tokens temperature top-p seed",
-    "serve": f"model config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
+    "serve": f"model models config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
     "api-key-file max-queue max-tokens",
     "bench": "model draft-model source peer prompts suite count concurrency rate rounds spec-length max-tokens "
     f"temperature plot out {MACHINE} json",
@@ -44,11 +44,11 @@ RARE = {
     "grammar",
     "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} max-seq-len max-batched-tokens kv-cache kv-tokens "
-    "prefix-reuse uds served-model-name metrics-key metrics-prefix share-across-keys "
-    "allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes max-connections "
-    "max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout stream-interval "
-    "stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog header-timeout "
-    "body-timeout keep-alive-timeout "
+    "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
+    "share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes "
+    "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout stream- "
+    "interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog header- "
+    "timeout body-timeout keep-alive-timeout "
     "write-timeout",
     "bench": f"max-chars category heads python {_MACHINE} kv-cache",
     "certify": f"heads kv-cache {_MACHINE}",
@@ -152,6 +152,39 @@ def test_settings_of_the_server() -> None:
     )
     settings = ServerSettings(**found)
     assert (settings.api_keys, settings.playground, settings.max_queue) == (("a", "b"), False, 3)
+
+
+def test_several_models(tmp_path: Path) -> None:
+    objects = {"b": {"model": "org/b", "draft": "suffix", "max_batch_size": 2}, "c": "./c"}
+    found = given("--models", "a=org/a, d", "--models", json.dumps(objects), kinds=(ServerSettings,))
+    specs = ServerSettings(**found).models
+    assert [(spec.name, spec.model) for spec in specs] == [("a", "org/a"), ("d", "d"), ("b", "org/b"), ("c", "./c")]
+    assert dict(specs[2].options) == {"draft": "suffix", "max_batch_size": 2}
+    file = tmp_path / "options.json"
+    file.write_text(json.dumps({"models": objects, "max_loaded_models": 1}))
+    settings = ServerSettings(**given("--config", str(file), kinds=(ServerSettings,)))
+    assert (settings.models, settings.max_loaded_models) == (specs[2:], 1)
+    assert ServerSettings(**given(kinds=(ServerSettings,), OUTRIDER_MODELS="a=org/a d")).models == specs[:2]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--models", "a=x,a=y"), "the name 'a' is given twice"),
+        (("--models", "a="), "names no model at 'a='"),
+        (("--models", '{"a": {"draft": "suffix"}}'), "'a' names no model"),
+        (("--models", '{"a"'), "is not JSON"),
+        (("--models", "*=x"), "the name '*' is not valid"),
+        (("--models", '{"a": {"model": "x", "speed": 9}}'), "models: a: "),
+        (("--models", "a=x", "--model", "y"), "name all models in --models"),
+        (("--models", "a=x", "--served-model-name", "y"), "is for a single model"),
+        (("--max-loaded-models", "1"), "give them with --models"),
+        (("--models", "a=x", "--max-loaded-models", "0"), "max_loaded_models=0 is not valid"),
+        (("--models", "a=x", "--model-idle-seconds", "-1"), "model_idle_seconds=-1.0 is not valid"),
+    ],
+)
+def test_wrong_models(options: tuple[str, ...], told: str) -> None:
+    assert told in " ".join(run("serve", *options, code=2).stderr.split())
 
 
 def test_names_of_other_libraries(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
 
 from outrider import LLM
+from outrider.server.model_pool import Loader
+from outrider.server.models import Models
 from outrider.server.run import UvicornServer, listen
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
@@ -20,11 +22,15 @@ from outrider.server.settings import ServerSettings
 class Live:
     """Use it in ``with``: it listens on a port of its own, and stops at the end."""
 
-    def __init__(self, llm: LLM | None, name: str = "tiny", **settings: Any) -> None:
+    def __init__(
+        self, llm: LLM | None, name: str = "tiny", *, loaders: Mapping[str, Loader] | None = None, **settings: Any
+    ) -> None:
+        """``loaders``: of several models, in place of ``llm``; ``service`` is then that of the first."""
         self.settings = ServerSettings(**({"port": 0, "drain_timeout": 5.0} | settings))
-        self.service = Service(self.settings, name)
+        several = Models.on_demand(self.settings, loaders) if loaders else None
+        self.service = Service(self.settings, name) if several is None else several.services[0]
         self._socket = listen(self.settings)
-        self.server = UvicornServer(self.service, self._socket)
+        self.server = UvicornServer(several or Models.of(self.service), self._socket)
         if llm is not None:
             self.service.attach(llm, on_death=self.server.engine_died)
         self.port: int = 0 if self.settings.uds else self._socket.getsockname()[1]
@@ -41,7 +47,8 @@ class Live:
         self.client.close()
         self.server.should_exit = self.server.force_exit = True
         self._thread.join(30)
-        self.service.close()
+        wait_until(lambda: not self.server.models.is_changing)
+        self.server.models.close()
 
     def post(self, path: str, body: dict[str, Any], **options: Any) -> dict[str, Any]:
         """The answer to a request that must succeed."""

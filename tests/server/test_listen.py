@@ -34,7 +34,7 @@ def test_tls_and_client_certificates(llm: LLM, tmp_path: Path) -> None:
     cert = authority.issue_cert("127.0.0.1", "localhost")
     cert.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     cert.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    files = {"ssl_certfile": str(tmp_path / "cert.pem"), "ssl_keyfile": str(tmp_path / "key.pem")}
+    files: dict[str, Any] = {"ssl_certfile": str(tmp_path / "cert.pem"), "ssl_keyfile": str(tmp_path / "key.pem")}
     trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     with Live(llm, **files, ssl_ca_certs=str(tmp_path / "ca.pem")) as server:
         url = f"https://127.0.0.1:{server.port}/health"

@@ -13,6 +13,9 @@ import typer
 
 from outrider.errors import ConfigError
 
+OBJECTS = ("speculative_config", "models")
+"""Options whose values may be objects."""
+
 
 def _load(context: typer.Context, path: Path | None) -> Path | None:
     """Make the file's values the command's defaults, before any other option is read."""
@@ -24,8 +27,8 @@ def _load(context: typer.Context, path: Path | None) -> Path | None:
                 raise ConfigError(
                     f"config={str(path)!r} names {name!r}, which is no option of `outrider {context.info_name}`"
                 )
-            if isinstance(value, dict) and name == "speculative_config":
-                found[name] = json.dumps(value)
+            if isinstance(value, dict) and name in OBJECTS:
+                found[name] = [json.dumps(value)] if name == "models" else json.dumps(value)
             elif isinstance(value, dict):
                 raise ConfigError(f"config={str(path)!r}: {name} must be a value or a list of values")
         context.default_map = {**(context.default_map or {}), **found}

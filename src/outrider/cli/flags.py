@@ -30,7 +30,8 @@ _RARE = (
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
     "draft_dtype kv_cache_dtype device max_seq_len kv_cache kv_tokens prefix_reuse max_batched_tokens "
     "metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
-    "uds served_model_names playground log_level log_format log_prompts cors_origins allowed_hosts ssl_ca_certs "
+    "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
+    "cors_origins allowed_hosts ssl_ca_certs "
     "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
     "stream_padding"
@@ -51,6 +52,9 @@ SHOWN = {
     "threads": "one per core",
     "kv_tokens": "what memory allows",
     "served_model_names": "the model",
+    "models": "only --model",
+    "max_loaded_models": "all",
+    "model_idle_seconds": "never",
     "allowed_hosts": "see docs",
     "max_prompt_tokens": "the context",
     "max_tokens": "the context",

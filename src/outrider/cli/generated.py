@@ -20,6 +20,7 @@ from outrider.config.engine import ALIASES
 from outrider.config.fields import default_of, field_docs
 from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError
+from outrider.server.model_specs import parse_models
 
 Given = Mapping[str, Any]
 """Fields that were given on the command line or in a file, and differ from their defaults."""
@@ -83,6 +84,7 @@ def read_speculative_config(text: str) -> Any:
 _READ: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "logit_bias": (list[str], parse_logit_bias),
     "prediction": (Path, read_prediction),
+    "models": (list[str], parse_models),
 }
 """Fields that the command line gives in another form: its type, and how to read it."""
 

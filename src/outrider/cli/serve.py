@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
 from outrider.cli import options as o
 from outrider.cli.config_file import Config
 from outrider.cli.generated import Given, options_from
 from outrider.config import EngineConfig, SpeculationParams, engine_config
+from outrider.errors import ConfigError
 from outrider.server.settings import ServerSettings
 
 
@@ -18,7 +22,7 @@ def serve(
     *,
     given: Given,
 ) -> None:
-    """Serve a model to OpenAI's clients, with a playground at /.
+    """Serve a model, or several (--models), to OpenAI's clients, with a playground at /.
 
     Every option can also be set in the environment: --max-queue as OUTRIDER_MAX_QUEUE. Options that may be repeated
     take several values there, separated by spaces.
@@ -27,8 +31,21 @@ def serve(
     """
     settings = ServerSettings(**o.own(ServerSettings, given))
     options = o.engine(given)
-    engine_config(model, **options)  # refuse what is wrong before torch is imported
+    if settings.models and model != o.DEFAULT_MODEL:
+        raise ConfigError(f"model={model!r} and models are both given: name all models in --models")
+    _check_engines(settings, model, options)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
     from outrider.server.run import serve as run
 
     raise typer.Exit(run(settings, model=model, **options))
+
+
+def _check_engines(settings: ServerSettings, model: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for options that no engine takes."""
+    if not settings.models:
+        engine_config(model, **options)
+    for spec in settings.models:
+        try:
+            engine_config(spec.model, **{**options, **spec.options})
+        except ConfigError as error:
+            raise ConfigError(f"models: {spec.name}: {error}") from None

@@ -25,13 +25,13 @@ from outrider.server.http.guards import (
 )
 from outrider.server.llama_cpp import completion as llama_cpp
 from outrider.server.llama_cpp import info as llama_cpp_info
+from outrider.server.models import HoldMiddleware, Models
 from outrider.server.ollama import generate as ollama
 from outrider.server.ollama import info as ollama_info
 from outrider.server.ollama.errors import ollama_error
 from outrider.server.openai import chat, completions, tokens
 from outrider.server.playground import playground
 from outrider.server.responses import endpoint as responses
-from outrider.server.service import Service
 
 ERROR_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 """By the beginning of the path; OpenAI's elsewhere."""
@@ -44,26 +44,28 @@ ENDPOINTS = (
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
 
 
-def create_app(service: Service) -> ASGIApp:
-    """Everything HTTP asks for, served by ``service``."""
+def create_app(models: Models) -> ASGIApp:
+    """Everything HTTP asks for, served by ``models``."""
     app = FastAPI(title="Outrider", description=DESCRIPTION, docs_url=None, redoc_url=None)
-    app.state.service = service
+    app.state.models = models
     for part in ENDPOINTS:
         app.include_router(part.router)
-    if service.settings.playground:
+    if models.settings.playground:
         app.include_router(playground.router)
     for kind in (ApiError, OutriderError, Exception):
         app.add_exception_handler(kind, handle_error)
     app.add_exception_handler(HTTPException, _no_such_route)
     openapi.install(app)
-    return _guarded(app, service)
+    return _guarded(app, models)
 
 
-def _guarded(app: FastAPI, service: Service) -> ASGIApp:
-    settings = service.settings
-    guarded: ASGIApp = SizeLimitMiddleware(app, head=settings.max_header_bytes, body=settings.max_body_bytes)
+def _guarded(app: FastAPI, models: Models) -> ASGIApp:
+    settings = models.settings
+    guarded: ASGIApp = SizeLimitMiddleware(
+        HoldMiddleware(app), head=settings.max_header_bytes, body=settings.max_body_bytes
+    )
     if settings.keys or settings.metrics_key is not None:
-        guarded = ApiKeyMiddleware(guarded, settings, service.callers)
+        guarded = ApiKeyMiddleware(guarded, settings, models.callers)
     if settings.cors_origins:
         guarded = CORSMiddleware(
             guarded,
@@ -81,7 +83,7 @@ def _guarded(app: FastAPI, service: Service) -> ASGIApp:
         )
     if settings.hosts:
         guarded = AllowedHostsMiddleware(guarded, settings.hosts)
-    return AccessLogMiddleware(FramingMiddleware(guarded), service.metrics, ERROR_SHAPES)
+    return AccessLogMiddleware(FramingMiddleware(guarded), models.metrics, ERROR_SHAPES)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

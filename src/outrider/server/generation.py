@@ -13,23 +13,23 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
+from outrider.errors import EngineDeadError
 from outrider.server.http.errors import ApiError, invalid, to_json
 from outrider.server.http.logs import log_generation
 from outrider.server.http.long_json import to_long_json
 from outrider.server.http.stream import EventStream, unless_disconnected
 from outrider.server.http.stream_format import OPENAI_EVENTS, Chunk, StreamFormat
+from outrider.server.models import by_deadline, deadline_of, too_late
 from outrider.server.service import Service
 from outrider.server.speculation_limits import check_draft_size, check_verifier
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
-
-T = TypeVar("T")
 
 MAX_DRAFT = 16  # nodes of a usual draft, at most
 LONG = 128  # tokens and alternatives in an answer that is no longer written on the loop: some end in the same step
@@ -61,11 +61,9 @@ async def respond(
 
     ``form``: how a stream is written. ``obfuscate``: see ``EventStream``.
     """
-    service: Service = request.app.state.service
-    deadline = asyncio.get_running_loop().time() + service.settings.request_timeout
-    builder = await unless_disconnected(request, _by(deadline, service, start))
+    builder = await unless_disconnected(request, by_deadline(request, start))
     generation, reservation = builder.generation, builder.generation.reservation
-    generation.deadline = deadline
+    service, generation.deadline = generation.service, deadline_of(request)
     if stream:
         chunks, settings = builder.chunks(), service.settings
         return EventStream(chunks, settings, form, obfuscate=obfuscate, on_end=reservation.release)
@@ -79,19 +77,6 @@ async def respond(
     else:  # an answer may repeat parts of a large request
         content = await service.off_loop.run_if_large(lambda: to_json(builder.full()))
     return Response(content, media_type="application/json")
-
-
-async def _by(deadline: float, service: Service, work: Coroutine[Any, Any, T]) -> T:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await work
-    except TimeoutError:
-        raise _too_late(service) from None
-
-
-def _too_late(service: Service) -> ApiError:
-    seconds = f"{service.settings.request_timeout:g}"
-    return ApiError(504, f"the request took more than {seconds} s: ask for less", code="timeout")
 
 
 class Reservation:
@@ -203,7 +188,9 @@ class Generation:
                     self.steps[index] += steps
                     yield index, steps
         except TimeoutError:
-            raise _too_late(service) from None
+            raise too_late(service.settings) from None
+        except EngineDeadError:
+            raise service.stopped() from None
         finally:
             self.reservation.release()
             log_generation(self.id, self.requests, prompts=service.settings.log_prompts)

@@ -12,6 +12,7 @@ from outrider.core.verify import VERIFIERS
 from outrider.server.http.callers import check_sees_all
 from outrider.server.http.errors import ApiError, json_response
 from outrider.server.http.openapi import responses
+from outrider.server.models import Models
 from outrider.server.openai.conversation import takes_tools
 from outrider.server.service import Service
 
@@ -22,32 +23,39 @@ _JSON = responses("The answer.", {"application/json": {"schema": {"type": "objec
 @router.get("/health", responses=_JSON)
 async def health(request: Request) -> Response:
     """200 if requests can be served; 503 with the reason while loading, while shutting down, and once dead."""
-    service: Service = request.app.state.service
-    ready = service.state == "ready"
-    return json_response({"status": "ok" if ready else service.state}, 200 if ready else 503)
+    models: Models = request.app.state.models
+    ready = models.state == "ready"
+    return json_response({"status": "ok" if ready else models.state}, 200 if ready else 503)
 
 
 @router.get("/v1/models", responses=_JSON)
 @router.get("/models", include_in_schema=False)
 async def models(request: Request) -> Response:
-    """The names this server answers to, and what the model can do."""
-    service: Service = request.app.state.service
-    names = _names(service)
+    """The names this server answers to, and what each model can do, if it is loaded."""
+    entries = _models(request)
+    names = list(entries)
     pages = {"has_more": False, "first_id": names[0], "last_id": names[-1]}  # for Anthropic's clients
-    return json_response({"object": "list", "data": [_model(service, name) for name in names]} | pages)
+    return json_response({"object": "list", "data": list(entries.values())} | pages)
 
 
 @router.get("/v1/models/{name:path}", responses=_JSON)
 async def model(request: Request, name: str) -> Response:
     """One of the models."""
-    service: Service = request.app.state.service
-    if name not in _names(service):
+    entries = _models(request)
+    if name not in entries:
         raise ApiError(404, f"the model {name[:80]!r} is not served here", param="model", code="model_not_found")
-    return json_response(_model(service, name))
+    return json_response(entries[name])
 
 
-def _names(service: Service) -> list[str]:
-    return [name for name in service.model_names if name != "*"] or [service.check_model(None)]
+def _models(request: Request) -> dict[str, dict[str, Any]]:
+    """By name; with its status, as llama.cpp's router has it, where models come and go."""
+    models: Models = request.app.state.models
+    entries = {name: _model(service, name) for name, service in models.listed()}
+    if models.pool is not None:
+        for name, service in models.listed():
+            status = {"ready": "loaded", "dead": "unloaded"}.get(service.state, service.state)
+            entries[name]["status"] = {"value": status}
+    return entries
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:
@@ -84,5 +92,5 @@ async def version() -> Response:
 async def metrics(request: Request) -> Response:
     """Counters, for Prometheus. They are of all callers together, so not every key reads them."""
     check_sees_all(request)
-    service: Service = request.app.state.service
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    models: Models = request.app.state.models
+    return Response(models.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -34,7 +34,7 @@ class OffLoop:
         self._grammars = Lane("compiling grammars", threads=GRAMMAR_THREADS, queue_limit=16, caller_limit=8)
         self._short_answers = Lane("writing answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
         self._long_answers = Lane("writing long answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
-        self._compiling: dict[tuple[StructuredOutput, str], _Shared] = {}
+        self._compiling: dict[tuple[GrammarCompiler, StructuredOutput, str], _Shared] = {}
 
     async def run(self, work: Callable[[], T]) -> T:
         """``work()`` on a thread of the lane that suits the current request's size."""
@@ -56,7 +56,7 @@ class OffLoop:
         """
         if grammars.is_known(form, domain):
             return
-        key = (form, domain)
+        key = (grammars, form, domain)
         if key not in self._compiling:
             task = asyncio.ensure_future(self._grammars.run(lambda: grammars.constraint(form, domain)))
             self._compiling[key] = _Shared(task)

@@ -29,6 +29,8 @@ from outrider.server.http.callers import log_sharing
 from outrider.server.http.logs import configure
 from outrider.server.http.protocol import Guard, guarded_protocol
 from outrider.server.http.waiting import Waiting
+from outrider.server.model_specs import usual_name
+from outrider.server.models import Models
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
 
@@ -42,18 +44,23 @@ DEATH_NOTICE = 2.0  # seconds in which a server whose engine died still answers:
 def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     """Serve until told to stop; the process's exit code.
 
-    Listens at once and answers 503 until the model is loaded. SIGTERM or SIGINT: no new connections, running
-    requests are finished; a second one ends everything at once.
+    Listens at once and answers 503 until the model is loaded; those of ``settings.models`` are loaded when they are
+    asked for. SIGTERM or SIGINT: no new connections, running requests are finished; a second one ends everything at
+    once.
 
     Raises OutriderError if the settings are wrong, the address is taken or the model cannot be loaded.
     """
     configure(settings)
     listener = listen(settings)
-    name = os.path.basename(model.rstrip("/")) if os.path.exists(model) else model
-    service = Service(settings, name)
-    server = UvicornServer(service, listener)
+    loaders = {spec.name: partial(LLM, spec.model, **{**options, **spec.options}) for spec in settings.models}
+    models = Models.on_demand(settings, loaders) if loaders else Models.of(Service(settings, usual_name(model)))
+    server = UvicornServer(models, listener)
     loading = threading.Thread(target=server.load, args=(model, options), name="outrider-load", daemon=True)
-    loading.start()
+    if loaders:
+        gc.collect()
+        gc.freeze()  # before anything is loaded, as that may be unloaded
+    else:
+        loading.start()
     try:
         asyncio.run(server.serve([listener]))
     finally:
@@ -64,11 +71,12 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
         raise server.failure
     if server.failure is not None:
         logger.critical("the server cannot go on", exc_info=server.failure)
-    code = EXIT_DEAD_ENGINE if server.failure is not None or service.state == "dead" else 0
-    if server.force_exit or loading.is_alive():
+    code = EXIT_DEAD_ENGINE if server.failure is not None or models.state == "dead" else 0
+    was_cut_short = server.force_exit or loading.is_alive()
+    if was_cut_short or models.is_changing:
         sys.stderr.flush()
-        os._exit(code or 1)  # the threads that are cut off here hold nothing that must be put away
-    service.close()
+        os._exit(code or int(was_cut_short))  # the threads that are cut off here hold nothing that must be put away
+    models.close()
     faulthandler.cancel_dump_traceback_later()
     return code
 
@@ -76,17 +84,17 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
 class UvicornServer(uvicorn.Server):
     """uvicorn's, with exit codes of our own, loading beside serving, and one rule for both signals."""
 
-    def __init__(self, service: Service, listener: socket.socket) -> None:
-        self.service = service
+    def __init__(self, models: Models, listener: socket.socket) -> None:
+        self.models = models
         self.failure: BaseException | None = None
-        settings = service.settings
+        settings = models.settings
         self._address = address(settings, listener)
         self._limit = connection_limit(settings.max_connections)
-        self._protocol = guarded_protocol(Guard(settings, service.metrics, self._limit, Waiting()))
+        self._protocol = guarded_protocol(Guard(settings, models.metrics, self._limit, Waiting()))
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(
-                create_app(service),
+                create_app(models),
                 http=self._protocol,
                 ws="none",
                 lifespan="off",
@@ -109,13 +117,15 @@ class UvicornServer(uvicorn.Server):
         self.servers = [self._acceptor(listener) for listener in sockets or []]  # type: ignore[misc]
         self.started = True
         logger.info("listening on %s", self._address)
-        log_sharing(self.service.settings)
-        if self.failure is not None or self.service.state == "dead":
+        if self.models.pool is not None:
+            logger.info("ready: %s, each loaded when asked for", ", ".join(self.models.pool.models))
+        log_sharing(self.models.settings)
+        if self.failure is not None or self.models.state == "dead":
             self.should_exit = True
 
     def _acceptor(self, listener: socket.socket) -> Acceptor:
         protocol = partial(self._protocol, self.config, self.server_state, {})
-        timeout = self.service.settings.header_timeout
+        timeout = self.models.settings.header_timeout
         return Acceptor(listener, protocol, self._limit, ssl_context=self.config.ssl, handshake_timeout=timeout)
 
     def load(self, model: str, options: dict[str, Any]) -> None:
@@ -124,12 +134,12 @@ class UvicornServer(uvicorn.Server):
             llm = LLM(model, **options)
             gc.collect()
             gc.freeze()  # what is loaded stays: looking through it for garbage stops everything for a tenth of a second
-            self.service.attach(llm, on_death=self.engine_died)
+            self.models.services[0].attach(llm, on_death=self.engine_died)
         except BaseException as error:  # noqa: BLE001  told by the main thread, as its exit
             self.failure = error
             self.should_exit = True
         else:
-            logger.info("ready: %s on %s", ", ".join(self.service.model_names), self._address)
+            logger.info("ready: %s on %s", ", ".join(self.models.services[0].model_names), self._address)
 
     def engine_died(self) -> None:
         """Say so for a while, then stop."""
@@ -154,23 +164,23 @@ class UvicornServer(uvicorn.Server):
             logger.warning("stopping at once")
             self.force_exit = True
             return
-        logger.info("finishing %d sequences before stopping; a second signal stops at once", self.service.sequences)
-        if self.service.state == "ready":
-            self.service.state = "draining"
+        logger.info("finishing %d sequences before stopping; a second signal stops at once", self.models.sequences)
+        self.models.drain()
         self.should_exit = True
         self._end_by_force_later()
-        asyncio.get_running_loop().call_later(self.service.settings.drain_timeout, self._drain_timeout)
+        asyncio.get_running_loop().call_later(self.models.settings.drain_timeout, self._drain_timeout)
 
     def _end_by_force_later(self) -> None:
         """Whatever hangs by then is shown on stderr, and ends: by a thread that needs no lock of Python's."""
         with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no stderr to write to
-            seconds = self.service.settings.drain_timeout + 2 * DEATH_NOTICE + LAST_GRACE
+            seconds = self.models.settings.drain_timeout + 2 * DEATH_NOTICE + LAST_GRACE
             faulthandler.dump_traceback_later(seconds, exit=True)
 
     def _drain_timeout(self) -> None:
         """Whoever still waits is told that the engine has stopped."""
-        logger.warning("time is up for %d sequences", self.service.sequences)
-        threading.Thread(target=self.service.close, daemon=True).start()
+        logger.warning("time is up for %d sequences", self.models.sequences)
+        self.models.give_up()
+        threading.Thread(target=self.models.close, daemon=True).start()
 
 
 def listen(settings: ServerSettings) -> socket.socket:

@@ -1,11 +1,12 @@
-"""The state of a server: its engine, the names and limits it serves under, its counters."""
+"""One model that is served: its engine, the names and limits it is served under, its counters."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from outrider.async_llm import AsyncLLM
@@ -20,25 +21,33 @@ from outrider.server.settings import ServerSettings
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 
-State = Literal["loading", "ready", "draining", "dead"]
+State = Literal["unloaded", "loading", "ready", "draining", "dead"]
 
 
 class Service:
     """One engine, and what a server knows about it."""
 
-    def __init__(self, settings: ServerSettings, model_name: str) -> None:
-        """``model_name`` is what clients ask for, unless the settings name others."""
+    def __init__(
+        self,
+        settings: ServerSettings,
+        model_name: str,
+        *,
+        callers: Callers | None = None,
+        off_loop: OffLoop | None = None,
+    ) -> None:
+        """``model_name`` is what clients ask for, unless the settings name others.
+
+        ``callers`` and ``off_loop`` are those of the server, where it serves several models.
+        """
         self.settings = settings
-        self.callers = Callers(share_across_keys=settings.share_across_keys)
+        self.callers = callers or Callers(share_across_keys=settings.share_across_keys)
         self.model_names = settings.served_model_names or (model_name,)
-        prefix = settings.metrics_prefix
-        named = {"model_name": self.model_names[0], "engine": "0"} if prefix == "vllm" else {}
-        self.metrics = Metrics(prefix, named)
+        self.metrics = Metrics()
         self.state: State = "loading"
         self.started = int(time.time())
         self.fingerprint = ""
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
-        self.off_loop = OffLoop()
+        self.off_loop = off_loop or OffLoop()
         self.metrics.admitted.set_function(lambda: self.sequences)
         self._llm: AsyncLLM | None = None
 
@@ -62,6 +71,15 @@ class Service:
         """Of all tenants."""
         return self.sequences_of.total()
 
+    def detach(self) -> None:
+        """Stop serving, and release the model: its thread, weights and caches. Requests that run end with an error."""
+        async_llm, self._llm = self._llm, None
+        if async_llm is not None:
+            async_llm.close()
+            self.metrics.unwatch()
+            async_llm.llm.close()
+            _return_freed_memory()
+
     def close(self) -> None:
         self.off_loop.close()
         if self._llm is not None:
@@ -70,11 +88,19 @@ class Service:
     @property
     def engine(self) -> AsyncLLM:
         """Raises ApiError 503 while there is none to serve with."""
+        if self.state == "dead":
+            raise self.stopped()
         if self.state == "loading" or self._llm is None:
             raise unavailable("the model is being loaded: try again", 2, "loading")
-        if self.state == "dead":
-            raise ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
         return self._llm
+
+    def stopped(self) -> ApiError:
+        """What to say once the engine has died."""
+        if self.settings.models:
+            return unavailable(
+                "the engine of this model has stopped: try again, and it is loaded anew", 1, "engine_dead"
+            )
+        return ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -107,7 +133,20 @@ class Service:
             return next((known for known in self.model_names if known != "*"), "outrider")
         if name in self.model_names or "*" in self.model_names:
             return name
-        known = ", ".join(self.model_names)
-        raise ApiError(
-            404, f"the model {name[:80]!r} is not served here: use {known}", param="model", code="model_not_found"
-        )
+        raise not_served(name, self.model_names)
+
+
+def _return_freed_memory() -> None:
+    """To the system: what has been freed would else stay with the process, for its own next use."""
+    with contextlib.suppress(OSError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def not_served(name: str, known: Iterable[str]) -> ApiError:
+    """For a model that there is none of; ``known`` are the names of those that there are."""
+    return ApiError(
+        404,
+        f"the model {name[:80]!r} is not served here: use {', '.join(known)}",
+        param="model",
+        code="model_not_found",
+    )

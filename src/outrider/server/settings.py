@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from outrider.errors import ConfigError
+from outrider.server.model_specs import ModelSpec
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -26,6 +27,23 @@ class ServerSettings:
     """Name for clients; may be repeated; * for any.
 
     None: the model as it was named to the server.
+    """
+
+    models: tuple[ModelSpec, ...] = ()
+    """Serve these models, each loaded when first asked for: NAME=MODEL, ...; may be repeated.
+
+    Or a JSON object, which can give each model options of its own: {"NAME": {"model": "MODEL", "draft": "suffix"}}.
+    Other options of the command line hold for all.
+    """
+    max_loaded_models: int | None = None
+    """Of --models, loaded at once; the one idle longest gives way.
+
+    When all are busy, a request waits for its turn.
+    """
+    model_idle_seconds: float | None = None
+    """Unload one of --models that was idle so long; 0: never.
+
+    A request's ``keep_alive`` goes first.
     """
 
     ssl_certfile: str | None = None
@@ -172,6 +190,15 @@ class ServerSettings:
             if not key or not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
                 raise ConfigError("an API key is empty or has characters other than visible ASCII: choose another")
 
+        self._check_models()
+
+    def _check_models(self) -> None:
+        if self.models and self.served_model_names:
+            raise ConfigError("served_model_names is for a single model: names of several are given in --models")
+        for name in ("max_loaded_models", "model_idle_seconds"):
+            if getattr(self, name) is not None and not self.models:
+                raise ConfigError(f"{name} is for several models: give them with --models, or leave it out")
+
     def _check_numbers(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not valid: use 1 to 65535, or 0 for any free port")
@@ -187,7 +214,10 @@ class ServerSettings:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name}={value} is not valid: use a positive number of seconds")
-        for name in ("max_prompt_tokens", "max_tokens"):
+        idle = self.model_idle_seconds
+        if idle is not None and not (math.isfinite(idle) and idle >= 0):
+            raise ConfigError(f"model_idle_seconds={idle} is not valid: use a number of seconds, or 0 for never")
+        for name in ("max_prompt_tokens", "max_tokens", "max_loaded_models"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not valid: use at least 1, or leave it out")

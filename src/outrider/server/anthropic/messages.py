@@ -27,6 +27,7 @@ from outrider.server.http.errors import json_response
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import Chunk, StreamFormat
+from outrider.server.models import service_of
 from outrider.server.openai import statistics
 from outrider.server.openai.chat_run import ChatRun, check_fields, start_chat
 from outrider.server.openai.conversation import encode_messages
@@ -40,7 +41,7 @@ EVENTS = StreamFormat(named=True, failure=anthropic_error)
 @router.post("/v1/messages", **documented(MessagesRequest, MessagesResponse, error=AnthropicErrorResponse))
 async def messages(request: Request, body: Annotated[MessagesRequest, Depends(json_body(MessagesRequest))]) -> Response:
     """Answer a conversation, in Anthropic's words. With ``stream``, as named events."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     start = _start(service, body, tenant_of(request))
     return await respond(request, start, stream=bool(body.stream), form=EVENTS)
 
@@ -54,7 +55,7 @@ async def _start(service: Service, body: MessagesRequest, tenant: str) -> Messag
 @router.post("/v1/messages/count_tokens", **documented(CountRequest, CountResponse, error=AnthropicErrorResponse))
 async def count_tokens(request: Request, body: Annotated[CountRequest, Depends(json_body(CountRequest))]) -> Response:
     """How many tokens a conversation has; nothing is generated."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     service.check_model(body.model)
 
     def count() -> int:

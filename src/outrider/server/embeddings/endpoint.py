@@ -26,6 +26,8 @@ from outrider.server.http.errors import invalid
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import Chunk
+from outrider.server.models import service_of
+from outrider.server.ollama.keep_alive import named_service
 from outrider.server.ollama.options import check, model_name
 from outrider.server.ollama.schema import OllamaErrorResponse, Options
 from outrider.server.openai.options import check_priority
@@ -42,7 +44,7 @@ async def embeddings(
     request: Request, body: Annotated[EmbeddingsRequest, Depends(json_body(EmbeddingsRequest, untyped=True))]
 ) -> Response:
     """The embedding of each input, as numbers or, in base64, as the bytes of little-endian float32."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     model = service.check_model(body.model)
     check_priority(service, body.priority)
     texts = await service.off_loop.run_if_large(lambda: _inputs(body.input))
@@ -67,7 +69,7 @@ async def embed(
     request: Request, body: Annotated[EmbedRequest, Depends(json_body(EmbedRequest, untyped=True))]
 ) -> Response:
     """The embedding of each input, in Ollama's words."""
-    service: Service = request.app.state.service
+    service = await named_service(request, body.model, body.keep_alive)
     model = model_name(service, body.model)
     _check_options(service, body.options)
     texts = await service.off_loop.run_if_large(lambda: _inputs(body.input))
@@ -92,7 +94,7 @@ async def old_embeddings(
     request: Request, body: Annotated[OldEmbeddingsRequest, Depends(json_body(OldEmbeddingsRequest, untyped=True))]
 ) -> Response:
     """The embedding of one prompt, as Ollama's older clients ask for it."""
-    service: Service = request.app.state.service
+    service = await named_service(request, body.model, body.keep_alive)
     model = model_name(service, body.model)
     _check_options(service, body.options)
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outrider.server.http.callers import Callers
 from outrider.server.http.errors import SHAPE, ApiError, ErrorShape, as_api_error
-from outrider.server.http.metrics import Metrics
+from outrider.server.http.metrics import ServerMetrics
 from outrider.server.settings import ServerSettings
 
 logger = logging.getLogger("outrider.server.access")
@@ -31,7 +31,7 @@ class AccessLogMiddleware:
     The id comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, shapes: Mapping[str, ErrorShape]) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics, shapes: Mapping[str, ErrorShape]) -> None:
         """``shapes``: how errors are written, by the beginning of the path; OpenAI's elsewhere."""
         self._app, self._metrics, self._shapes = app, metrics, shapes
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric, Sample
 
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
+from outrider.server.http.engine_metrics import EngineCollector
 
 PREFIX = "outrider"
 OLDER = {"inter_token_latency_seconds": "time_per_output_token_seconds", "kv_cache_usage_perc": "gpu_cache_usage_perc"}
@@ -21,13 +21,25 @@ WHOLE = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 
 
-class Metrics:
-    """Counters of one server. The engine's own counts are read at each scrape."""
+class ServerMetrics:
+    """What is counted before it is known which model answers."""
 
-    def __init__(self, prefix: str = PREFIX, labels: Mapping[str, str] | None = None) -> None:
-        """``prefix``: of the names in ``text``; ``labels`` are added to every sample there."""
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.in_progress = Gauge("outrider:http_requests_in_progress", "Requests being answered.", registry=registry)
+        labels = ("method", "path", "status")
+        self.http = Counter("outrider:http_requests", "HTTP requests answered.", labels, registry=registry)
+        slow = "Connections cut because their reader was too slow."
+        self.dropped = Counter("outrider:slow_readers_dropped", slow, registry=registry)
+
+
+class Metrics:
+    """Counters of one model. The engine's own counts are read at each scrape."""
+
+    def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._renamed = _Renamed(registry, prefix, labels or {})
+        self._engine = EngineCollector()
+        self._is_watching = False
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"outrider:{name}", text, labels, registry=registry)
@@ -35,15 +47,12 @@ class Metrics:
         def histogram(name: str, text: str, buckets: Iterable[float]) -> Histogram:
             return Histogram(f"outrider:{name}", text, buckets=tuple(buckets), registry=registry)
 
-        self.in_progress = Gauge("outrider:http_requests_in_progress", "Requests being answered.", registry=registry)
         self.admitted = Gauge("outrider:num_sequences_admitted", "Sequences that hold a place.", registry=registry)
-        self.http = counter("http_requests", "HTTP requests answered.", "method", "path", "status")
         self.rejected = counter("requests_rejected", "Requests refused because the queue was full.")
         self.requests = counter("request_success", "Sequences that ended, by how they did.", "finished_reason")
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of sequences that ended.")
         self.cached_tokens = counter("prefix_cache_hits", "Prompt tokens that were found in the cache.")
         self.queried_tokens = counter("prefix_cache_queries", "Prompt tokens that were looked for in the cache.")
-        self.dropped = counter("slow_readers_dropped", "Connections cut because their reader was too slow.")
         self.first_token = histogram("time_to_first_token_seconds", "From arrival to the first token.", FIRST_TOKEN)
         self.between_tokens = histogram(
             "inter_token_latency_seconds",
@@ -63,8 +72,15 @@ class Metrics:
         self._usual_s = 1.0  # a sequence's time, as a moving average
 
     def watch(self, engine: Engine) -> None:
-        """Report what ``engine`` counts from now on."""
-        self.registry.register(_EngineCollector(engine))
+        """Report what ``engine`` counts from now on, beside what others have counted before it."""
+        self._engine.watch(engine)
+        if not self._is_watching:
+            self.registry.register(self._engine)
+            self._is_watching = True
+
+    def unwatch(self) -> None:
+        """Let go of the engine; its counts stay."""
+        self._engine.unwatch()
 
     def finished(self, request: Request, seconds: float) -> None:
         """Count a sequence that has ended or was given up."""
@@ -91,75 +107,49 @@ class Metrics:
         """When a place will be free, by how long sequences take lately: 1 to 60."""
         return min(60, max(1, math.ceil(self._usual_s / max_batch_size)))
 
-    def text(self) -> bytes:
-        return generate_latest(self._renamed)
+
+def exposition(parts: Sequence[tuple[CollectorRegistry, Mapping[str, str]]], prefix: str = PREFIX) -> bytes:
+    """Prometheus' text of several registries, each with labels of its own.
+
+    ``prefix``: of the names. Samples of one name and the same labels are added up.
+    """
+    return generate_latest(_Joined(parts, prefix))
 
 
-class _Renamed(CollectorRegistry):
-    """Another registry's metrics under other names, with more labels; under vLLM's, also those of its versions 0."""
+class _Joined(CollectorRegistry):
+    """Other registries' metrics under other names, with more labels; under vLLM's, also those of its versions 0."""
 
-    def __init__(self, registry: CollectorRegistry, prefix: str, labels: Mapping[str, str]) -> None:
+    def __init__(self, parts: Sequence[tuple[CollectorRegistry, Mapping[str, str]]], prefix: str) -> None:
         super().__init__()
-        self._registry, self._prefix, self._labels = registry, prefix, dict(labels)
+        self._parts, self._prefix = parts, prefix
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._registry.collect():
-            own = metric.name.removeprefix(f"{PREFIX}:")
-            yield self._as(own, metric)
+        found: dict[str, list[tuple[Metric, Mapping[str, str]]]] = {}
+        for registry, labels in self._parts:
+            for metric in registry.collect():
+                found.setdefault(metric.name, []).append((metric, labels))
+        for name, several in found.items():
+            own = name.removeprefix(f"{PREFIX}:")
+            yield self._as(own, several)
             if self._prefix != PREFIX and own in OLDER:
-                yield self._as(OLDER[own], metric)
+                yield self._as(OLDER[own], several)
 
-    def _as(self, name: str, metric: Metric) -> Metric:
-        full = f"{self._prefix}:{name}"
-        renamed = Metric(full, metric.documentation, metric.type)
-        renamed.samples = [
-            sample._replace(name=full + sample.name.removeprefix(metric.name), labels=self._labels | sample.labels)
-            for sample in metric.samples
-        ]
-        return renamed
-
-
-class _EngineCollector(Collector):
-    """Reads the engine's own counts; it changes them on another thread, so that copies are taken first."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._total = max(1, engine.memory.free_kv_tokens())
-
-    def collect(self) -> Iterable[Metric]:
-        engine, stats = self._engine, self._engine.stats
-        busy = engine.busy
-        yield _gauge("num_requests_running", "Sequences that run.", stats.running if busy else 0)
-        yield _gauge("num_requests_waiting", "Sequences that wait for a place.", stats.waiting if busy else 0)
-        used = 1 - engine.memory.free_kv_tokens() / self._total
-        yield _gauge("kv_cache_usage_perc", "Share of the cache's tokens in use, 0 to 1.", min(1.0, max(0.0, used)))
-        yield _counter("num_preemptions", "Sequences that gave up their place for lack of memory.", stats.preemptions)
-        yield _counter("generation_tokens", "Tokens the engine committed.", stats.tokens)
-        yield _counter("engine_steps", "Steps of the engine.", stats.steps)
-        yield _counter("engine_busy_seconds", "Time spent in steps.", stats.busy_s)
-        yield _counter("spec_decode_draft_seconds", "Time spent in draft sources.", stats.draft_s)
-        yield from self._speculation()
-
-    def _speculation(self) -> Iterable[Metric]:
-        def family(name: str, text: str, *labels: str) -> CounterMetricFamily:
-            return CounterMetricFamily(f"outrider:spec_decode_{name}", text, labels=["source", *labels])
-
-        drafts = family("num_drafts", "Drafts scored.")
-        drafted = family("num_draft_tokens", "Draft tokens scored.")
-        accepted = family("num_accepted_tokens", "Draft tokens accepted.")
-        by_position = family("num_accepted_tokens_per_pos", "Draft tokens accepted at each depth.", "position")
-        for source, counts in dict(self._engine.stats.sources).items():
-            drafts.add_metric([source], counts.num_drafts)
-            drafted.add_metric([source], counts.num_draft_tokens)
-            accepted.add_metric([source], counts.num_accepted_draft_tokens)
-            for position, count in sorted(dict(counts.accepted_at).items()):
-                by_position.add_metric([source, str(position)], count)
-        return (drafts, drafted, accepted, by_position)
+    def _as(self, name: str, several: Sequence[tuple[Metric, Mapping[str, str]]]) -> Metric:
+        full, first = f"{self._prefix}:{name}", several[0][0]
+        joined = Metric(full, first.documentation, first.type)
+        found: dict[tuple[object, ...], Sample] = {}
+        for metric, labels in several:
+            for sample in metric.samples:
+                label = dict(labels) | sample.labels
+                key = (sample.name, *sorted(label.items()))
+                known = found.get(key)
+                value = sample.value if known is None else _together(sample.name, known.value, sample.value)
+                named = full + sample.name.removeprefix(metric.name)
+                found[key] = sample._replace(name=named, labels=label, value=value)
+        joined.samples = list(found.values())
+        return joined
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"outrider:{name}", text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"outrider:{name}", text, value=value)
+def _together(name: str, one: float, other: float) -> float:
+    """A share is that of the model with the largest, and a beginning the latest; all else adds up."""
+    return max(one, other) if name.endswith(("_perc", "_created")) else one + other

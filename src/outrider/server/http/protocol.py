@@ -12,7 +12,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outrider.server.http.errors import ApiError, to_json, unavailable
-from outrider.server.http.metrics import Metrics
+from outrider.server.http.metrics import ServerMetrics
 from outrider.server.http.waiting import Waiting
 from outrider.server.settings import ServerSettings
 
@@ -26,7 +26,7 @@ class Guard:
     """What the connections of one server share. ``limit`` is how many may be open."""
 
     settings: ServerSettings
-    metrics: Metrics
+    metrics: ServerMetrics
     limit: int
     waiting: Waiting
 

@@ -40,10 +40,10 @@ def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], C
         if coding not in ("", "identity"):
             raise ApiError(415, f"Content-Encoding {coding[:_SHOWN]!r} is not read here: send the body as it is")
         body = await _body(request)
-        service: Any = request.app.state.service
+        models: Any = request.app.state.models
         CALLER.set(Caller(caller_name(request), len(body)))
-        max_seq_len = service.max_seq_len if service.state == "ready" else 0
-        checked: T = await service.off_loop.run_if_large(lambda: parse(model, body, max_seq_len))
+        max_seq_len = models.max_seq_len
+        checked: T = await models.off_loop.run_if_large(lambda: parse(model, body, max_seq_len))
         return checked
 
     return read
@@ -57,7 +57,7 @@ def caller_name(request: Request) -> str:
 
 async def _body(request: Request) -> bytes:
     try:
-        async with asyncio.timeout(request.app.state.service.settings.body_timeout):
+        async with asyncio.timeout(request.app.state.models.settings.body_timeout):
             return await request.body()
     except TimeoutError:
         raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None

@@ -22,6 +22,7 @@ from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import EVENTS, Chunk
 from outrider.server.llama_cpp import options
 from outrider.server.llama_cpp.schema import LlamaCppRequest, LlamaCppResponse, PromptObject
+from outrider.server.models import service_of
 from outrider.server.openai import statistics
 from outrider.server.openai.logprobs import llama_cpp_logprobs
 from outrider.server.openai.options import scheduling
@@ -38,7 +39,7 @@ async def completion(
     request: Request, body: Annotated[LlamaCppRequest, Depends(json_body(LlamaCppRequest))]
 ) -> Response:
     """Continue texts, in llama.cpp's words. With ``stream``, an event a token and one at the end."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     return await respond(request, _start(service, body, tenant_of(request)), stream=bool(body.stream), form=EVENTS)
 
 

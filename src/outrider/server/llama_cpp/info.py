@@ -14,9 +14,9 @@ from outrider.server.http.openapi import documented, responses
 from outrider.server.http.request_body import json_body
 from outrider.server.llama_cpp import options
 from outrider.server.llama_cpp.schema import LlamaCppRequest, TemplateRequest, TemplateResponse
+from outrider.server.models import Models, service_of
 from outrider.server.openai.conversation import encode_messages, render_messages
 from outrider.server.openai.schema.chat import ChatRequest
-from outrider.server.service import Service
 
 router = APIRouter()
 _JSON = responses("The answer.", {"application/json": {"schema": {}}})
@@ -25,7 +25,7 @@ _JSON = responses("The answer.", {"application/json": {"schema": {}}})
 @router.get("/props", responses=_JSON)
 async def props(request: Request) -> Response:
     """What the server is set to. ``model_path`` is the name that clients know: files are nobody's business."""
-    service: Service = request.app.state.service
+    service = await service_of(request, request.query_params.get("model"))
     llm = service.engine.llm
     tokenizer, most = llm.tokenizer, service.settings.max_tokens
     body = LlamaCppRequest.model_validate({"prompt": ""})
@@ -56,9 +56,16 @@ async def props(request: Request) -> Response:
 
 @router.get("/slots", responses=_JSON)
 async def slots(request: Request) -> Response:
-    """Places of the batch, the busy ones first: a sequence has no place of its own, only a share of the next step."""
+    """Places of the batch, the busy ones first: a sequence has no place of its own, only a share of the next step.
+
+    Of several models, ``model`` in the query names one; one that is not loaded has no places.
+    """
     check_sees_all(request)
-    service: Service = request.app.state.service
+    models: Models = request.app.state.models
+    model = None if models.pool is None else models.pool.find(request.query_params.get("model"))
+    if model is not None and not model.is_loaded:
+        return json_response([])
+    service = models.services[0] if model is None else model.service
     engine = service.engine.llm.engine
     slots_total, running = service.engine.llm.config.max_batch_size, engine.stats.running if engine.busy else 0
     speculative = service.engine.llm.speculation.draft != "none"
@@ -74,7 +81,7 @@ async def apply_template(
     request: Request, body: Annotated[TemplateRequest, Depends(json_body(TemplateRequest))]
 ) -> Response:
     """A conversation as the model's template writes it."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     service.check_model(body.model)
     rendered = await service.off_loop.run(lambda: render_messages(service, body))
     return json_response({"prompt": rendered.text})
@@ -84,7 +91,7 @@ async def apply_template(
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
 async def input_tokens(request: Request, body: Annotated[ChatRequest, Depends(json_body(ChatRequest))]) -> Response:
     """How many tokens a chat's prompt has, tools included; nothing is generated."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     service.check_model(body.model)
     with_tools = body.tool_choice != "none"
     ids = await service.off_loop.run(lambda: encode_messages(service, body, tools=with_tools))

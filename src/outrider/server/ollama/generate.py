@@ -14,8 +14,10 @@ from outrider.server.http.errors import invalid, json_response
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import JsonLines
+from outrider.server.models import Models
 from outrider.server.ollama.answers import OllamaResponseBuilder, now
 from outrider.server.ollama.errors import ollama_error
+from outrider.server.ollama.keep_alive import named_service, unload
 from outrider.server.ollama.options import chat_request, model_name
 from outrider.server.ollama.schema import (
     Message,
@@ -29,7 +31,6 @@ from outrider.server.ollama.schema import (
 )
 from outrider.server.openai.chat_run import start_chat, start_raw
 from outrider.server.openai.schema import chat
-from outrider.server.service import Service
 
 router = APIRouter()
 
@@ -42,9 +43,9 @@ async def ollama_chat(
     request: Request, body: Annotated[OllamaChatRequest, Depends(json_body(OllamaChatRequest, untyped=True))]
 ) -> Response:
     """Answer a conversation, in Ollama's words: as lines of JSON, unless ``stream`` is false."""
-    service: Service = request.app.state.service
     if not body.messages:
-        return _loaded(service, body, {"message": {"role": "assistant", "content": ""}})
+        return await _loaded(request, body, {"message": {"role": "assistant", "content": ""}})
+    service = await named_service(request, body.model, body.keep_alive)
 
     async def start() -> OllamaResponseBuilder:
         own = await service.off_loop.run_if_large(
@@ -63,10 +64,10 @@ async def ollama_generate(
     request: Request, body: Annotated[OllamaGenerateRequest, Depends(json_body(OllamaGenerateRequest, untyped=True))]
 ) -> Response:
     """Answer a prompt, in Ollama's words: as lines of JSON, unless ``stream`` is false."""
-    service: Service = request.app.state.service
     _check(body)
     if not body.prompt:
-        return _loaded(service, body, {"response": ""})
+        return await _loaded(request, body, {"response": ""})
+    service = await named_service(request, body.model, body.keep_alive)
     prompt, tenant = body.prompt, tenant_of(request)
 
     async def start() -> OllamaResponseBuilder:
@@ -87,11 +88,20 @@ def _check(body: OllamaGenerateRequest) -> None:
         raise invalid("raw leaves the prompt as it is, without a system message: leave one out", "system")
 
 
-def _loaded(service: Service, body: OllamaRequest, empty: dict[str, Any]) -> Response:
-    """The answer to a request for the model alone, which is loaded already, and stays so."""
+async def _loaded(request: Request, body: OllamaRequest, empty: dict[str, Any]) -> Response:
+    """The answer to a request for the model alone: to load it or, with ``keep_alive`` 0, to unload it.
+
+    A single model is loaded already, and stays so.
+    """
+    models: Models = request.app.state.models
     reason = "unload" if body.keep_alive in (0, "0") else "load"
+    if reason == "unload":
+        service = unload(request, body.model)
+    else:
+        service = await named_service(request, body.model, body.keep_alive)
     name = model_name(service, body.model)
-    _ = service.engine  # or say that it is not there yet
+    if models.pool is None:
+        _ = service.engine  # or say that it is not there yet
     return json_response({"model": name, "created_at": now()} | empty | {"done": True, "done_reason": reason})
 
 

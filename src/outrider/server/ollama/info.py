@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -14,6 +15,8 @@ from outrider.server.answer.formats import AnswerFormat
 from outrider.server.http.errors import json_response
 from outrider.server.http.openapi import documented, responses
 from outrider.server.http.request_body import json_body
+from outrider.server.models import Models
+from outrider.server.ollama.keep_alive import named_service
 from outrider.server.ollama.options import DEFAULTS, model_name
 from outrider.server.ollama.schema import OllamaErrorResponse, ShowRequest, ShowResponse
 from outrider.server.openai.conversation import takes_tools
@@ -32,20 +35,29 @@ async def ollama_version() -> Response:
 @router.get("/api/tags", responses=_JSON)
 async def tags(request: Request) -> Response:
     """The names this server answers to."""
-    service: Service = request.app.state.service
-    return json_response({"models": _models(service)})
+    models: Models = request.app.state.models
+    return json_response({"models": [_entry(service, name) for name, service in models.listed()]})
 
 
 @router.get("/api/ps", responses=_JSON)
 async def running(request: Request) -> Response:
-    """The same: what is served is loaded, and stays so."""
-    service: Service = request.app.state.service
-    if service.state != "ready":
-        return json_response({"models": []})
-    on_gpu = service.engine.llm.model.device.type != "cpu"
-    own = {"expires_at": NEVER, "context_length": service.max_seq_len}
-    models = [model | own | {"size_vram": model["size"] if on_gpu else 0} for model in _models(service)]
-    return json_response({"models": models})
+    """Those that are loaded; a single model is, and stays so."""
+    models: Models = request.app.state.models
+    entries = []
+    for name, service in models.listed():
+        if service.state == "ready":
+            on_gpu, entry = service.engine.llm.model.device.type != "cpu", _entry(service, name)
+            entry |= {"expires_at": _expiry(models, name), "context_length": service.max_seq_len}
+            entries.append(entry | {"size_vram": entry["size"] if on_gpu else 0})
+    return json_response({"models": entries})
+
+
+def _expiry(models: Models, name: str) -> str:
+    seconds = math.inf if models.pool is None else models.pool.find(name).expires_in
+    try:
+        return _time(datetime.now(UTC) + timedelta(seconds=seconds))
+    except OverflowError:
+        return NEVER
 
 
 @router.post("/api/show", **documented(ShowRequest, ShowResponse, error=OllamaErrorResponse))
@@ -53,7 +65,7 @@ async def show(
     request: Request, body: Annotated[ShowRequest, Depends(json_body(ShowRequest, untyped=True))]
 ) -> Response:
     """What the model is and can do."""
-    service: Service = request.app.state.service
+    service = await named_service(request, body.model or body.name)
     model_name(service, body.model or body.name)
     llm = service.engine.llm
     config, tokenizer = llm.model.config, llm.tokenizer
@@ -74,26 +86,20 @@ async def show(
             f"{family}.vocab_size": config.vocab_size,
         },
         "capabilities": capabilities,
-        "modified_at": _started(service),
+        "modified_at": _time(datetime.fromtimestamp(service.started, UTC)),
     }
     return json_response(answer)
 
 
-def _models(service: Service) -> list[dict[str, Any]]:
-    names = [name for name in service.model_names if name != "*"] or [service.check_model(None)]
-    digest = hashlib.sha256(service.fingerprint.encode()).hexdigest()
-    size = service.engine.llm.memory_plan.target_weights if service.state == "ready" else 0
-    return [
-        {
-            "name": name,
-            "model": name,
-            "modified_at": _started(service),
-            "size": size,
-            "digest": digest,
-            "details": _details(service),
-        }
-        for name in names
-    ]
+def _entry(service: Service, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _time(datetime.fromtimestamp(service.started, UTC)),
+        "size": service.engine.llm.memory_plan.target_weights if service.state == "ready" else 0,
+        "digest": hashlib.sha256(service.fingerprint.encode()).hexdigest(),
+        "details": _details(service),
+    }
 
 
 def _details(service: Service) -> dict[str, Any]:
@@ -107,5 +113,5 @@ def _family(service: Service) -> str:
     return "llama" if service.state != "ready" else service.engine.llm.model.config.family
 
 
-def _started(service: Service) -> str:
-    return datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z")
+def _time(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from outrider.server.http.errors import ApiError, invalid
@@ -21,11 +22,15 @@ OFF: dict[str, Any] = {
 
 
 def model_name(service: Service, name: str | None) -> str:
-    """The name to answer under; Ollama's ``name:latest`` is ``name``, unless it is served as such."""
-    given = name or None
-    if given is not None and given.endswith(":latest") and given not in service.model_names:
-        given = given.removesuffix(":latest")
-    return service.check_model(given)
+    """The name to answer under."""
+    return service.check_model(plain_name(name, service.model_names))
+
+
+def plain_name(name: str | None, served: Collection[str]) -> str | None:
+    """Ollama's ``name:latest`` is ``name``, unless it is served as such; None for an empty one."""
+    if name and name.endswith(":latest") and name not in served:
+        name = name.removesuffix(":latest")
+    return name or None
 
 
 def check(options: Options, max_seq_len: int) -> None:

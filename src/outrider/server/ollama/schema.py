@@ -61,7 +61,7 @@ class OllamaRequest(GenerationRequest):
     options: Options | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None
     think: bool | Literal["low", "medium", "high"] | None = None
-    keep_alive: KeepAlive | None = Field(None, description="The model stays loaded in any case.")
+    keep_alive: KeepAlive | None = Field(None, description="A single model stays loaded in any case.")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
 

@@ -17,6 +17,7 @@ from outrider.server.http.callers import tenant_of
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import Chunk
+from outrider.server.models import service_of
 from outrider.server.openai.chat_run import ChatRun, start_chat
 from outrider.server.openai.logprobs import chat_logprobs
 from outrider.server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
@@ -32,7 +33,7 @@ router = APIRouter()
 @router.post("/chat/completions", include_in_schema=False)
 async def chat(request: Request, body: Annotated[ChatRequest, Depends(json_body(ChatRequest))]) -> Response:
     """Answer a conversation. With ``stream``, as server-sent events that end with ``[DONE]``."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     return await respond(
         request, _start(service, body, tenant_of(request)), stream=bool(body.stream), obfuscate=wants_obfuscation(body)
     )

@@ -21,6 +21,7 @@ from outrider.server.http.long_json import to_long_json
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import Chunk
+from outrider.server.models import service_of
 from outrider.server.openai import options
 from outrider.server.openai.logprobs import CompletionLogprobs, prompt_rows
 from outrider.server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
@@ -40,7 +41,7 @@ async def completions(
     request: Request, body: Annotated[CompletionRequest, Depends(json_body(CompletionRequest))]
 ) -> Response:
     """Continue texts. With ``stream``, as server-sent events that end with ``[DONE]``."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     return await respond(
         request, _start(service, body, tenant_of(request)), stream=bool(body.stream), obfuscate=wants_obfuscation(body)
     )

@@ -15,6 +15,7 @@ from outrider.server.http.errors import invalid, json_response
 from outrider.server.http.long_json import to_long_json
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
+from outrider.server.models import service_of
 from outrider.server.openai.conversation import encode_messages
 from outrider.server.openai.schema.base import SamplingRequest
 from outrider.server.openai.schema.tokens import (
@@ -34,7 +35,7 @@ MAX_TEXT = 1 << 20  # characters to be tokenized at once, which takes about a se
 @router.post("/tokenize", **documented(TokenizeRequest, TokenizeResponse))
 async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(json_body(TokenizeRequest))]) -> Response:
     """Text or a conversation as token ids. Takes vLLM's field names and llama.cpp's."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     service.check_model(body.model)
     if sum(given is not None for given in (body.prompt, body.content, body.messages)) != 1:
         raise invalid("give one of prompt, content and messages", "prompt")
@@ -76,7 +77,7 @@ async def detokenize(
     request: Request, body: Annotated[DetokenizeRequest, Depends(json_body(DetokenizeRequest))]
 ) -> Response:
     """Token ids as text, under vLLM's name and under llama.cpp's."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     service.check_model(body.model)
     tokenizer = service.tokenizer
 

@@ -18,6 +18,7 @@ from outrider.server.http.errors import ApiError
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.http.stream_format import Chunk, Frame, StreamFormat
+from outrider.server.models import service_of
 from outrider.server.openai import statistics
 from outrider.server.openai.chat_run import ChatRun, start_chat
 from outrider.server.openai.logprobs import chat_logprobs
@@ -42,7 +43,7 @@ async def responses(
     request: Request, body: Annotated[ResponsesRequest, Depends(json_body(ResponsesRequest))]
 ) -> Response:
     """Answer an input. With ``stream``, as named events. Nothing is kept: there is no response to come back to."""
-    service: Service = request.app.state.service
+    service = await service_of(request, body.model)
     padded = bool(body.stream_options and body.stream_options.include_obfuscation)
     start = _start(service, body, tenant_of(request))
     return await respond(request, start, stream=bool(body.stream), obfuscate=padded, form=EVENTS)

@@ -16,14 +16,15 @@ export class Answer {
     this.abort.abort();
   }
 
-  // Writes until it ends, is stopped or fails. Never throws.
-  async write(model, settings) {
+  // Writes until it ends, is stopped or fails. Never throws. `prepared(signal)`: the model, once it can answer.
+  async write(prepared, settings) {
     const { node } = this;
     const open = Boolean(node.content);
     try {
       if (open) trim(node);
-      node.model = model.id;
       Object.assign(node, { status: "writing", error: null, finish: null, steps: node.steps ?? [] });
+      const model = await prepared(this.abort.signal);
+      node.model = model.id;
       const from = open ? node.id : node.parent;
       const { path, body } = request(model, settings, this.chat, from, { open });
       node.asked = { draft: settings.draft, temperature: body.temperature ?? null, system: this.chat.system, tools: body.tools ?? null };

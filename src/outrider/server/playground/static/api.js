@@ -24,6 +24,7 @@ async function refusal(answer) {
   let told = {};
   try {
     told = (await answer.json()).error;
+    if (typeof told === "string") told = { message: told }; // Ollama's
   } catch {
     // a proxy, say, whose page is not for us
   }
@@ -34,6 +35,11 @@ async function refusal(answer) {
 
 export async function models() {
   return (await (await ask("/v1/models")).json()).data;
+}
+
+// Loads a model that comes and goes, and waits for it.
+export async function load(id, signal) {
+  await post("/api/generate", { model: id, stream: false }, signal);
 }
 
 // "ok", "loading", "draining", "dead", or "away".

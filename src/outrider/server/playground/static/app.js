@@ -57,7 +57,7 @@ async function write(node) {
   say("writing");
   render();
   follow(true);
-  await running.write(server.model, settings);
+  await running.write((signal) => server.prepared(signal), settings);
   running = null;
   if (leaving) Object.assign(node, { status: "stopped", error: null });
   const away = node.error?.kind === "away";
@@ -130,7 +130,7 @@ async function startRace() {
   say("racing");
   render();
   try {
-    await race(server.model, settings, chat, question.id, abort.signal);
+    await race(await server.prepared(abort.signal), settings, chat, question.id, abort.signal);
     say("ready");
   } catch (error) {
     const stopped = error.name === "AbortError";

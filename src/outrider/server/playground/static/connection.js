@@ -1,6 +1,6 @@
 // The server: there, loading its model, away, and back.
 
-import { health, models } from "/playground/api.js";
+import { health, load, models } from "/playground/api.js";
 import { $ } from "/playground/dom.js";
 import { offer, settings } from "/playground/settings.js";
 import { saveSettings } from "/playground/store.js";
@@ -28,7 +28,7 @@ export class Connection {
       setTimeout(() => this.connect(Math.min(2 * wait, 8000)), wait);
       return;
     }
-    if (!this.models[0].speculation) {
+    if (!this.models[0].speculation && !this.models[0].status) {
       say("loading the model");
       setTimeout(() => this.connect(), 1000);
       return;
@@ -37,6 +37,24 @@ export class Connection {
     this.online = true;
     say("ready");
     this.onReady();
+  }
+
+  // The chosen model with what it offers. One that is not loaded (anymore) is loaded first, where models come and go.
+  async prepared(signal) {
+    if (!this.model.status) return this.model;
+    this.models = await models();
+    if (this.chosen().status.value !== "loaded") {
+      say(`loading ${this.model.id}`);
+      await load(this.model.id, signal);
+      this.models = await models();
+      say("writing");
+    }
+    this.use(this.chosen());
+    return this.model;
+  }
+
+  chosen() {
+    return this.models.find(({ id }) => id === this.model.id) ?? this.models[0];
   }
 
   lost() {
@@ -52,15 +70,17 @@ export class Connection {
 
   use(model) {
     this.model = model;
-    setSources(model.speculation.sources);
+    if (model.speculation) setSources(model.speculation.sources);
     offer(model);
     const several = this.models.length > 1;
     $("model").textContent = model.id;
     $("model").hidden = several;
     $("model-choice").hidden = !several;
-    $("model-choice").replaceChildren(...this.models.map(({ id }) => new Option(id, id, false, id === model.id)));
+    $("model-choice").replaceChildren(...this.models.map((each) => new Option(label(each), each.id, false, each.id === model.id)));
   }
 }
+
+const label = ({ id, status }) => (!status || status.value === "loaded" ? id : `${id} (${status.value})`);
 
 export function say(text, bad = false) {
   if ($("state").textContent !== text) $("state").textContent = text;

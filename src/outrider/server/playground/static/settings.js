@@ -113,17 +113,25 @@ function showWhen() {
   if (shown.has("combination")) shown.get("combination").row.hidden = settings.draft !== "several";
 }
 
+// What a model that is not loaded offers is not known: what is chosen stays.
+const unknown = () => ({
+  sources: [settings.draft].filter((name) => !["auto", "several"].includes(name)),
+  verifiers: [settings.verifier].filter(Boolean),
+  draft: "as served", verifier: "as served", spec_length: "auto",
+});
+
 // What a model offers: "auto" is whatever the server was started with.
 export function offer(model) {
-  const { sources, verifiers, draft, verifier, spec_length: length } = model.speculation;
+  const { sources, verifiers, draft, verifier, spec_length: length } = model.speculation ?? unknown();
   const entries = [["auto", `auto (${draft})`], ["none", "none: plain decoding"]];
   for (const name of sources.filter((source) => source !== "none")) entries.push([name, name]);
   entries.push(["several", "several…"]);
   choose("draft", entries, "auto");
   choose("verifier", [["", `auto (${verifier})`], ...verifiers.map((name) => [name, name])], "");
   shown.get("spec_length").control.placeholder = String(length);
-  shown.get("use_tools").control.disabled = !model.takes_tools;
-  shown.get("use_tools").row.title = model.takes_tools ? "" : "This model's chat template knows no tools.";
+  const takesTools = model.takes_tools ?? true;
+  shown.get("use_tools").control.disabled = !takesTools;
+  shown.get("use_tools").row.title = takesTools ? "" : "This model's chat template knows no tools.";
 }
 
 function choose(name, entries, fallback) {
