@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +30,8 @@ class Firefox:
                 stderr=log,
                 stdout=log,
             )
-        self._socket = connect(f"{self._address()}/session", max_size=None, open_timeout=30)
+        self._open = ExitStack()
+        self._socket = self._open.enter_context(connect(f"{self._address()}/session", max_size=None, open_timeout=30))
         self.call("session.new", capabilities={})
         self.call("session.subscribe", events=["log.entryAdded"])
         self._page = self.call("browsingContext.getTree")["contexts"][0]["context"]
@@ -38,7 +40,7 @@ class Firefox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self._open.close()
         self._process.terminate()
         self._process.wait(30)
 
