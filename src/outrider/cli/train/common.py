@@ -32,7 +32,7 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the draft and
 Regenerate = Annotated[bool, typer.Option("--regenerate", help="The target answers the prompts first.")]
 AnswerTokens = Annotated[int, typer.Option(help="Longest answer, with --regenerate.")]
 AnswerTemperature = Annotated[
-    float, typer.Option(help="Temperature of every third answer; the others are greedy.", hidden=True)
+    float, typer.Option(help="Temperature of a third of the answers; the others are greedy.", hidden=True)
 ]
 Epochs = Annotated[float, typer.Option(help="Passes over the data.")]
 BatchTokens = Annotated[
@@ -159,7 +159,8 @@ def _make(
     resume: bool,
     **train: Any,
 ) -> Shared:
-    from outrider.training.regenerate import regenerate_answers
+    from outrider.cli.working import working
+    from outrider.training.answers.run import regenerate_answers
     from outrider.training.setup import DataOptions, TrainingSetup
     from outrider.training.trainer import TrainOptions
 
@@ -171,10 +172,11 @@ def _make(
     )
     size, paths = parse_size(feature_cache), tuple(data)
     if regenerate:
-        answers = out / "answers.jsonl"
-        regenerate_answers(
-            target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, log=log
-        )
+        answers = out / "answers"
+        with working("answers") as tell:
+            regenerate_answers(
+                target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, tell=tell
+            )
         paths = (answers,)
     cache = out / "features" if size else None
     documents = DataOptions(paths, max_length=max_length, held_out=held_out, top_k=top_k, cache=cache, cache_bytes=size)

@@ -1,0 +1,93 @@
+"""Where a chat template lets the user speak, so that the target can write the user's part (Magpie, Xu et al. 2024).
+
+    <|im_start|>user\\n | What is ... ? | <|im_end|>\\n<|im_start|>assistant\\n
+    opening             | written       | ends
+
+Nothing is known of the template but what it renders. The opening is the longest beginning that the token ids of the
+same conversation share whatever the user says, and so never ends within a token that joins it with the user's words.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.errors import ConfigError, InvalidRequestError
+from outrider.tokenizer.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+
+_WORDS = ("a", "The", "42", "(", "é")  # what a user may begin with
+_LATER_WORDS = (" a", ", the", "\n", "? 42")  # and go on with, behind first words
+_PROBE = "Zq7probe7qZ"  # that no template writes itself
+_STOP = 24  # characters of a template's text by which a turn's end is known
+
+
+@dataclass(frozen=True)
+class UserTurn:
+    """``ids``: to continue. ``written``: the part of them that is the user's first words already."""
+
+    ids: tuple[int, ...]
+    written: tuple[int, ...]
+
+
+class UserTurns:
+    """The user's turns of one model's conversations.
+
+    Raises ``ConfigError`` where the model has no chat template, or one that does not write what the user says.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        if tokenizer.chat_template is None:
+            raise ConfigError(
+                f"{tokenizer.name} has no chat template, so that nothing says where a user speaks: give prompts "
+                "with --prompts, or use an instruct model"
+            )
+        try:
+            text = tokenizer.render_chat(_said((), _PROBE))
+        except InvalidRequestError as error:
+            raise ConfigError(f"{tokenizer.name}: {error}: give prompts with --prompts") from None
+        if text.count(_PROBE) != 1:
+            raise ConfigError(
+                f"the chat template of {tokenizer.name} writes a user's message {text.count(_PROBE)} times: give "
+                "prompts with --prompts"
+            )
+        behind = text.partition(_PROBE)[2]
+        special = self._first_special(behind)
+        self.end_ids = frozenset((*tokenizer.eos_token_ids, *(() if special is None else (special,))))
+        """Tokens that end a user's turn."""
+        words = behind.strip()
+        self.stop = () if special is not None or not words else (words.splitlines()[0][:_STOP].strip(),)
+        """Strings that end it, where the template marks its end by text."""
+        self.takes_system = self._takes_system()
+
+    def open(self, messages: Sequence[Message], start: str = "") -> UserTurn:
+        """The turn that follows ``messages``; ``start``: its first words."""
+        bare = self._shared(messages, "", _WORDS)
+        if not start:
+            return UserTurn(bare, ())
+        ids = self._shared(messages, start, _WORDS if start[-1].isspace() else _LATER_WORDS)
+        return UserTurn(ids, ids[len(bare) :])
+
+    def _shared(self, messages: Sequence[Message], start: str, words: Sequence[str]) -> tuple[int, ...]:
+        found = [self._tokenizer.encode_chat(_said(messages, start + word)) for word in words]
+        return tuple(os.path.commonprefix(found))
+
+    def _first_special(self, text: str) -> int | None:
+        """The id of the control token that ``text`` begins with, if it does."""
+        ids = self._tokenizer.encode(text.lstrip(), add_special_tokens=False)
+        return ids[0] if ids and ids[0] in self._tokenizer.special_ids else None
+
+    def _takes_system(self) -> bool:
+        try:
+            text = self._tokenizer.render_chat([{"role": "system", "content": _PROBE}, *_said((), "a")])
+        except InvalidRequestError:
+            return False
+        return _PROBE in text
+
+
+def _said(messages: Sequence[Message], text: str) -> list[Message]:
+    return [*messages, {"role": "user", "content": text}]
