@@ -25,8 +25,8 @@ def parse_count(name: str, text: str) -> int:
 
 def parse_range(name: str, text: str) -> tuple[int, int]:
     """``2k-8k``, or one number for both ends."""
-    low, _, high = text.partition("-")
-    ends = parse_count(name, low), parse_count(name, high or low)
+    low, dash, high = text.partition("-")
+    ends = parse_count(name, low), parse_count(name, high if dash else low)
     if ends[0] > ends[1]:
         raise ConfigError(f"{name}={text!r} goes down: give the smaller number first")
     return ends

@@ -19,6 +19,8 @@ _COMMON = {
     "english": "the and of to in is that for with you it this are as on be what how can a an i my your or if have do "
     "from by at which was not will would should me we they their there some about make write using use following "
     "given text sentence example provide explain describe create want need like help please could one two each more "
+    "tell know new most way get today first user users needs good best better great something suggest offer include "
+    "based response think make take sure see now just only very such through who "
     "between into when why where who does any all also has but so than then these those",
     "german": "der die das und ist nicht ein eine ich mit wie auf zu für sie den von dem es werden kann",
     "french": "le la les et est une des je pour que dans vous comment sur avec qui du pas ce mon",

@@ -22,6 +22,7 @@ Message = Mapping[str, Any]
 _WORDS = ("a", "The", "42", "(", "é")  # what a user may begin with
 _LATER_WORDS = (" a", ", the", "\n", "? 42")  # and go on with, behind first words
 _PROBE = "Zq7probe7qZ"  # that no template writes itself
+_LONG = 200  # characters of first words that hardly come again
 _STOP = 24  # characters of a template's text by which a turn's end is known
 
 
@@ -41,6 +42,7 @@ class UserTurns:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._first: dict[tuple[str, ...], UserTurn] = {}  # first turns, which are few
         if tokenizer.chat_template is None:
             raise ConfigError(
                 f"{tokenizer.name} has no chat template, so that nothing says where a user speaks: give prompts "
@@ -56,16 +58,23 @@ class UserTurns:
                 "prompts with --prompts"
             )
         behind = text.partition(_PROBE)[2]
-        special = self._first_special(behind)
-        self.end_ids = frozenset((*tokenizer.eos_token_ids, *(() if special is None else (special,))))
+        words, special = self._until_special(behind)
+        self.end_ids = frozenset((*tokenizer.eos_token_ids, *(() if words else special)))
         """Tokens that end a user's turn."""
-        words = behind.strip()
-        self.stop = () if special is not None or not words else (words.splitlines()[0][:_STOP].strip(),)
+        self.stop = (words.splitlines()[0][:_STOP].strip(),) if words else ()
         """Strings that end it, where the template marks its end by text."""
         self.takes_system = self._takes_system()
 
     def open(self, messages: Sequence[Message], start: str = "") -> UserTurn:
         """The turn that follows ``messages``; ``start``: its first words."""
+        if any(message["role"] != "system" for message in messages) or len(start) > _LONG:
+            return self._find(messages, start)
+        key = (*(str(message["content"]) for message in messages), start)
+        if key not in self._first:
+            self._first[key] = self._find(messages, start)
+        return self._first[key]
+
+    def _find(self, messages: Sequence[Message], start: str) -> UserTurn:
         bare = self._shared(messages, "", _WORDS)
         if not start:
             return UserTurn(bare, ())
@@ -74,12 +83,16 @@ class UserTurns:
 
     def _shared(self, messages: Sequence[Message], start: str, words: Sequence[str]) -> tuple[int, ...]:
         found = [self._tokenizer.encode_chat(_said(messages, start + word)) for word in words]
-        return tuple(os.path.commonprefix(found))
+        ids: list[int] = os.path.commonprefix(found)  # type: ignore[assignment, type-var]
+        while ids and self._tokenizer.token_text(ids[-1]).isspace() and "\n" not in self._tokenizer.token_text(ids[-1]):
+            ids.pop()  # the space before a word belongs to the word's token, in most vocabularies
+        return tuple(ids)
 
-    def _first_special(self, text: str) -> int | None:
-        """The id of the control token that ``text`` begins with, if it does."""
-        ids = self._tokenizer.encode(text.lstrip(), add_special_tokens=False)
-        return ids[0] if ids and ids[0] in self._tokenizer.special_ids else None
+    def _until_special(self, text: str) -> tuple[str, tuple[int, ...]]:
+        """``text`` up to its first control token, without spaces around; and that token, if there is one."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        end = next((i for i, token in enumerate(ids) if token in self._tokenizer.special_ids), len(ids))
+        return self._tokenizer.decode(ids[:end]).strip(), tuple(ids[end : end + 1])
 
     def _takes_system(self) -> bool:
         try:
