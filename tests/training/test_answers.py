@@ -240,9 +240,7 @@ def test_templates_without_an_opening(template: str | None, says: str, tmp_path:
         ({"exclude": (Path("nowhere.jsonl"),)}, {}, "exclude=nowhere.jsonl"),
     ],
 )
-def test_bad_input(
-    options: dict[str, Any], effort: dict[str, Any], says: str, whole: Path, llm: LLM
-) -> None:
+def test_bad_input(options: dict[str, Any], effort: dict[str, Any], says: str, whole: Path, llm: LLM) -> None:
     with pytest.raises(ConfigError, match=says):
         write(llm, whole, replace(OPTIONS, **options), **effort)
 

@@ -17,9 +17,7 @@ from outrider.config import EngineConfig, SpeculationParams
 _ENGINE = ("max_batch_size", "max_batched_tokens", "kv_tokens", "draft", "heads", *o.LOADING)
 
 Prompts = Annotated[list[Path] | None, typer.Option(help="Prompts or chats to answer, as JSONL.")]
-Own = Annotated[
-    int | None, typer.Option(help="Conversations that the target begins.", show_default="as needed")
-]
+Own = Annotated[int | None, typer.Option(help="Conversations that the target begins.", show_default="as needed")]
 Tokens = Annotated[str | None, typer.Option(help="Tokens of answers to write, such as 500k or 10M.")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens of an answer, at most.")]
 PromptTokens = Annotated[int, typer.Option(help="Tokens of a prompt that the target writes, at most.", hidden=True)]
@@ -31,17 +29,13 @@ Turns = Annotated[str, typer.Option(help="Turns of a conversation, such as 3 or 
 SystemShare = Annotated[
     float, typer.Option(help="Share of own conversations that begin with a language, code or a task.", hidden=True)
 ]
-Context = Annotated[
-    str | None, typer.Option(help="Tokens of long contexts, such as 2k-8k.")
-]
+Context = Annotated[str | None, typer.Option(help="Tokens of long contexts, such as 2k-8k.")]
 ContextShare = Annotated[float, typer.Option(help="Share of own conversations that have one.", hidden=True)]
 Documents = Annotated[
     list[Path] | None,
     typer.Option(help="Texts to make long contexts of, not conversations."),
 ]
-Exclude = Annotated[
-    list[Path] | None, typer.Option(help="Questions that no prompt may contain.")
-]
+Exclude = Annotated[list[Path] | None, typer.Option(help="Questions that no prompt may contain.")]
 ShardLines = Annotated[int, typer.Option(help="Lines of a shard.", hidden=True)]
 
 
@@ -96,7 +90,8 @@ def answers(
         context_share=context_share,
         seed=seed,
     )
-    with CtrlC(lambda: log("stopping, with a report; Ctrl-C once more ends at once")) as key, working("answers") as tell:
+    told = "stopping, with a report; Ctrl-C once more ends at once"
+    with CtrlC(lambda: log(told)) as key, working("answers") as tell:
         from outrider.training.answers.run import write_answers
 
         wanted = None if tokens is None else parse_count("tokens", tokens)

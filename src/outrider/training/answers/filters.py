@@ -88,7 +88,7 @@ class Excluded:
         for path in paths:
             texts = list(questions(path))
             if not texts:
-                raise ConfigError(f"exclude={path} has no question: give JSONL with prompt, question, turns or messages")
+                raise ConfigError(f"exclude={path} has no question: give lines with prompt, turns or messages")
             for text in texts:
                 words = _words(text)
                 for gram in _grams(words, min(_OVERLAP, len(words))):

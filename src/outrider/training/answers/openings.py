@@ -27,7 +27,7 @@ _LANGUAGES = (
     ("russian", "Ты полезный помощник и отвечаешь по-русски.", ("Как мне", "Объясни")),
 )
 _TASKS = (
-    ("python", "You are an experienced Python programmer. Answer with working code.", ("Write a Python function that",)),
+    ("python", "You are a Python programmer. Answer with working code.", ("Write a Python function that",)),
     ("javascript", "You help with web development in JavaScript, HTML and CSS.", ("How do I", "In JavaScript,")),
     ("sql", "You write and explain SQL queries.", ("Write a query that", "Given a table with the columns")),
     ("shell", "You are an expert in the Linux command line.", ("How can I", "Write a shell script that")),

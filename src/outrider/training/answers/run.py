@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -181,8 +181,8 @@ class _Run:
         most = context - o.prompt_tokens - o.max_tokens
         if c is not None and c[1] > most:
             raise ConfigError(
-                f"context={c[0]}-{c[1]}: the model reads {context} tokens, {o.prompt_tokens} and {o.max_tokens} of them "
-                f"for prompt and answer: use at most {most}"
+                f"context={c[0]}-{c[1]}: the model reads {context} tokens, of which prompt and answer take up to "
+                f"{o.prompt_tokens + o.max_tokens}: use at most {most}"
             )
 
     def _begin(self, author: Author) -> tuple[int, Script] | None:
@@ -293,9 +293,7 @@ def _of_line(key: str, line: Line, tokenizer: Tokenizer) -> Start:
 
 def _settings(model: str, dtype: str, options: AnswerOptions) -> dict[str, Any]:
     """What identifies the answers; files by their content."""
-    files = {
-        name: [_digest(path) for path in getattr(options, name)] for name in ("prompts", "documents", "exclude")
-    }
+    files = {name: [_digest(path) for path in getattr(options, name)] for name in ("prompts", "documents", "exclude")}
     return {"model": Path(model).name, "dtype": dtype, **asdict(options), **files}
 
 

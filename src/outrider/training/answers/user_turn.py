@@ -9,7 +9,7 @@ same conversation share whatever the user says, and so never ends within a token
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +83,8 @@ class UserTurns:
 
     def _shared(self, messages: Sequence[Message], start: str, words: Sequence[str]) -> tuple[int, ...]:
         found = [self._tokenizer.encode_chat(_said(messages, start + word)) for word in words]
-        ids: list[int] = os.path.commonprefix(found)  # type: ignore[assignment, type-var]
-        while ids and self._tokenizer.token_text(ids[-1]).isspace() and "\n" not in self._tokenizer.token_text(ids[-1]):
+        ids = [first for first, *others in itertools.takewhile(_same, zip(*found, strict=False))]
+        while ids and not self._tokenizer.token_text(ids[-1]).strip(" "):
             ids.pop()  # the space before a word belongs to the word's token, in most vocabularies
         return tuple(ids)
 
@@ -100,6 +100,10 @@ class UserTurns:
         except InvalidRequestError:
             return False
         return _PROBE in text
+
+
+def _same(ids: Sequence[int]) -> bool:
+    return len(set(ids)) == 1
 
 
 def _said(messages: Sequence[Message], text: str) -> list[Message]:
