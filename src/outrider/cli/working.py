@@ -58,8 +58,9 @@ class Lines:
         of = left = ""
         if self._total:
             of = f" of {self._total:,}"
-            seconds = (now - self._began) / max(1, self._done - self._before) * max(0, self._total - self._done)
-            left = f", about {duration(seconds)} left"
+            new = self._done - self._before
+            if new:
+                left = f", about {duration((now - self._began) / new * max(0, self._total - self._done))} left"
         gone = duration(now - self._began)
         print(f"{self._description}: {self._done:,}{of} done after {gone}{left}: {what}", file=sys.stderr, flush=True)
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from outrider.tokenizer.tokenizer import Tokenizer
 
 BATCH = 64
-"""Conversations at once, where nothing else is asked for."""
+"""Conversations at once, unless ``max_batch_size`` says otherwise."""
 
-_HOPELESS = 300  # conversations in a row that came to nothing
+_HOPELESS = 300  # conversations of the target's own in a row that came to nothing
 _REPORT_S = 60.0  # seconds between two reports
 
 
@@ -241,7 +241,7 @@ class _Run:
         self._written += 1
         for record in (*answers, *dropped):
             self._note({"index": index} | record)
-        self._hopeless = 0 if answers else self._hopeless + 1
+        self._hopeless = 0 if answers or index < len(self._given) else self._hopeless + 1
         if self._hopeless >= _HOPELESS:
             raise ConfigError(
                 f"the last {_HOPELESS} conversations came to nothing ({_counts(self._tally.dropped)}): look into "
