@@ -237,7 +237,7 @@ def test_templates_without_an_opening(template: str | None, says: str, tmp_path:
         ({}, {"own": None}, "nothing says how many"),
         ({"seed": 4}, {}, r"begun with seed=3, not 4"),
         ({"prompts": (Path("nowhere.jsonl"),)}, {}, "cannot read nowhere.jsonl"),
-        ({"exclude": (Path("nowhere.jsonl"),)}, {}, "exclude=nowhere.jsonl"),
+        ({"exclude": (Path("nowhere.jsonl"),)}, {}, "cannot read nowhere.jsonl"),
     ],
 )
 def test_bad_input(options: dict[str, Any], effort: dict[str, Any], says: str, whole: Path, llm: LLM) -> None:
@@ -268,7 +268,7 @@ def test_counts_and_ranges() -> None:
 
 
 def test_a_target_that_writes_nothing_of_use(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outrider.training.answers.run._HOPELESS", 12)
+    monkeypatch.setattr("outrider.training.answers.conversations._HOPELESS", 12)
     with pytest.raises(ConfigError, match=r"came to nothing \(unfinished prompt"):
         write(llm, tmp_path, replace(OPTIONS, prompt_tokens=2, prompt_temperature=0.01, prompt_top_p=0.01))
 
@@ -282,3 +282,25 @@ def test_the_command(target: Path, tmp_path: Path) -> None:
     assert json.loads(again.stdout)["own"] == 4
     other = CliRunner().invoke(app, given)
     assert "prompt_tokens=40, not 256" in str(other.exception)
+    train = ["medusa", "-m", str(target), "-o", str(tmp_path / "head"), "--data", str(tmp_path / "out"), "--one-pass"]
+    train += ["--draft-vocab", "64", "--held-out", "0.4"]
+    assert CliRunner().invoke(app, train).exit_code == 0
+    more = CliRunner().invoke(app, [*given[:-4], "--own", "12", *given[-2:], "--prompt-tokens", "40"])
+    assert more.exit_code == 0, more.output
+    again = CliRunner().invoke(app, [*train, "--resume"])
+    assert again.exit_code == 0, again.output
+    assert "going on with portion 2" in again.output
+
+
+def test_one_run_at_a_time(llm: LLM, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def stop() -> bool:
+        if not seen:
+            with pytest.raises(ConfigError, match="another run writes"):
+                write(llm, tmp_path)
+            seen.append(True)
+        return True
+
+    write(llm, tmp_path, stop=stop)
+    assert seen

@@ -20,6 +20,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from outrider.errors import CapacityError, ConfigError
 from outrider.utils.json_files import shown
 
@@ -48,7 +50,8 @@ class Shards:
     def __init__(self, folder: Path, settings: Mapping[str, Any], lines: int) -> None:
         """``lines``: of a shard, at least; a conversation is not divided.
 
-        Raises ``ConfigError`` where the folder was begun with other settings, or cannot be written.
+        Raises ``ConfigError`` where the folder was begun with other settings, another run fills it, or it cannot be
+        written.
         """
         self.folder, self._most = folder, lines
         self.settings = json.loads(json.dumps(dict(settings)))
@@ -58,7 +61,16 @@ class Shards:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
-        self._check_settings()
+        self._lock = filelock.FileLock(folder / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise ConfigError(f"another run writes to {folder}: wait for it, or use another --out") from None
+        try:
+            self._check_settings()
+        except BaseException:
+            self.close()
+            raise
 
     def resume(self, tell: Callable[[dict[str, Any]], None]) -> int:
         """Give ``tell`` each record of the conversations that are complete; the index to go on with."""
@@ -106,6 +118,10 @@ class Shards:
                 file.close()
             except OSError as error:
                 raise self._failed(path, error) from None
+
+    def close(self) -> None:
+        """Let another run have the folder."""
+        self._lock.release()
 
     def report(self, value: Mapping[str, Any]) -> None:
         """Write ``report.json``."""
