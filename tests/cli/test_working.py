@@ -30,6 +30,20 @@ def test_a_log_gets_a_line_now_and_then(now: list[float], capsys: pytest.Capture
     ]
 
 
+def test_what_was_done_before_costs_this_run_no_time(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with working.working("answers") as tick:
+        now[0] += 600  # loading
+        tick.expect(10_000, done=4_000)
+        now[0] += working.LINE_S
+        tick("none kept", 0)
+        now[0] += working.LINE_S
+        tick("ten tokens/s", 600)
+    assert capsys.readouterr().err.splitlines() == [
+        "answers: 4,000 of 10,000 done after 0:30: none kept",
+        "answers: 4,600 of 10,000 done after 1:00, about 9:00 left: ten tokens/s",
+    ]
+
+
 def test_no_total_no_time_left(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with working.working("certify") as tick:
         now[0] += 3600

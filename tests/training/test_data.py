@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from outrider.cli.train.common import parse_size
 from outrider.errors import CapacityError, ConfigError
 from outrider.heads import load_head
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.training.answers.run import regenerate_answers
 from outrider.training.data import Document, read_data, split, trainable
 from outrider.training.features import FeatureSpec
-from outrider.training.regenerate import regenerate_answers
 from outrider.training.trainer import Trainer, TrainOptions
 from tests.training import small
 from tests.whole import model_folder
@@ -56,6 +57,7 @@ def test_every_form_of_line(folder: Path, tokenizer: Tokenizer) -> None:
         {"question": "hello"},
         {"turns": ["hello", "more"]},
         {"messages": chat[:1]},
+        {"conversations": [{"from": "human", "value": "hello"}]},
     )
     ids, talk, text, *prompts = read_data(path, tokenizer)
     assert ids.document == Document((5, 6, 7, 8, 9), 2)
@@ -64,8 +66,9 @@ def test_every_form_of_line(folder: Path, tokenizer: Tokenizer) -> None:
     assert "world" in tokenizer.decode(talk.document.ids[talk.document.start :])
     assert "hello" not in tokenizer.decode(talk.document.ids[talk.document.start :])
     assert text.document == Document(tuple(tokenizer.encode("hello world")), 1)
-    assert [line.document for line in prompts] == [None] * 4
+    assert [line.document for line in prompts] == [None] * 5
     assert {line.prompt for line in prompts} == {talk.prompt}
+    assert {line.messages == (chat[0],) for line in (talk, *prompts)} == {True}
     with pytest.raises(ConfigError, match="--regenerate"):
         trainable(prompts, 100, path)
 
@@ -81,6 +84,7 @@ def test_every_form_of_line(folder: Path, tokenizer: Tokenizer) -> None:
         ({"prompt_ids": [1], "answer_ids": [99999]}, "line 2: token 99999"),
         ({"messages": "hello"}, "line 2: messages"),
         ({"messages": []}, "line 2: messages"),
+        ({"conversations": [{"from": "cat", "value": "x"}]}, "line 2: conversations"),
     ],
 )
 def test_a_bad_line_is_named(line: Any, says: str, folder: Path, tokenizer: Tokenizer) -> None:
@@ -93,6 +97,8 @@ def test_nothing_to_read(folder: Path, tokenizer: Tokenizer) -> None:
         read_data(write(folder), tokenizer)
     with pytest.raises(ConfigError, match="cannot read"):
         read_data(folder / "missing.jsonl", tokenizer)
+    with pytest.raises(ConfigError, match="has no answers"):
+        read_data(folder, tokenizer)
     short = read_data(write(folder, {"prompt_ids": [5, 6], "answer_ids": [7]}), tokenizer)
     with pytest.raises(ConfigError, match="two tokens of answer"):
         trainable(short, 100, folder)
@@ -170,16 +176,19 @@ def test_answers_resume_to_the_same_file(folder: Path, tmp_path: Path) -> None:
     llm = LLM(str(folder / "target"), draft="none", max_batch_size=8)
     data = write(tmp_path, *({"prompt": "hello " * (1 + i % 5)} for i in range(70)))
     given: dict[str, Any] = {"max_tokens": 4, "temperature": 0.7, "seed": 3, "llm": llm}
-    regenerate_answers("target", [data], tmp_path / "whole.jsonl", **given)
-    whole = (tmp_path / "whole.jsonl").read_bytes()
-    assert len(whole.splitlines()) == 70
-    (tmp_path / "part.jsonl").write_bytes(whole[: len(whole) * 2 // 3])  # killed within a line
-    regenerate_answers("target", [data], tmp_path / "part.jsonl", **given)
-    assert (tmp_path / "part.jsonl").read_bytes() == whole
-    assert all(line.document for line in read_data(tmp_path / "whole.jsonl", llm.tokenizer))
+    shard = "answers-00000.jsonl"
+    regenerate_answers("target", [data], tmp_path / "whole", **given)
+    whole = (tmp_path / "whole" / shard).read_bytes()
+    assert len(whole.splitlines()) == 70  # nothing is filtered here
+    shutil.copytree(tmp_path / "whole", tmp_path / "part")
+    (tmp_path / "part" / shard).write_bytes(whole[: len(whole) * 2 // 3])  # killed within a line
+    assert len(read_data(tmp_path / "part", llm.tokenizer)) < 70
+    regenerate_answers("target", [data], tmp_path / "part", **given)
+    assert (tmp_path / "part" / shard).read_bytes() == whole
+    assert all(line.document for line in read_data(tmp_path / "whole", llm.tokenizer))
     other = write(tmp_path, {"prompt": "world"})
-    with pytest.raises(ConfigError, match="another prompt"):
-        regenerate_answers("target", [other], tmp_path / "whole.jsonl", **given)
+    with pytest.raises(ConfigError, match="begun with prompts"):
+        regenerate_answers("target", [other], tmp_path / "whole", **given)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from outrider.training import trainer as trainer_module
 from outrider.training.batches import Batcher
 from outrider.training.data import Document
 from outrider.training.features import FeatureSpec, FeatureStore
-from outrider.training.recipes import DraftOptions, draft_trainers, medusa2_trainer
+from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer, medusa2_trainer
 from outrider.training.report import write_report
-from outrider.training.setup import HeadOptions
+from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from tests.training import small
 
 
@@ -243,3 +243,68 @@ def test_the_rate_warms_up_and_falls() -> None:
     assert max(rates) == pytest.approx(1.0)
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[-1] < 0.06
+
+
+def one_pass(folder: Path, name: str, count: int, **more: Any) -> tuple[Any, TrainingSetup]:
+    """A run in ``folder / name`` that trains once on each of the first ``count`` of 80 documents."""
+    made = TrainingSetup(
+        small.setup(folder).model,
+        DataOptions((), held_out=0.2, top_k=8, context=8),
+        0,
+        small.lines(80)[:count],
+        one_pass_in=folder / name,
+    )
+    train = small.train_options(epochs=1.0, patience=1, lr=5e-3)
+    options = HeadOptions("medusa", heads=2, draft_vocab=64)
+    trainer, _ = head_trainer(made, options, train, folder / name, portions=made.portions, **more)
+    return trainer, made
+
+
+def test_one_pass_goes_on_with_documents_that_came_since(folder: Path) -> None:
+    read: list[set[int]] = []
+
+    def run(name: str, count: int, **more: Any) -> Any:
+        trainer, _ = one_pass(folder, name, count, **more)
+        read.append({window.document for window in trainer.train.windows})
+        trainer.run()
+        return trainer
+
+    first = run("passes", 40)
+    assert first.steps == len(first.train.plan(0))
+    vocabulary = first.task.vocabulary.tolist()
+    with pytest.raises(KilledError):
+        run("passes", 70, resume=True, checkpoint_seconds=0.0, on_step=kill_at(2))
+    second = run("passes", 80, resume=True)  # ten more came while it was dead: they are for the next time
+    third = run("passes", 80, resume=True)
+    assert [min(each) // 40 for each in read[:3]] == [0, 1, 1]
+    assert read[0] | read[1] | read[3] <= set(range(80))
+    assert read[1] == read[2]
+    assert not read[0] & read[1]
+    assert not (read[0] | read[1]) & read[3]
+    assert max(read[3]) >= 70
+    p = third.progress
+    assert (p.before, p.tokens > second.progress.tokens) == (first.steps + second.steps, True)
+    assert p.history[-1]["step"] == first.steps + second.steps + third.steps
+    assert p.history[-1]["loss"] < first.progress.history[-1]["loss"]
+    assert third.task.vocabulary.tolist() == vocabulary  # of the first portion: the head keeps it
+    done = run("passes", 80, resume=True)
+    assert (done.progress.finished, done.progress.step) == (True, third.steps)  # there is nothing new
+
+
+def test_one_pass_knows_its_documents(folder: Path) -> None:
+    one_pass(folder, "known", 40)[0].run()
+    with pytest.raises(ConfigError, match="--resume"):
+        one_pass(folder, "known", 80)
+    with pytest.raises(ConfigError, match="has seen 40 documents"):
+        one_pass(folder, "known", 39, resume=True)
+    small.trainer(folder, "medusa", "epochs", train={"epochs": 1})[0].run()
+    with pytest.raises(ConfigError, match="without --one-pass"):
+        one_pass(folder, "epochs", 40, resume=True)
+
+
+def kill_at(last: int) -> Any:
+    def kill(step: int) -> None:
+        if step == last:
+            raise KilledError
+
+    return kill

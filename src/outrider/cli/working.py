@@ -20,10 +20,11 @@ LINE_S = 30.0
 class Working(Protocol):
     """Called with a word on each piece of work that is done; ``expect`` says how many there are in all."""
 
-    def __call__(self, what: str) -> None: ...
+    def __call__(self, what: str, count: int = 1) -> None:
+        """``count`` pieces more are done."""
 
-    def expect(self, total: int) -> None:
-        """There are ``total`` pieces, those that are done included."""
+    def expect(self, total: int, done: int = 0) -> None:
+        """There are ``total`` pieces, those that are done included; ``done`` of them were before this work began."""
 
 
 class Bar:
@@ -32,36 +33,42 @@ class Bar:
     def __init__(self, bar: Progress, task: TaskID, description: str) -> None:
         self._bar, self._task, self._description = bar, task, description
 
-    def __call__(self, what: str) -> None:
-        self._bar.update(self._task, advance=1, description=f"{self._description}: {what}")
+    def __call__(self, what: str, count: int = 1) -> None:
+        self._bar.update(self._task, advance=count, description=f"{self._description}: {what}")
 
-    def expect(self, total: int) -> None:
+    def expect(self, total: int, done: int = 0) -> None:
         self._bar.update(self._task, total=total)
+        if done:
+            self._bar.reset(self._task, total=total, completed=done)  # so that they do not count as fast
 
 
 class Lines:
     """In a log."""
 
     def __init__(self, description: str, total: int | None) -> None:
-        self._description, self._total, self._done = description, total, 0
+        self._description, self._total, self._done, self._before = description, total, 0, 0
         self._began = self._said = time.monotonic()
 
-    def __call__(self, what: str) -> None:
-        self._done += 1
+    def __call__(self, what: str, count: int = 1) -> None:
+        self._done += count
         now = time.monotonic()
         if now - self._said < LINE_S:
             return
         self._said = now
         of = left = ""
         if self._total:
-            of = f" of {self._total}"
-            seconds = (now - self._began) / self._done * max(0, self._total - self._done)
-            left = f", about {duration(seconds)} left"
+            of = f" of {self._total:,}"
+            new = self._done - self._before
+            if new:
+                left = f", about {duration((now - self._began) / new * max(0, self._total - self._done))} left"
         gone = duration(now - self._began)
-        print(f"{self._description}: {self._done}{of} done after {gone}{left}: {what}", file=sys.stderr, flush=True)
+        print(f"{self._description}: {self._done:,}{of} done after {gone}{left}: {what}", file=sys.stderr, flush=True)
 
-    def expect(self, total: int) -> None:
+    def expect(self, total: int, done: int = 0) -> None:
         self._total = total
+        if done:
+            self._done = self._before = done
+            self._began = time.monotonic()
 
 
 @contextmanager

@@ -26,29 +26,50 @@ class Document:
 
 @dataclass(frozen=True)
 class Line:
-    """A parsed line: ``document`` where it can be trained on as it is, ``prompt`` where it can be answered."""
+    """A parsed line: ``document`` where it can be trained on as it is, ``prompt`` where it can be answered.
+
+    ``messages``: of the prompt, where it is a chat.
+    """
 
     document: Document | None
     prompt: tuple[int, ...]
+    messages: tuple[Message, ...] = ()
 
 
 def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
-    """Every line of ``path``, tokenized.
+    """Every line of ``path``, or of all shards of a folder of answers, tokenized.
 
     A line is an object with ``prompt_ids`` and ``answer_ids``; ``messages`` (a chat, its last message the answer, or
-    not answered yet); ``text``; ``prompt`` or ``question``; or ``turns`` (a list of user messages, the first is taken).
+    not answered yet), or ShareGPT's ``conversations``; ``text``; ``prompt`` or ``question``; or ``turns`` (a list of
+    user messages, the first is taken). A folder of answers may still be written to: a line that has no end yet is
+    left out.
 
     Raises ``ConfigError`` naming file and line for anything else, and for a file without lines.
     """
+    if path.is_dir():
+        return _read_folder(path, tokenizer)
     lines = [_parse(raw, tokenizer, f"{path}, line {number}") for number, raw in _objects(path)]
     if not lines:
         raise ConfigError(f"{path} is empty: give a JSONL file, one object a line")
     return lines
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_folder(folder: Path, tokenizer: Tokenizer) -> list[Line]:
+    shards = sorted(folder.glob("answers-*.jsonl"))
+    lines = [
+        _parse(raw, tokenizer, f"{shard}, line {number}")
+        for shard in shards
+        for number, raw in _objects(shard, whole=True)
+    ]
+    if not lines:
+        raise ConfigError(f"{folder} has no answers: make them with `outrider train answers --out {folder}`")
+    return lines
+
+
+def _objects(path: Path, *, whole: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """``whole``: without what stands behind the last end of line."""
     try:
-        texts = path.read_bytes().split(b"\n")
+        texts = path.read_bytes().split(b"\n")[: -1 if whole else None]
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     for number, text in enumerate(texts, 1):
@@ -70,16 +91,20 @@ def _parse(raw: dict[str, Any], tokenizer: Tokenizer, where: str) -> Line:
             return Line(Document(asked + answer, len(asked)), asked)
         if "messages" in raw:
             return _chat(raw["messages"], tokenizer, where)
+        if "conversations" in raw:
+            return _chat(_from_sharegpt(raw["conversations"], where), tokenizer, where)
         if isinstance(raw.get("text"), str):
             return Line(Document(tuple(tokenizer.encode(raw["text"])), 1), ())
         turns = raw.get("turns")
         prompt = raw.get("prompt", raw.get("question", turns[0] if isinstance(turns, list) and turns else None))
         if isinstance(prompt, str) and prompt:
-            return Line(None, _prompt_ids(prompt, tokenizer))
+            messages = () if tokenizer.chat_template is None else ({"role": "user", "content": prompt},)
+            return Line(None, _prompt_ids(prompt, tokenizer), messages)
     except InvalidRequestError as error:
         raise ConfigError(f"{where}: {error}") from None
     raise ConfigError(
-        f"{where} has none of prompt, question, turns, messages, text, or prompt_ids with answer_ids: add one"
+        f"{where} has none of prompt, question, turns, messages, conversations, text, or prompt_ids with answer_ids: "
+        "add one"
     )
 
 
@@ -88,6 +113,16 @@ def _prompt_ids(prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     if tokenizer.chat_template is None:
         return tuple(tokenizer.encode(prompt))
     return tuple(tokenizer.encode_chat([{"role": "user", "content": prompt}]))
+
+
+def _from_sharegpt(turns: object, where: str) -> list[Message]:
+    """``{"from", "value"}`` as messages."""
+    known = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+    if not isinstance(turns, list) or not all(
+        isinstance(turn, dict) and turn.get("from") in known and isinstance(turn.get("value"), str) for turn in turns
+    ):
+        raise ConfigError(f"{where}: conversations={shown(turns)} is no list of objects with from and value")
+    return [{"role": known[turn["from"]], "content": turn["value"]} for turn in turns]
 
 
 def _chat(messages: object, tokenizer: Tokenizer, where: str) -> Line:
@@ -99,12 +134,13 @@ def _chat(messages: object, tokenizer: Tokenizer, where: str) -> Line:
     assert isinstance(messages, list)
     answered = messages[-1]["role"] == "assistant"
     prompt = tuple(tokenizer.encode_chat(messages[:-1] if answered else messages))
+    asked = tuple(messages[:-1] if answered else messages)
     if not answered:
-        return Line(None, prompt)
+        return Line(None, prompt, asked)
     whole = tuple(tokenizer.encode_chat(messages, add_generation_prompt=False))
     if whole[: len(prompt)] != prompt:  # a template that writes an open turn otherwise than a closed one
         raise ConfigError(f"{where}: the chat template does not continue its own prompt: use prompt_ids and answer_ids")
-    return Line(Document(whole, len(prompt)), prompt)
+    return Line(Document(whole, len(prompt)), prompt, asked)
 
 
 def _ids(value: object, tokenizer: Tokenizer, where: str) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
         found = evaluate(task, trainer.held_out)
     metrics = found.as_dict() | {
         "best_step": progress.best_step,
-        "steps": progress.step,
+        "steps": progress.before + progress.step,
         "tokens": progress.tokens,
         "seconds": round(progress.seconds, 1),
         "tokens_per_s": round(progress.tokens / max(1e-9, progress.seconds), 1),

@@ -24,6 +24,7 @@ from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable
 from outrider.training.features import FeatureSpec, FeatureStore
 from outrider.training.llama import Llama, load_llama
+from outrider.training.portions import Portion, portions
 from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
 from outrider.utils.progress import duration
@@ -83,6 +84,7 @@ class TrainingSetup:
     data: DataOptions
     seed: int
     lines: Sequence[Line] | None = None  # read already; None: read ``data.paths``
+    one_pass_in: Path | None = None  # the folder of a run that trains on each document once; None: several epochs
     log: LogFn = field(default=lambda line: None)
 
     @cached_property
@@ -108,7 +110,17 @@ class TrainingSetup:
         return TargetFingerprint.of(self.config, rows, Path(self.model).name)
 
     @cached_property
+    def portions(self) -> list[Portion]:
+        """Of a run that trains on each document once, up to the one to train on now; else none."""
+        return [] if self.one_pass_in is None else portions(self.one_pass_in, self._all_documents)
+
+    @cached_property
     def documents(self) -> list[Document]:
+        """Those of all portions, for a run that has some."""
+        return self._all_documents[: self.portions[-1][0]] if self.portions else self._all_documents
+
+    @cached_property
+    def _all_documents(self) -> list[Document]:
         lines = self.lines
         if lines is None:
             lines = [line for path in self.data.paths for line in read_data(path, self.tokenizer)]
@@ -118,12 +130,18 @@ class TrainingSetup:
     @cached_property
     def split_indices(self) -> tuple[list[int], list[int]]:
         """Indices of the documents to train on, and of those held out."""
-        return split(self.documents, self.data.held_out, self.seed)
+        train, held_out = split(self.documents, self.data.held_out, self.seed)
+        first = self.portions[-2][0] if len(self.portions) > 1 else 0
+        train = [i for i in train if i >= first]
+        if not train:
+            raise ConfigError(f"of {len(self.documents) - first} new documents none is to train on: write more answers")
+        return train, held_out
 
     def frequent(self, count: int) -> Tensor:
         """int64 [count], ascending: the tokens that answers to train on hold most often; ties by id."""
         seen: Counter[int] = Counter()
-        for i in self.split_indices[0]:
+        first = self.portions[0][0] if self.portions else len(self.documents)
+        for i in split(self.documents[:first], self.data.held_out, self.seed)[0]:  # as when the draft was made
             document = self.documents[i]
             seen.update(document.ids[document.start :])
         order = sorted(range(self.config.vocab_size), key=lambda token: (-seen[token], token))
@@ -149,7 +167,7 @@ class TrainingSetup:
         """What identifies the material."""
         return {
             "target": self.fingerprint.facts(),
-            "documents": digest(self.documents),
+            "documents": self.portions[0][1] if self.portions else digest(self.documents),
             "max_length": self.data.max_length,
             "context": self.data.context,
             "held_out": self.data.held_out,

@@ -9,7 +9,7 @@ The tensors of a new step are on disk before ``state.json`` names them, and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.heads.checkpoint import write_tensors, write_whole
+from outrider.training.portions import Portion
 
 
 @dataclass
@@ -35,7 +36,19 @@ class Progress:
     finished: bool = False
     seconds: float = 0.0
     tokens: int = 0
+    before: int = 0  # steps of earlier portions
+    portions: list[Portion] = field(default_factory=list)  # of a run that trains on each document once
     history: list[dict[str, Any]] = field(default_factory=list)
+
+    def next_portion(self, portions: Sequence[Portion]) -> Progress:
+        """The beginning of the last of ``portions``, behind what was done."""
+        return Progress(
+            seconds=self.seconds,
+            tokens=self.tokens,
+            history=self.history,
+            before=self.before + self.step,
+            portions=list(portions),
+        )
 
 
 class TrainerState:
@@ -54,7 +67,7 @@ class TrainerState:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot make {self.folder}: {error.strerror}") from None
-        name = f"step-{progress.step}.safetensors"
+        name = _name(progress)
         write_tensors(self.folder / name, _tensors(module, optimizer))
         self.note(progress, name)
         for old in self.folder.glob("step-*.safetensors"):
@@ -67,8 +80,11 @@ class TrainerState:
         write_whole(self.folder / "state.json", lambda path: write_json(path, value))
 
     def finish(self, progress: Progress) -> None:
-        """Mark the run as done; its optimiser's state is no longer needed."""
+        """Mark the run as done. Its optimiser's state is no longer needed, unless another portion may come."""
         progress.finished = True
+        if progress.portions:
+            self.note(progress, _name(progress))
+            return
         self.note(progress, "")
         for old in self.folder.glob("step-*.safetensors"):
             old.unlink()
@@ -88,12 +104,17 @@ class TrainerState:
                     f"{self.folder.parent} was begun with {key}={old!r}, not {new!r}: resume it as it was begun, or "
                     "train in another folder"
                 )
-        if not progress.finished:
+        progress.portions = [(end, sha) for end, sha in progress.portions]
+        if name:
             try:
                 _restore(load_file(self.folder / name), module, optimizer)
             except (OSError, SafetensorError, KeyError, RuntimeError) as error:
                 raise ModelFormatError(f"{self.folder / name} cannot be read ({error}): start again") from None
         return progress
+
+
+def _name(progress: Progress) -> str:
+    return f"step-{progress.before + progress.step}.safetensors"
 
 
 def _tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

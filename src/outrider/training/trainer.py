@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from outrider.errors import ConfigError, NumericalError
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
 from outrider.training.metrics import Evaluation, batch_loss, evaluate
+from outrider.training.portions import Portion
 from outrider.training.state import Progress, TrainerState
 from outrider.training.tasks import LogFn, Task
 from outrider.utils.progress import duration
@@ -66,8 +67,13 @@ class Trainer:
         checkpoint_seconds: float = 60.0,
         log: LogFn = lambda line: None,
         on_step: Callable[[int], None] = lambda step: None,
+        portions: Sequence[Portion] = (),
     ) -> None:
-        """``run_config``: what identifies the run beside ``options``. ``on_step`` is told each finished step."""
+        """``run_config``: what identifies the run beside ``options``. ``on_step`` is told each finished step.
+
+        ``portions``: of a run that trains on each document once. Steps, learning rate and best draft are those of the
+        last one; weights and the optimiser's state go on.
+        """
         self.task, self.train, self.held_out, self.options, self.folder = task, train, held_out, options, folder
         self.log, self.on_step, self._every = log, on_step, checkpoint_seconds
         self.stop = False
@@ -82,10 +88,16 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             parameters, lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay
         )
-        self.progress = Progress()
+        self.progress = Progress(portions=list(portions))
         if resume and self.state.exists():
             self.progress = self.state.load(task.module, self.optimizer)
-            self.log(f"resuming at step {self.progress.step} of {self.steps}")
+            if self.progress.finished and len(portions) > len(self.progress.portions):
+                self.progress = self.progress.next_portion(portions)
+                self.log(f"going on with portion {len(portions)}, of {portions[-1][0] - portions[-2][0]} new documents")
+            elif self.progress.finished and portions:
+                self.log(f"all {portions[-1][0]} documents have been trained on: write more answers to go on")
+            else:
+                self.log(f"resuming at step {self.progress.step} of {self.steps}")
         elif self.state.exists() or (folder / "model.safetensors").exists():
             raise ConfigError(
                 f"{folder} holds a trained draft already: add --resume to go on, or choose another folder"
@@ -132,7 +144,8 @@ class Trainer:
         return {round(self.steps * (i + 1) / count) for i in range(count)}
 
     def _stalled(self) -> bool:
-        return self.progress.without_gain >= self.options.patience
+        """Whether there is no use in going on; documents that were never seen are always of use."""
+        return not self.progress.portions and self.progress.without_gain >= self.options.patience
 
     def rate(self, step: int) -> float:
         """The learning rate of a step: linear warm-up, then a cosine to a twentieth."""
@@ -148,7 +161,7 @@ class Trainer:
             group["lr"] = self.rate(step)
         self.optimizer.zero_grad(set_to_none=True)
         with low_precision():
-            loss, hits = batch_loss(self.task, batch, step)
+            loss, hits = batch_loss(self.task, batch, self.progress.before + step)
         loss.backward()
         parameters = self.optimizer.param_groups[0]["params"]
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.clip)
@@ -179,10 +192,11 @@ class Trainer:
         with low_precision():
             found = evaluate(self.task, self.held_out)
         p = self.progress
-        p.history.append({"step": p.step, **found.as_dict()})
+        step = p.before + p.step
+        p.history.append({"step": step, **found.as_dict()})
         if p.best_loss is None or found.loss < p.best_loss:
-            p.best_loss, p.best_step, p.without_gain = found.loss, p.step, 0
-            self.task.save(self.folder, {"acceptance": found.by_rank, "training": {"step": p.step}})
+            p.best_loss, p.best_step, p.without_gain = found.loss, step, 0
+            self.task.save(self.folder, {"acceptance": found.by_rank, "training": {"step": step}})
         else:
             p.without_gain += 1
         self.state.save(p, self.task.module, self.optimizer)

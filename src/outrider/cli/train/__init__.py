@@ -1,14 +1,15 @@
-"""``outrider train``: make draft sources: tables, heads and draft models."""
+"""``outrider train``: make draft sources: tables, heads and draft models, and what they learn from."""
 
 from __future__ import annotations
 
 import typer
 
 from outrider.cli.help import add, print_without_command
-from outrider.cli.train import drafts, export, heads, table
+from outrider.cli.train import answers, drafts, export, heads, table
 
 app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", invoke_without_command=True)
 app.callback()(print_without_command)
+add(app, "answers", answers.answers, short_help="Let the target write what drafts learn from.")
 add(app, "eagle", heads.eagle, short_help="Train EAGLE's layer.")
 add(app, "medusa", heads.medusa, short_help="Train Medusa heads.")
 add(app, "blockwise", heads.blockwise, short_help="Train heads of blockwise parallel decoding.")

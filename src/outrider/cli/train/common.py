@@ -26,13 +26,19 @@ DEFAULT_MODEL = o.DEFAULT_MODEL
 Target = Annotated[str, typer.Option("--target", "--model", "-m", help="The model that drafts are for.")]
 Data = Annotated[
     list[Path],
-    typer.Option(help="JSONL: prompt, question, turns, messages, text, or prompt_ids and answer_ids. May be repeated."),
+    typer.Option(
+        help="JSONL of prompts, chats, texts or token ids, or a folder of `outrider train answers`. May be repeated."
+    ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the draft and the state to resume from.")]
 Regenerate = Annotated[bool, typer.Option("--regenerate", help="The target answers the prompts first.")]
 AnswerTokens = Annotated[int, typer.Option(help="Longest answer, with --regenerate.")]
 AnswerTemperature = Annotated[
-    float, typer.Option(help="Temperature of every third answer; the others are greedy.", hidden=True)
+    float, typer.Option(help="Temperature of a third of the answers; the others are greedy.", hidden=True)
+]
+OnePass = Annotated[
+    bool,
+    typer.Option("--one-pass", help="Each document once; with --resume, those that came since."),
 ]
 Epochs = Annotated[float, typer.Option(help="Passes over the data.")]
 BatchTokens = Annotated[
@@ -93,7 +99,7 @@ class Shared:
 
     def trainer_options(self) -> dict[str, Any]:
         """For ``Trainer``."""
-        return {"resume": self.resume, "log": log}
+        return {"resume": self.resume, "log": log, "portions": self.setup.portions}
 
 
 def _shared(
@@ -105,6 +111,7 @@ def _shared(
     answer_tokens: AnswerTokens = 192,
     answer_temperature: AnswerTemperature = 0.7,
     epochs: Epochs = 4.0,
+    one_pass: OnePass = False,
     batch_tokens: BatchTokens = None,
     lr: Lr = None,
     max_length: MaxLength = 1024,
@@ -150,6 +157,8 @@ def _make(
     answer_tokens: int,
     answer_temperature: float,
     batch_tokens: int | None,
+    epochs: float,
+    one_pass: bool,
     lr: float | None,
     max_length: int,
     held_out: float,
@@ -159,26 +168,30 @@ def _make(
     resume: bool,
     **train: Any,
 ) -> Shared:
-    from outrider.training.regenerate import regenerate_answers
+    from outrider.cli.working import working
+    from outrider.training.answers.run import regenerate_answers
     from outrider.training.setup import DataOptions, TrainingSetup
     from outrider.training.trainer import TrainOptions
 
     options = TrainOptions(
         batch_tokens=default_batch if batch_tokens is None else batch_tokens,
         lr=default_lr if lr is None else lr,
+        epochs=1.0 if one_pass else epochs,
         seed=seed,
         **train,
     )
     size, paths = parse_size(feature_cache), tuple(data)
     if regenerate:
-        answers = out / "answers.jsonl"
-        regenerate_answers(
-            target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, log=log
-        )
+        answers = out / "answers"
+        with working("answers") as tell:
+            regenerate_answers(
+                target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, tell=tell
+            )
         paths = (answers,)
     cache = out / "features" if size else None
     documents = DataOptions(paths, max_length=max_length, held_out=held_out, top_k=top_k, cache=cache, cache_bytes=size)
-    return Shared(TrainingSetup(target, documents, seed, log=log), options, out, resume)
+    setup = TrainingSetup(target, documents, seed, log=log, one_pass_in=out if one_pass else None)
+    return Shared(setup, options, out, resume)
 
 
 def run(trainer: Trainer, name: str, setup: TrainingSetup) -> None:

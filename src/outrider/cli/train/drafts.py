@@ -60,6 +60,8 @@ def boost(
 
     if not 2 <= drafts <= 16:
         raise ConfigError(f"drafts={drafts}: use 2 to 16, or `outrider train draft` for one")
+    if shared.setup.one_pass_in is not None:
+        raise ConfigError("--one-pass is for one draft: each of a set learns from what those before it miss")
     options = DraftOptions(truncate, layers, hidden_size, attention_heads, loss)
     more: dict[str, Any] = shared.trainer_options()
     trainers = draft_trainers(shared.setup, options, shared.train, shared.out, count=drafts, **more)
