@@ -99,7 +99,7 @@ def train_target(lines: Sequence[Line], tokenizer: Tokenizer, folder: Path, opti
         model = Llama(config)
     start = folder.parent / "untrained"
     save_model(start, model, folder)
-    setup = TrainingSetup(str(start), DataOptions((), context=0), options.seed, lines, log)
+    setup = TrainingSetup(str(start), DataOptions((), context=0), options.seed, lines, log=log)
     store = FeatureStore(model, setup.documents, FeatureSpec(None, 0), None, 0, "")
     task = DraftTask(model, "ce", start)
     batchers = setup.batchers(store, options, depth=task.max_shift)
@@ -125,7 +125,7 @@ def log(line: str) -> None:
 def train_drafts(lines: Sequence[Line], out: Path, scale: float) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every contender: its name, and the options of ``LLM`` that draft with it."""
     data = DataOptions((), context=0, cache=None)
-    setup = TrainingSetup(str(out / "target"), data, 0, lines, log)
+    setup = TrainingSetup(str(out / "target"), data, 0, lines, log=log)
     yield "no draft", {"draft": "none"}
     yield "n-grams", {"draft": "ngram"}
     cut = draft_model(setup.target, replace(setup.config, num_layers=2), 0, from_target=True)

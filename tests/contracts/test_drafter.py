@@ -17,6 +17,7 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from tests.drafters.views import grow, request
+from tests.tokenizer.letters import alphabet, letters
 
 VOCAB = 6
 TEXT = (0, 1, 2, 0, 1, 3, 0, 1, 2, 0, 4, 5, 0, 1)
@@ -26,7 +27,14 @@ def make(name: str) -> Drafter:
     models = tuple(
         TableModel.random(VOCAB, order=2, seed=seed, max_seq_len=200) for seed in range(RECORDS[name].min_draft_models)
     )
-    context = DrafterContext(vocab_size=VOCAB, cache=CacheSpec(slots=4, max_seq_len=200), draft_models=models)
+    tokens = letters(alphabet(VOCAB))
+    context = DrafterContext(
+        vocab_size=VOCAB,
+        cache=CacheSpec(slots=4, max_seq_len=200),
+        draft_models=models,
+        tokenizer=tokens,
+        draft_tokenizers=(tokens,) * len(models),
+    )
     return DrafterRegistry(context)[name]
 
 

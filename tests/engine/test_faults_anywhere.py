@@ -23,6 +23,7 @@ from outrider.models.factory import make_model
 from tests import tiny
 from tests.drafters.heads import random_head
 from tests.rig import engine, request, run
+from tests.tokenizer.letters import alphabet, letters
 
 PROMPT = [*tiny.ids(12), *tiny.ids(12)]
 PARAMS = SamplingParams(max_tokens=10, temperature=0.8, seed=4)
@@ -48,6 +49,8 @@ def served(name: str) -> Engine:
     record = SOURCES[name]
     spec = CacheSpec(slots=SLOTS, max_seq_len=target().config.max_seq_len)
 
+    tokens = letters(alphabet(target().config.vocab_size))
+
     def more(kv_cache: KVCache) -> dict[str, Drafter]:
         context = DrafterContext(
             vocab_size=target().config.vocab_size,
@@ -56,6 +59,8 @@ def served(name: str) -> Engine:
             heads={name: head(name)} if record.head_kinds else {},
             target=target(),
             target_cache=kv_cache,
+            tokenizer=tokens,
+            draft_tokenizers=(tokens,) * record.min_draft_models,
         )
         return {name: DrafterRegistry(context)[name]}
 

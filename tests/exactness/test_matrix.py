@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -53,9 +52,9 @@ from outrider.engine.request import Request
 from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
-from outrider.tokenizer.tokenizer import Tokenizer
 from tests.pairwise import pairwise, slow_unless, spread
 from tests.rig import Scripted, run
+from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value
 
@@ -95,21 +94,13 @@ def models(cache: KVCache) -> Drafter:
     return ModelsDrafter([ModelDrafter(draft_model()), ModelDrafter(draft_model(OTHER))])
 
 
-def letters(vocabulary: Sequence[str], *merges: tuple[str, str]) -> Tokenizer:
-    """A tokenizer of texts in which a token is one of the letters a, b, ..., or a merged pair of them."""
-    ids = {token: i for i, token in enumerate(vocabulary)}
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE(ids, list(merges)))
-    backend.decoder = tokenizers.decoders.Fuse()
-    return Tokenizer(backend)
-
-
 def universal(cache: KVCache) -> Drafter:
     """A draft model whose tokens are the target's in another order, and a pair of them."""
-    alphabet = [chr(ord("a") + i) for i in range(VOCAB)]
-    own = letters([*alphabet[::-1], "ab"], ("a", "b"))
+    target = alphabet(VOCAB)
+    own = letters([*target[::-1], target[0] + target[1]], (target[0], target[1]))
     table = TableModel.random(VOCAB + 1, order=2, seed=6)
     drafting = DraftModel(table, vocab_size=VOCAB + 1, cache=CACHE)
-    return UniversalDrafter(drafting, own, letters(alphabet), VOCAB)
+    return UniversalDrafter(drafting, own, letters(target), VOCAB)
 
 
 def hierarchical(cache: KVCache) -> Drafter:

@@ -29,6 +29,7 @@ from outrider.models.factory import make_model
 from tests import tiny
 from tests.drafters.heads import random_head
 from tests.rig import engine, request, run
+from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY
 
@@ -91,6 +92,8 @@ def head(name: str) -> nn.Module:
 def serving(precision: str) -> Engine:
     model = target(precision)
 
+    tokens = letters(alphabet(CONFIG.vocab_size))
+
     def more(kv_cache: KVCache) -> dict[str, Drafter]:
         context = DrafterContext(
             vocab_size=CONFIG.vocab_size,
@@ -99,6 +102,8 @@ def serving(precision: str) -> Engine:
             heads={name: head(name) for name, record in RECORDS.items() if record.head_kinds},
             target=model,
             target_cache=kv_cache,
+            tokenizer=tokens,
+            draft_tokenizers=(tokens,) * 2,
         )
         return {name: DrafterRegistry(context)[name] for name in RECORDS if RECORDS[name].builder is not None}
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,10 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 @pytest.fixture(autouse=True)
-def _forget_what_was_loaded() -> None:
+def _forget_what_was_loaded() -> Iterator[None]:
+    """Afterwards too, or later tests of this process would run on a library made for a test."""
+    loaded.cache_clear()
+    yield
     loaded.cache_clear()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,10 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 
 @pytest.fixture(autouse=True)
-def _forget_what_was_loaded() -> None:
+def _forget_what_was_loaded() -> Iterator[None]:
+    """Afterwards too, or all later tests of this process would run on a library without optimisation."""
+    loaded.cache_clear()
+    yield
     loaded.cache_clear()
 
 

@@ -51,7 +51,7 @@ class DraftModel:
         sequence = self.sequences.get(request_id)
         if sequence is not None:
             sequence.users -= 1
-            if sequence.users == 0:
+            if sequence.users <= 0:  # less: a release that failed is tried again
                 self.cache.free(self.sequences.pop(request_id).slot)
 
     def remaining_context(self, length: int) -> int:

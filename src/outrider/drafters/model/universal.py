@@ -59,8 +59,8 @@ class UniversalDrafter(Drafter):
         self._translations[request.id] = Translation(self._target, self._own)
 
     def finish(self, request_id: str) -> None:
-        self._model.finish(request_id)
         self._translations.pop(request_id, None)
+        self._model.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         pending = [self._begin(request, budget) for request, budget in zip(requests, budgets, strict=True)]

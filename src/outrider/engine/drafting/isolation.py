@@ -100,14 +100,19 @@ class IsolatedDrafters:
         self._call(name, [request], call)
 
     def finish(self, request: Request) -> None:
-        """Release what the drafters hold for the request, also those that were switched off."""
+        """Release what the drafters hold for the request, also those that were switched off.
+
+        What fails is tried once more, as for want of memory: a place that is not released is lost to all.
+        """
         for name in request.speculation.combination.names:
             self._overrun.pop((request.id, name), None)
             if self._seen.pop((request.id, name), None) is not None:  # it was started
-                try:
-                    self.drafters[name].finish(request.id)
-                except Exception:  # a drafter may fail in any way
-                    logger.exception("draft source %r failed to release a request", name)
+                for _ in range(2):
+                    try:
+                        self.drafters[name].finish(request.id)
+                        break
+                    except Exception:  # a drafter may fail in any way
+                        logger.exception("draft source %r failed to release a request", name)
 
     def switch_off_all(self, request: Request, error: Exception) -> None:
         """Draft no more for this request; no drafter is blamed for it."""
