@@ -39,7 +39,7 @@ def run(head: Any, kind: str, rows: int = 5) -> Tensor:
     out: Tensor
     if kind == "pass":
         out = head()
-    elif kind.startswith("eagle"):
+    elif kind.startswith("eagle") or kind == "dflash":
         out = head.scorable(head(x, head.fuse(features), torch.arange(rows), causal))
     else:
         out = head(x)

@@ -10,6 +10,7 @@ from outrider.cli.train import drafts, export, heads, table
 app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", invoke_without_command=True)
 app.callback()(print_without_command)
 add(app, "eagle", heads.eagle, short_help="Train EAGLE's layer.")
+add(app, "dflash", heads.dflash, short_help="Train a block drafter.")
 add(app, "medusa", heads.medusa, short_help="Train Medusa heads.")
 add(app, "blockwise", heads.blockwise, short_help="Train heads of blockwise parallel decoding.")
 add(app, "pass", heads.pass_, short_help="Train PaSS's look-ahead embeddings.")
