@@ -64,12 +64,9 @@ def cycle(vocab: int = 6, order: int = 1) -> TableModel:
 def perfect(kind: str, heads: int = 3) -> nn.Module:
     """A head that counts on as ``cycle`` does, from the feature alone: any slip of a place is a wrong token."""
     own: dict[str, Any] = {"heads": heads}
-    layer = {"num_heads": 1, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 1, "max_seq_len": 64}
     if kind.startswith("eagle"):
-        own = layer
-    if kind == "dflash":
-        own |= layer
-    if kind in ("eagle3", "dflash"):
+        own = {"num_heads": 1, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 1, "max_seq_len": 64}
+    if kind == "eagle3":
         own |= {"feature_layers": (1,)}
     config = HeadConfig(kind=kind, target=TargetFingerprint("table", 1, 1, 6, ""), hidden_size=1, vocab_size=6, **own)
     head = make_head(config)

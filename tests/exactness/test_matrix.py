@@ -267,7 +267,13 @@ SOURCES: dict[str, Source] = {
     )
     for shape, tree in (("static", (3, 2, 1)), ("odd", (-1, 0, -1, 1, 1, 2)), ("dynamic", "dynamic"))
 }
-HEADS = {"eagle": "rejection", "dflash": "rejection", "dflash, dynamic tree": "iterative", "pass": "block", "medusa, static tree": "sequoia"}
+HEADS = {
+    "eagle": "rejection",
+    "dflash": "rejection",
+    "dflash, dynamic tree": "iterative",
+    "pass": "block",
+    "medusa, static tree": "sequoia",
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "bare": {},
     "T=0.7": {"temperature": 0.7},

@@ -23,7 +23,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kind", ["medusa", "eagle3", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("blockwise", "eagle"))]
+    "kind",
+    ["medusa", "eagle3", "dflash", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("blockwise", "eagle"))],
 )
 def test_a_trained_head_is_accepted_as_its_report_says(kind: str, target: Path, tmp_path: Path) -> None:
     """A slip of one place between training and drafting would leave training's α high and the engine's low."""

@@ -20,7 +20,7 @@ _FUSED = ("eagle3", "dflash")  # read several layers of the target
 _LAYERED = ("eagle", *_FUSED)  # are decoder layers with keys and values of their own
 _LARGEST = 2**31 - 1
 _MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
-_MOST_LAYERS = 16
+MOST_LAYERS, MOST_RANK = 16, 1024  # of a block drafter
 _SIZES = (
     "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank"
 )  # fmt: skip
@@ -160,10 +160,9 @@ class HeadConfig:
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: only dflash has them"
             )
-        if self.num_layers > _MOST_LAYERS or self.selector_rank > self.hidden_size:
+        if self.num_layers > MOST_LAYERS or self.selector_rank > MOST_RANK:
             raise ModelFormatError(
-                f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: use up to {_MOST_LAYERS}, and up "
-                f"to hidden_size={self.hidden_size}"
+                f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: at most {MOST_LAYERS}, {MOST_RANK}"
             )
         for layer in self.feature_layers:
             if not 0 < layer <= t.num_layers:

@@ -39,7 +39,7 @@ def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
     c = setup.config
     values: dict[str, Any] = {} if options.kind.startswith("eagle") else {"heads": options.heads}
     if options.kind == "dflash":
-        values |= {"num_layers": options.layers, "selector_rank": min(options.selector_rank, c.hidden_size)}
+        values |= {"num_layers": options.layers, "selector_rank": options.selector_rank}
     if options.kind in ("eagle", "eagle3", "dflash"):
         values |= {
             "num_heads": c.num_heads,

@@ -16,7 +16,7 @@ from torch import Tensor
 from outrider.checkpoints.catalog import resolve
 from outrider.errors import ConfigError
 from outrider.heads import TargetFingerprint
-from outrider.heads.config import fingerprint_rows
+from outrider.heads.config import MOST_LAYERS, MOST_RANK, fingerprint_rows
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
@@ -52,8 +52,10 @@ class HeadOptions:
                 raise ConfigError(f"{name}={getattr(self, name)}: use 1 to 64")
         if self.ttt_steps is not None and not 1 <= self.ttt_steps <= 64:
             raise ConfigError(f"ttt_steps={self.ttt_steps}: use 1 to 64")
-        if not 1 <= self.layers <= 16 or not 0 <= self.selector_rank <= 1024:
-            raise ConfigError(f"layers={self.layers}, selector_rank={self.selector_rank}: use 1 to 16, and 0 to 1024")
+        if not 1 <= self.layers <= MOST_LAYERS:
+            raise ConfigError(f"layers={self.layers}: use 1 to {MOST_LAYERS}")
+        if not 0 <= self.selector_rank <= MOST_RANK:
+            raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
         if self.fresh and self.start_from:
