@@ -75,6 +75,8 @@ def test_the_selector_is_followed(target: Any) -> None:
     head.set_draft_ids(torch.arange(0, 64, 2))
     assert head.before is not None
     assert head.after is not None
+    assert head.gate is not None
+    head.gate.zero_()
     head.before.copy_(torch.eye(32))
     head.after.copy_(1e3 * torch.eye(32).roll(1, dims=0))
     drafts = [d for _, d in recorded(served(target, head), request(tiny.ids(9), draft="dflash", spec_length=3))]

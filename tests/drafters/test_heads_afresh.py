@@ -75,14 +75,16 @@ def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> T
     block = [head.block_row(embeddings[-1], known[-1], offset) for offset in range(1, len(path) + 1)]
     rows = len(known) + len(block)
     inputs = (torch.cat([part, *(row[i][None] for row in block)]) for i, part in enumerate((embeddings, known)))
-    hidden, ids = head.scorable(head(*inputs, torch.arange(rows), causal)[-1]), head.draft_ids
+    out, ids = head(*inputs, torch.arange(rows), causal)[-1], head.draft_ids
     assert ids is not None
     assert head.before is not None
     assert head.after is not None
+    assert head.gate is not None
     row = torch.full((64,), -1e4)
-    row[ids] = TARGET.lm_head_rows(ids) @ hidden
+    row[ids] = TARGET.lm_head_rows(ids) @ head.scorable(out)
     if path and path[-1] in ids.tolist():
-        row[ids] += head.after @ head.before[ids.tolist().index(path[-1])]
+        gate = 1 + head.gate @ (out / (out.square().mean() + head.config.rms_norm_eps).sqrt())
+        row[ids] += head.after @ (gate * head.before[ids.tolist().index(path[-1])])
     return row
 
 

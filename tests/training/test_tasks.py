@@ -78,6 +78,8 @@ def test_blocks_are_those_of_drafting(tmp_path: Path) -> None:
     batch.__dict__["features"] = batch.features.float()
     with torch.no_grad():
         module.masks.normal_()
+        assert module.gate is not None
+        module.gate.normal_()
         positions = [g.rows.unflatten(0, batch.query_mask.shape) for g in task.draft_positions(batch, None)]
         ids = [] if task.vocabulary is None else task.vocabulary.tolist()
         b = len(batch.windows) - 1
@@ -91,12 +93,13 @@ def test_blocks_are_those_of_drafting(tmp_path: Path) -> None:
                 if s:
                     own = module.block_row(e[len(e) - s], x[len(x) - s], s)
                     e, x = (torch.cat([part, row[None]]) for part, row in zip((e, x), own, strict=True))
-                out = module.scorable(module(e, x, torch.arange(len(x)), causal)[-1])
+                out = module(e, x, torch.arange(len(x)), causal)[-1]
                 got = positions[s][b, t - window.start]
-                torch.testing.assert_close(got[: len(out)], out, atol=1e-4, rtol=1e-3)
+                torch.testing.assert_close(got[: len(out)], module.scorable(out), atol=1e-4, rtol=1e-3)
                 last = int(batch.tokens[b, column + 1 + s])
                 code = module.before[ids.index(last)] if s and last in ids else torch.zeros(4)
-                assert torch.equal(got[len(out) :], code)
+                code = code * (1 + module.gate @ F.rms_norm(out, out.shape))
+                torch.testing.assert_close(got[len(out) :], code, atol=1e-4, rtol=1e-3)
 
 
 def test_a_block_drafter_begins_with_an_eagle_head(tmp_path: Path) -> None:

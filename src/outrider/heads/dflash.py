@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from outrider.heads.config import HeadConfig
 from outrider.heads.eagle import EagleLayer
@@ -23,8 +24,8 @@ from outrider.heads.eagle import EagleLayer
 class BlockHead(EagleLayer):
     """The head of kind "dflash": ``heads`` tokens from one pass, and a selector that makes them agree.
 
-    The selector is a table of low rank in two codebooks: behind token u, token v has ``before[u] . after[v]`` added to
-    its score. Rows are those of the scored tokens.
+    The selector is a table of low rank in two codebooks, which the row that guesses weighs: behind token u, token v has
+    ``(before[u] * gate) . after[v]`` added to its score. Rows are those of the scored tokens.
     """
 
     def __init__(self, config: HeadConfig) -> None:
@@ -33,6 +34,7 @@ class BlockHead(EagleLayer):
         self.masks = nn.Parameter(torch.zeros(config.heads - 1, 2, d))
         self.before = nn.Parameter(torch.randn(config.scored, rank) / rank**0.5) if rank else None
         self.after = nn.Parameter(torch.zeros(config.scored, rank)) if rank else None
+        self.gate = nn.Parameter(torch.zeros(rank, d)) if rank else None
 
     def block_row(self, embeddings: Tensor, features: Tensor, offset: int) -> tuple[Tensor, Tensor]:
         """Embeddings and fused features of the rows ``offset`` behind rows of the text, from theirs: [..., d] each."""
@@ -40,3 +42,8 @@ class BlockHead(EagleLayer):
             return embeddings, features
         mask = self.masks[offset - 1].to(embeddings.dtype)
         return embeddings + mask[0], features + mask[1]
+
+
+def gates(out: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """How outputs [..., d] weigh the selector's dimensions: [..., rank], all 1 while ``weight`` [rank, d] is zero."""
+    return 1 + F.linear(F.rms_norm(out, out.shape[-1:], eps=eps), weight)

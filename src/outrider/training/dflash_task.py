@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.heads import HeadConfig, make_head
-from outrider.heads.dflash import BlockHead
+from outrider.heads.dflash import BlockHead, gates
 from outrider.heads.eagle import Attend, DecoderLayer, EagleLayer
 from outrider.training.batches import Batch
 from outrider.training.eagle_task import Unrolled, start_from_target
@@ -54,20 +54,21 @@ class DFlashTask(HeadTask):
 
         for offset in range(self.depth):
             row = self.module.block_row(embeddings[:, p:], features[:, p:], offset)
-            out = self.module.scorable(self.module(*row, batch.positions[:, p:] + offset, attend))
+            out = self.module(*row, batch.positions[:, p:] + offset, attend)
             rows = self._selected(out, batch.tokens[:, p + 1 + offset : p + 1 + offset + asked], offset)
             yield DraftPosition(rows.flatten(0, 1), 1 + offset, self.decay**offset)
 
     def _selected(self, out: Tensor, tokens: Tensor, offset: int) -> Tensor:
-        """What ``head`` takes: outputs [B, A, d] beside the codes of the tokens before those guessed."""
-        before = self.module.before
-        if before is None:
-            return out
+        """What ``head`` takes of outputs [B, A, d], beside the codes of the tokens before those guessed."""
+        hidden, before, gate = self.module.scorable(out), self.module.before, self.module.gate
+        if before is None or gate is None:
+            return hidden
         if offset == 0:  # the row itself has read that token
             codes = before.new_zeros(*tokens.shape, before.shape[1])
         else:
             codes = F.embedding(self._scored[tokens], torch.cat([before, before.new_zeros(1, before.shape[1])]))
-        return torch.cat([out.to(codes.dtype), codes], dim=-1)
+            codes = codes * gates(out.to(codes.dtype), gate, self.config.rms_norm_eps)
+        return torch.cat([hidden.to(codes.dtype), codes], dim=-1)
 
     def _read_context(
         self, batch: Batch, embeddings: Tensor, features: Tensor

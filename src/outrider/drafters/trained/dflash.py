@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,7 +15,7 @@ from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.trained.eagle_runner import make_runner
 from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, joined
-from outrider.drafters.trained.selector import make_selector
+from outrider.drafters.trained.selector import Selector
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.dflash import BlockHead
 from outrider.kernels.batch import Span
@@ -46,7 +46,7 @@ class BlockDrafter(FeatureDrafter):
         self._vocab_size = vocab_size
         self._masks = torch.zeros(c.heads, 2, c.hidden_size, device=target.device, dtype=target.dtype)  # by offset
         self._masks[1:] = head.masks.detach()
-        self._selector = make_selector(head, target)
+        self._selector = Selector(head, target) if c.selector_rank else None
         super().__init__(make_runner(head, target, replace(cache, prefix_reuse=False)), c.feature_layers)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
@@ -62,9 +62,18 @@ class BlockDrafter(FeatureDrafter):
             for id, (request, budget) in asked.items() if self._is_ready(id, depths[id])
         ]  # fmt: skip
         if pending:
-            blocks = [self._sequences[each.request.id].logits[: depths[each.request.id]] for each in pending]
-            grow_parallel(pending, pad_sequence(blocks), self._selector)
+            blocks = [(self._sequences[each.request.id], depths[each.request.id]) for each in pending]
+            logits = pad_sequence([sequence.logits[:depth] for sequence, depth in blocks])
+            grow_parallel(pending, logits, self._after([sequence.outputs[:depth] for sequence, depth in blocks]))
         return drafts_of(pending, requests, "dflash")
+
+    def _after(self, outputs: Sequence[Tensor]) -> Callable[[int, Sequence[int], Sequence[int]], Tensor] | None:
+        """What tokens add to the scores behind them, as ``grow_parallel`` takes it. ``outputs``: [depth, d] of each."""
+        selector = self._selector
+        if selector is None:
+            return None
+        gates = pad_sequence([selector.gates(out) for out in outputs])  # [depths, drafts, rank]
+        return lambda level, drafts, tokens: selector(tokens, gates[level, list(drafts)])
 
     def _is_ready(self, id: str, depth: int) -> bool:
         """Whether the logits of the request's first ``depth`` guesses are there."""
@@ -103,7 +112,9 @@ class BlockDrafter(FeatureDrafter):
             return
         masks = self._masks[offsets]  # [rows, 2, d]
         inputs = self._runner.fuse(joined(features))[known] + masks[:, 1]
-        _, logits = self._run(inputs, tokens, positions, spans, scored, masks[:, 0])
-        for (sequence, _), part in zip(fed, torch.split(logits, [depth for _, depth in fed]), strict=True):
-            sequence.logits = part
+        out, logits = self._run(inputs, tokens, positions, spans, scored, masks[:, 0])
+        counts = [depth for _, depth in fed]
+        parts = zip(torch.split(out[scored], counts), torch.split(logits, counts), strict=True)
+        for (sequence, _), (own, guesses) in zip(fed, parts, strict=True):
+            sequence.outputs, sequence.logits = own, guesses
             self._cache.truncate_to(sequence.slot, len(sequence.positions))

@@ -141,13 +141,16 @@ def grow(
 
 
 def grow_parallel(
-    drafts: Sequence[PendingDraft], levels: Tensor, after: Callable[[Sequence[int]], Tensor] | None = None
+    drafts: Sequence[PendingDraft],
+    levels: Tensor,
+    after: Callable[[int, Sequence[int], Sequence[int]], Tensor] | None = None,
 ) -> None:
     """Grow all of them where each depth has one row of logits, whatever the path to it.
 
     Args:
         levels: float [depths, len(drafts), vocab].
-        after: what nodes add to the logits behind them: target ids [n] to [n, vocab]. None: nothing.
+        after: what nodes add to the logits behind them, [n, vocab], by the level of these, the place in ``drafts`` of
+            each node and its token. None: nothing.
     """
     place = {id(each): i for i, each in enumerate(drafts)}
     level = 0
@@ -161,7 +164,8 @@ def grow_parallel(
         rows = [levels[level][place[id(each)]].expand(each.frontier_size, -1) for each in growing]
         if after is None:
             return rows
-        added = after([token for each in growing for token in each.frontier_tokens])
+        nodes = [(place[id(each)], token) for each in growing for token in each.frontier_tokens]
+        added = after(level, [own for own, _ in nodes], [token for _, token in nodes])
         return list(torch.split(torch.cat(rows) + added, [len(part) for part in rows]))
 
     grow(drafts, [row[None] for row in levels[0]], fits=fits, run=run)
