@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from outrider.errors import ConfigError
 from outrider.heads import load_head
 from outrider.heads.dflash import BlockHead
 from outrider.heads.eagle import EagleLayer
@@ -117,6 +118,16 @@ def test_a_block_drafter_begins_with_an_eagle_head(tmp_path: Path) -> None:
     x, e = torch.randn(2, 5, module.config.hidden_size)
     with torch.no_grad():
         assert torch.equal(module(e, x, torch.arange(5), causal), theirs(e, x, torch.arange(5), causal))
+    task.save(tmp_path / "block", {})
+    for changes, says in (
+        ({"layers": 1}, "layers=2"),
+        ({"selector_rank": 8}, "selector_rank=32"),
+        ({"heads": 4}, "heads=3"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            head_task(
+                setup, HeadOptions("dflash", **({"heads": 3, "start_from": str(tmp_path / "block")} | changes)), 0
+            )
 
 
 def test_look_ahead_rows_are_those_of_a_plain_run(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ from outrider.training.eagle_task import Unrolled, start_from_target
 from outrider.training.llama import Llama
 from outrider.training.tasks import DraftPosition, HeadTask
 
+_ADDING = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # what a layer adds to its input goes through these
+_NAMES = {"hidden_norm.weight": "input_layernorm.weight"}  # of a head's layer, and of the target's
+
 
 class DFlashTask(HeadTask):
     """Blocks of ``heads`` tokens; layers, masks and the selector's codebooks learn together."""
@@ -122,13 +125,12 @@ def config_from_eagle(config: HeadConfig, *, heads: int, layers: int, selector_r
 
 
 def _pass_through(module: BlockHead, target: Llama) -> None:
-    """Layers behind the first begin as the target's last, but add nothing yet."""
-    last = target.model.layers[-1]
+    """Layers behind the first begin as the target's last, where their sizes are the same, but add nothing yet."""
+    last = target.model.layers[-1].state_dict()
     for layer in list(module.layers)[1:]:
-        weights = last.state_dict()
-        own = {name: weights[name] for name in layer.state_dict() if name in weights}
-        own["hidden_norm.weight"] = weights["input_layernorm.weight"]
-        own = {name: value.float() for name, value in own.items()}
-        layer.load_state_dict(
-            own | {n: torch.zeros_like(own[n]) for n in ("self_attn.o_proj.weight", "mlp.down_proj.weight")}
-        )
+        for name, weight in layer.state_dict().items():  # the parameters' own memory
+            theirs = last.get(_NAMES.get(name, name))
+            if name in _ADDING:
+                weight.zero_()
+            elif theirs is not None and theirs.shape == weight.shape:
+                weight.copy_(theirs)
