@@ -114,6 +114,7 @@ def test_a_block_drafter_begins_with_an_eagle_head(tmp_path: Path) -> None:
     theirs = load_head(tmp_path / "eagle3")[0]
     assert isinstance(theirs, EagleLayer)
     assert task.vocabulary is not None
+    assert theirs.draft_ids is not None
     assert torch.equal(task.vocabulary, theirs.draft_ids)
     x, e = torch.randn(2, 5, module.config.hidden_size)
     with torch.no_grad():
