@@ -120,15 +120,10 @@ def test_a_block_drafter_begins_with_an_eagle_head(tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(module(e, x, torch.arange(5), causal), theirs(e, x, torch.arange(5), causal))
     task.save(tmp_path / "block", {})
-    for changes, says in (
-        ({"layers": 1}, "layers=2"),
-        ({"selector_rank": 8}, "selector_rank=32"),
-        ({"heads": 4}, "heads=3"),
-    ):
+    right: dict[str, Any] = {"heads": 3, "start_from": str(tmp_path / "block")}
+    for changes, says in (({"layers": 1}, "layers=2"), ({"selector_rank": 8}, "rank=32"), ({"heads": 4}, "heads=3")):
         with pytest.raises(ConfigError, match=says):
-            head_task(
-                setup, HeadOptions("dflash", **({"heads": 3, "start_from": str(tmp_path / "block")} | changes)), 0
-            )
+            head_task(setup, HeadOptions("dflash", **(right | changes)), 0)
 
 
 def test_look_ahead_rows_are_those_of_a_plain_run(tmp_path: Path) -> None:
