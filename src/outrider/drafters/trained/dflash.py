@@ -70,7 +70,7 @@ class BlockDrafter(FeatureDrafter):
     def _after(self, outputs: Sequence[Tensor]) -> Callable[[int, Sequence[int], Sequence[int]], Tensor] | None:
         """What tokens add to the scores behind them, as ``grow_parallel`` takes it. ``outputs``: [depth, d] of each."""
         selector = self._selector
-        if selector is None:
+        if selector is None or max(map(len, outputs)) == 1:
             return None
         gates = pad_sequence([selector.gates(out) for out in outputs])  # [depths, drafts, rank]
         return lambda level, drafts, tokens: selector(tokens, gates[level, list(drafts)])
