@@ -29,6 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "blockwise": {"heads": 2},
     "pass": {"heads": 2},
     "eagle": LAYER,
+    "dflash": LAYER | {"heads": 3, "num_layers": 2, "selector_rank": 4, "feature_layers": (2,), "draft_vocab_size": 30},
     "eagle3": LAYER | {"feature_layers": (1, 2), "draft_vocab_size": 30},
 }
 
@@ -60,11 +61,11 @@ def save(path: Path, kind: str, target: TargetFingerprint) -> Path:
 
 
 def test_every_kind_drafts_and_changes_nothing(folder: Path, heads: dict[str, Path]) -> None:
-    named = [str(heads[kind]) for kind in ("eagle3", "medusa", "blockwise", "pass")]
+    named = [str(heads[kind]) for kind in ("eagle3", "dflash", "medusa", "blockwise", "pass")]
     llm = LLM(str(folder), heads=named, threads=1, spec_length=3)
     assert llm.speculation.draft == "eagle"  # the first there is
     plain = llm.generate("hello world", PARAMS, speculation=SpeculationParams(draft="none"))
-    for draft in ("eagle", "medusa", "blockwise", "pass", "eagle+suffix"):
+    for draft in ("eagle", "dflash", "medusa", "blockwise", "pass", "eagle+suffix", "suffix,dflash"):
         output = llm.generate("hello world", PARAMS, speculation=SpeculationParams(draft=draft, spec_length=3))
         assert output.token_ids == plain.token_ids
         assert output.stats.draft_error is None

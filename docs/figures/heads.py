@@ -60,6 +60,36 @@ def eagle() -> Drawing:
     return d
 
 
+def dflash() -> Drawing:
+    d = Drawing(720, 250)
+    features = [("f1", "cat"), ("f2", "sat"), ("f3", "on")]
+    for i, (feature, token) in enumerate(features):
+        x = 16 + 70 * i
+        d.box(x, 170, 58, 26, feature, color=BLUE, mono=True, size=12)
+        d.box(x, 202, 58, 26, token, color=BLUE, mono=True, size=12)
+    for i in range(3):
+        x = 226 + 70 * i
+        d.box(x, 170, 58, 26, f"f3+{i + 1}", color=VIOLET, mono=True, size=12, dashed=True)
+        d.box(x, 202, 58, 26, f"on+{i + 1}", color=VIOLET, mono=True, size=12, dashed=True)
+    d.box(16, 122, 408, 28, "layers, one pass", color=VIOLET)
+    rows = [["the", "a"], ["mat", "floor"], [".", "and"], ["The", "it"]]
+    for i, guesses in enumerate(rows):
+        x = 185 + 70 * i
+        d.arrow(x, 170, x, 152)
+        d.arrow(x, 122, x, 98, color=VIOLET)
+        d.box(x - 29, 70, 58, 26, guesses[0], color=VIOLET, mono=True, size=12)
+        d.box(x - 29, 38, 58, 26, guesses[1], color=VIOLET, mono=True, size=12, strength=0.06)
+        if i:
+            d.arrow(x - 41, 83, x - 30, 83, color=VIOLET)
+    d.text(156, 18, "likely tokens of each place", size=12, color=DIM)
+    d.text(450, 83, "the selector: each token by the one before", size=12, color=DIM)
+    d.text(450, 136, "new features and the block, together", size=12, color=DIM)
+    d.text(450, 183, "a learned offset for each place, on the", size=12, color=DIM)
+    d.text(450, 200, "last feature and on the token after it", size=12, color=DIM)
+    d.text(16, 240, "the target's features, with the tokens after them", size=12, color=DIM)
+    return d
+
+
 def pass_() -> Drawing:
     d = Drawing(720, 148)
     spans = d.tokens(16, 84, ["the", "cat", "sat"], color=BLUE, width=62)
@@ -94,4 +124,4 @@ def blockwise() -> Drawing:
     return d
 
 
-FIGURES = {figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, pass_, blockwise)}
+FIGURES = {figure.__name__.strip("_").replace("_", "-"): figure for figure in (medusa, eagle, dflash, pass_, blockwise)}

@@ -20,7 +20,7 @@ from outrider.models.toy import TableModel
 from tests.heads import heads as trained
 from tests.rig import engine
 
-KINDS = ("medusa", "blockwise", "pass", "eagle", "eagle3")
+KINDS = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash")
 
 
 def drafter(head: nn.Module, target: HeadTarget, cache: KVCache, **spec: Any) -> Drafter:

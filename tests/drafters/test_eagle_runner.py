@@ -59,14 +59,15 @@ def two_passes(runner: EagleRunner, head: EagleLayer) -> list[Tensor]:
     spans = [Span(slots[0], 5, 1), Span(slots[1], 9, len(PARENTS), ancestor_mask(PARENTS))]
     positions = [5, *(9 + depth for depth in depths(PARENTS))]
     count = len(positions)
-    second = runner.run(normal(count, d, seed=3), tiny.ids(count, seed=4), positions, spans, range(count))
+    added = normal(count, d, seed=5)
+    second = runner.run(normal(count, d, seed=3), tiny.ids(count, seed=4), positions, spans, range(count), added)
     return [features, *first, *second]
 
 
 @pytest.mark.parametrize("cache", ["contiguous", "paged"])
 @pytest.mark.parametrize("own", OWN, ids=str)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "dflash"])
 @torch.inference_mode()
 def test_native_is_torch(kind: str, precision: str, own: dict[str, Any], cache: str) -> None:
     target, head = tiny.llama(precision, tie_embeddings=False, max_seq_len=64), head_of(kind, **own)

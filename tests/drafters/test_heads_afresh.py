@@ -17,6 +17,7 @@ from outrider.core.draft import Draft
 from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
 from outrider.drafters.trained.heads import source_of_head
+from outrider.heads.dflash import BlockHead
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
@@ -67,6 +68,26 @@ def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> T
     return row
 
 
+def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits [vocab] behind ``path``: the layers over the whole text, and over a block as long as the path."""
+    known = head.fuse(features(tokens, head.config.feature_layers)[0])[: len(tokens) - 1]
+    embeddings = TARGET.embed(torch.tensor(tokens[1:]))
+    block = [head.block_row(embeddings[-1], known[-1], offset) for offset in range(1, len(path) + 1)]
+    rows = len(known) + len(block)
+    inputs = (torch.cat([part, *(row[i][None] for row in block)]) for i, part in enumerate((embeddings, known)))
+    out, ids = head(*inputs, torch.arange(rows), causal)[-1], head.draft_ids
+    assert ids is not None
+    assert head.before is not None
+    assert head.after is not None
+    assert head.gate is not None
+    row = torch.full((64,), -1e4)
+    row[ids] = TARGET.lm_head_rows(ids) @ head.scorable(out)
+    if path and path[-1] in ids.tolist():
+        gate = 1 + head.gate @ (out / (out.square().mean() + head.config.rms_norm_eps).sqrt())
+        row[ids] += head.after @ (gate * head.before[ids.tolist().index(path[-1])])
+    return row
+
+
 def pass_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     """The target over the text and as many look-ahead embeddings as the path is long."""
     ahead: Tensor = head()[: len(path)]
@@ -80,7 +101,8 @@ def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> T
 
 
 ROWS: dict[str, Any] = {
-    "eagle": eagle_row, "eagle3": eagle_row, "pass": pass_row, "medusa": medusa_row, "blockwise": medusa_row,
+    "eagle": eagle_row, "eagle3": eagle_row, "dflash": dflash_row, "pass": pass_row, "medusa": medusa_row,
+    "blockwise": medusa_row,
 }  # fmt: skip
 
 

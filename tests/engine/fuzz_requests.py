@@ -15,14 +15,18 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from outrider.cache import KVCache
 from outrider.config import DTypeName, SamplingParams
+from outrider.drafters.api import Drafter
+from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from tests import tiny
+from tests.drafters.heads import drafter, random_head
 from tests.rig import engine, request, run
 
 PRECISIONS: tuple[DTypeName, ...] = ("q4_1", "q4_0", "q8_0", "bfloat16", "float32")
@@ -36,6 +40,9 @@ SOURCES = (
     "lookahead",
     "ngram,model",
     "lookup/ngram",
+    "eagle",
+    "dflash",
+    "suffix,dflash",
 )
 TREES = (None, None, "2,2,1", "3,1", "dynamic")
 CONFIG = tiny.config(tie_embeddings=False, max_seq_len=256)
@@ -53,6 +60,15 @@ def target(dtype: DTypeName, kv_cache: Any) -> LoadedModel:
 def draft() -> LoadedModel:
     other = tiny.tensors(CONFIG, seed=9)
     return make_model(CONFIG, {name: 0.92 * w + 0.08 * other[name] for name, w in WEIGHTS.items()})
+
+
+def heads_of(model: LoadedModel) -> Callable[[KVCache], dict[str, Drafter]]:
+    """Sources with random heads, for an engine on ``model``."""
+    kinds = {"eagle": "eagle3", "dflash": "dflash"}
+    return lambda cache: (
+        {name: drafter(random_head(kind), model, cache, slots=BATCH) for name, kind in kinds.items()}
+        | {"suffix": SuffixDrafter(CONFIG.vocab_size)}
+    )
 
 
 def options(rng: random.Random) -> dict[str, Any]:
@@ -85,12 +101,14 @@ def differences(
             "kind": rng.choice(("contiguous", "paged")),
             "block_size": rng.choice((4, 16)),
         }
-        served = engine(model, draft=draft(), eos=[11], max_batched_tokens=rng.choice((16, 64, 512)), **limits)
+        served = engine(
+            model, draft=draft(), eos=[11], max_batched_tokens=rng.choice((16, 64, 512)), more=heads_of(model), **limits
+        )
         asked = []
         for i in range(first, min(first + BATCH, count)):
             prompt = tiny.ids(rng.randint(1, 30), seed=rng.randrange(9)) * rng.randint(1, 3)
             source: dict[str, Any] = {"draft": rng.choice(SOURCES), "spec_length": rng.choice((1, 3, 8, "auto"))}
-            tree = rng.choice(TREES) if source["draft"] in ("model", "layer_skip") else None
+            tree = rng.choice(TREES) if source["draft"] in ("model", "layer_skip", "eagle", "dflash") else None
             given = options(rng)
             made = request(prompt, SamplingParams(**given), id=str(i), stop_ids=[11], tree=tree, **source)
             asked.append((made, prompt, given, source | {"tree": tree}))

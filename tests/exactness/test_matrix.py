@@ -133,6 +133,7 @@ def trained(kind: str, **dims: Any) -> Callable[[KVCache], Drafter]:
 
 
 EAGLE = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 3, "max_seq_len": 64}
+BLOCK = EAGLE | {"heads": 3, "num_layers": 2, "selector_rank": 2, "feature_layers": (1,)}
 
 
 def ngram(cache: KVCache) -> Drafter:
@@ -251,6 +252,8 @@ SOURCES: dict[str, Source] = {
     "hierarchical": Source(hierarchical),
     "hierarchical, two models": Source(hierarchical_models),
     "eagle": Source(trained("eagle3", feature_layers=(1,), **EAGLE)),
+    "dflash": Source(trained("dflash", **BLOCK)),
+    "dflash, dynamic tree": Source(trained("dflash", **BLOCK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
     "medusa, static tree": Source(trained("medusa", heads=3), {"tree": (3, 2, 1)}, branches=True),
     "pass": Source(trained("pass", heads=3)),
     "random tree": Source(lambda cache: Scripted(random_tree), branches=True),
@@ -276,7 +279,13 @@ SOURCES: dict[str, Source] = {
     )
     for shape, tree in (("static", (3, 2, 1)), ("odd", (-1, 0, -1, 1, 1, 2)), ("dynamic", "dynamic"))
 }
-HEADS = {"eagle": "rejection", "pass": "block", "medusa, static tree": "sequoia"}
+HEADS = {
+    "eagle": "rejection",
+    "dflash": "rejection",
+    "dflash, dynamic tree": "iterative",
+    "pass": "block",
+    "medusa, static tree": "sequoia",
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "bare": {},
     "T=0.7": {"temperature": 0.7},

@@ -25,7 +25,9 @@ def config(kind: str, **changes: Any) -> HeadConfig:
     own: dict[str, Any] = {"heads": 3}
     if kind.startswith("eagle"):
         own = dict(LAYER)
-    if kind == "eagle3":
+    if kind == "dflash":
+        own |= LAYER | {"num_layers": 2, "selector_rank": 4}
+    if kind in ("eagle3", "dflash"):
         own |= {"feature_layers": (1, 2), "draft_vocab_size": 32}
     model = tiny.config()
     sizes = {"hidden_size": model.hidden_size, "vocab_size": model.vocab_size}

@@ -39,7 +39,7 @@ def run(head: Any, kind: str, rows: int = 5) -> Tensor:
     out: Tensor
     if kind == "pass":
         out = head()
-    elif kind.startswith("eagle"):
+    elif kind.startswith("eagle") or kind == "dflash":
         out = head.scorable(head(x, head.fuse(features), torch.arange(rows), causal))
     else:
         out = head(x)
@@ -184,4 +184,10 @@ def test_configurations_check_themselves() -> None:
         heads.config("medusa", heads=0)
     with pytest.raises(ModelFormatError, match="feature_layers"):
         heads.config("medusa", feature_layers=(1,))
+    with pytest.raises(ModelFormatError, match="num_layers=2"):
+        heads.config("eagle3", num_layers=2)
+    with pytest.raises(ModelFormatError, match="selector_rank=4096"):
+        heads.config("dflash", selector_rank=4096)
+    with pytest.raises(ModelFormatError, match="num_layers=0"):
+        heads.config("dflash", num_layers=0)
     assert HeadConfig.from_json(json.loads(json.dumps(heads.config("eagle3").to_json()))) == heads.config("eagle3")

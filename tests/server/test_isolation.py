@@ -40,6 +40,8 @@ def save_heads(parent: Path, folder: Path) -> list[str]:
         dims: dict[str, Any] = {"heads": 2}
         if kind.startswith("eagle"):
             dims = LAYER | ({"feature_layers": (1, 2), "draft_vocab_size": 30} if kind == "eagle3" else {})
+        if kind == "dflash":
+            dims |= LAYER | {"feature_layers": (1, 2), "draft_vocab_size": 30, "selector_rank": 4}
         torch.manual_seed(1)
         sizes = {"hidden_size": target.hidden_size, "vocab_size": target.vocab_size}
         config = HeadConfig(kind=kind, target=target, **(sizes | dims))

@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from outrider.errors import ConfigError
+from outrider.heads import load_head
+from outrider.heads.dflash import BlockHead
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
+from outrider.training.dflash_task import DFlashTask
 from outrider.training.eagle_task import EagleTask
 from outrider.training.llama import load_llama
 from outrider.training.pass_task import PassTask
@@ -64,6 +68,62 @@ def test_unrolled_steps_are_those_of_drafting(kind: str, tmp_path: Path) -> None
                     draft_positions[s][b, t - window.start], module.scorable(out), atol=1e-4, rtol=1e-3
                 )
                 x.append(out)
+
+
+def test_blocks_are_those_of_drafting(tmp_path: Path) -> None:
+    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4)
+    module = task.module
+    assert isinstance(task, DFlashTask)
+    assert isinstance(module, BlockHead)
+    assert module.before is not None
+    batch.__dict__["features"] = batch.features.float()
+    with torch.no_grad():
+        module.masks.normal_()
+        assert module.gate is not None
+        module.gate.normal_()
+        positions = [g.rows.unflatten(0, batch.query_mask.shape) for g in task.draft_positions(batch, None)]
+        ids = [] if task.vocabulary is None else task.vocabulary.tolist()
+        b = len(batch.windows) - 1
+        window = batch.windows[b]
+        first = int(batch.attention_mask[b].long().argmax())  # of the window's rows
+        for t in range(window.start, window.stop - 3):
+            column = batch.context + t - window.start
+            x = module.fuse(batch.features[b, first : column + 1])
+            e = F.embedding(batch.tokens[b, first + 1 : column + 2], task.target.embedding)
+            for s in range(3):
+                if s:
+                    own = module.block_row(e[len(e) - s], x[len(x) - s], s)
+                    e, x = (torch.cat([part, row[None]]) for part, row in zip((e, x), own, strict=True))
+                out = module(e, x, torch.arange(len(x)), causal)[-1]
+                got = positions[s][b, t - window.start]
+                torch.testing.assert_close(got[: len(out)], module.scorable(out), atol=1e-4, rtol=1e-3)
+                last = int(batch.tokens[b, column + 1 + s])
+                code = module.before[ids.index(last)] if s and last in ids else torch.zeros(4)
+                code = code * (1 + module.gate @ F.rms_norm(out, out.shape))
+                torch.testing.assert_close(got[len(out) :], code, atol=1e-4, rtol=1e-3)
+
+
+def test_a_block_drafter_begins_with_an_eagle_head(tmp_path: Path) -> None:
+    eagle, _, _ = prepared(tmp_path, "eagle3", draft_vocab=100)
+    eagle.save(tmp_path / "eagle3", {})
+    setup = small.setup(tmp_path)
+    task = head_task(setup, HeadOptions("dflash", heads=3, start_from=str(tmp_path / "eagle3")), 0)
+    module = task.module
+    assert isinstance(module, BlockHead)
+    assert len(module.layers) == 2
+    theirs = load_head(tmp_path / "eagle3")[0]
+    assert isinstance(theirs, EagleLayer)
+    assert task.vocabulary is not None
+    assert theirs.draft_ids is not None
+    assert torch.equal(task.vocabulary, theirs.draft_ids)
+    x, e = torch.randn(2, 5, module.config.hidden_size)
+    with torch.no_grad():
+        assert torch.equal(module(e, x, torch.arange(5), causal), theirs(e, x, torch.arange(5), causal))
+    task.save(tmp_path / "block", {})
+    right: dict[str, Any] = {"heads": 3, "start_from": str(tmp_path / "block")}
+    for changes, says in (({"layers": 1}, "layers=2"), ({"selector_rank": 8}, "rank=32"), ({"heads": 4}, "heads=3")):
+        with pytest.raises(ConfigError, match=says):
+            head_task(setup, HeadOptions("dflash", **(right | changes)), 0)
 
 
 def test_look_ahead_rows_are_those_of_a_plain_run(tmp_path: Path) -> None:

@@ -75,7 +75,9 @@ class KilledError(Exception):
     """Stands for SIGKILL."""
 
 
-@pytest.mark.parametrize("kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3", "medusa"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("eagle", "dflash")), "eagle3", "medusa"]
+)
 def test_a_killed_run_ends_with_the_same_weights(kind: str, folder: Path) -> None:
     whole, _ = small.trainer(folder, kind, f"{kind}-whole")
     whole.run()

@@ -79,7 +79,7 @@ class EngineConfig:
     heads: str | Iterable[str] = ()
     """Folder of a head trained for the model; may be repeated for other kinds.
 
-    At most one for each of the sources eagle, medusa, blockwise and pass; sources without one use the head shipped for
+    At most one for each of the sources that need one (eagle, dflash, medusa ...); others use the head shipped for
     the model, if there is one.
     """
     draft_layers: int | None = None

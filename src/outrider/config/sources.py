@@ -133,6 +133,14 @@ SOURCES: dict[str, DraftSource] = {
             page="eagle",
         ),
         DraftSource(
+            name="dflash",
+            summary="a layer or two on the target's features, a block of tokens in one pass",
+            builder=f"{_DRAFTERS}.trained.dflash:build",
+            head_kinds=("dflash",),
+            cache="its own",
+            page="dflash",
+        ),
+        DraftSource(
             name="medusa",
             summary="heads on the target's last hidden state",
             builder=f"{_DRAFTERS}.trained.medusa:build_medusa",

@@ -17,6 +17,7 @@ from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import CapacityError, ConfigError, ModelFormatError
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import HeadConfig
+from outrider.heads.dflash import BlockHead
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
@@ -35,6 +36,7 @@ def make_head(config: HeadConfig) -> nn.Module:
         "pass": LookaheadEmbeddings,
         "eagle": EagleLayer,
         "eagle3": EagleLayer,
+        "dflash": BlockHead,
     }
     return kinds[config.kind](config)
 

@@ -15,9 +15,15 @@ from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
-HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3")
+HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash")
+_FUSED = ("eagle3", "dflash")  # read several layers of the target
+_LAYERED = ("eagle", *_FUSED)  # are decoder layers with keys and values of their own
 _LARGEST = 2**31 - 1
 _MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
+MOST_LAYERS, MOST_RANK = 16, 1024  # of a block drafter
+_SIZES = (
+    "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank"
+)  # fmt: skip
 _ROWS = 64  # embedding rows that go into a fingerprint
 
 
@@ -69,22 +75,34 @@ class HeadConfig:
     hidden_size: int  # of the target: what the head reads and what the LM head takes
     vocab_size: int  # of the target
     heads: int = 0
-    """medusa, blockwise, pass: how many tokens beyond the target's own next one. eagle: 0."""
+    """medusa, blockwise, pass, dflash: how many tokens beyond the target's own next one. eagle: 0."""
     feature_layers: tuple[int, ...] = ()
-    """eagle3: layer counts whose residual streams are fused, lowest first. Others: (), the final-norm hidden state."""
+    """eagle3, dflash: layer counts whose residual streams are fused, lowest first. Others: (), the final-norm state."""
     draft_vocab_size: int | None = None
     """Any kind but pass: score only these target ids, listed in the module's buffer ``d2t``. None: all."""
     own_lm_head: bool = False  # else the target's LM head (its rows ``d2t``) is used and not stored
-    num_heads: int = 0  # these seven: eagle's decoder layer
+    num_heads: int = 0  # these seven: the decoder layer of eagle and dflash
     num_kv_heads: int = 0
     head_dim: int = 0
     intermediate_size: int = 0
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-5
     max_seq_len: int = 2048
+    num_layers: int = 1  # dflash: decoder layers
+    selector_rank: int = 0  # dflash: width of the codebooks that score a token by the one before it; 0: none
     acceptance: tuple[tuple[float, ...], ...] = ()
     """Measured on held-out text: [position][rank], how often the target's token had this rank among the guesses."""
     training: Mapping[str, Any] = field(default_factory=dict)  # data, command, seed, metrics
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether it is made of decoder layers, with keys and values of its own."""
+        return self.kind in _LAYERED
+
+    @property
+    def fuses_layers(self) -> bool:
+        """Whether it reads inner layers of the target, and a token's embedding beside them."""
+        return self.kind in _FUSED
 
     @property
     def scored(self) -> int:
@@ -95,9 +113,9 @@ class HeadConfig:
         if self.kind not in HEAD_KINDS:
             raise ModelFormatError(f"kind={shown(self.kind)} is no head: use one of {', '.join(HEAD_KINDS)}")
         needed = ["hidden_size", "vocab_size"]
-        if self.kind.startswith("eagle"):
-            needed += ["num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len"]
-        else:
+        if self.has_layers:
+            needed += ["num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers"]
+        if not self.kind.startswith("eagle"):
             needed += ["heads"]
         if self.draft_vocab_size is not None:
             needed += ["draft_vocab_size"]
@@ -108,7 +126,7 @@ class HeadConfig:
 
     def _check_types(self) -> None:
         """Of fields that this kind of head may not need: a lying file must not get further than here."""
-        for name in ("num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len"):
+        for name in _SIZES:
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= _LARGEST:
                 raise ModelFormatError(f"{name}={shown(value)} is not an integer of at least 0: train the head again")
@@ -132,14 +150,24 @@ class HeadConfig:
                 )
         if self.scored > self.vocab_size:
             raise ModelFormatError(f"draft_vocab_size={self.scored} is more than vocab_size={self.vocab_size}")
-        if self.kind == "eagle3" and not self.feature_layers:
-            raise ModelFormatError("feature_layers=() names no layer: eagle3 fuses at least one")
-        if self.kind != "eagle3" and self.feature_layers:
-            raise ModelFormatError(f"feature_layers={self.feature_layers}: only eagle3 reads inner layers")
+        if self.fuses_layers and not self.feature_layers:
+            raise ModelFormatError(f"feature_layers=() names no layer: {self.kind} fuses at least one")
+        if not self.fuses_layers and self.feature_layers:
+            raise ModelFormatError(
+                f"feature_layers={self.feature_layers}: only {' and '.join(_FUSED)} read inner layers"
+            )
+        if self.kind != "dflash" and (self.num_layers != 1 or self.selector_rank):
+            raise ModelFormatError(
+                f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: only dflash has them"
+            )
+        if self.num_layers > MOST_LAYERS or self.selector_rank > MOST_RANK:
+            raise ModelFormatError(
+                f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: at most {MOST_LAYERS}, {MOST_RANK}"
+            )
         for layer in self.feature_layers:
             if not 0 < layer <= t.num_layers:
                 raise ModelFormatError(f"feature_layers={self.feature_layers}: the target has {t.num_layers} layers")
-        if self.kind.startswith("eagle") and (self.num_heads % self.num_kv_heads or self.head_dim % 2):
+        if self.has_layers and (self.num_heads % self.num_kv_heads or self.head_dim % 2):
             raise ModelFormatError(
                 f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim} make no "
                 "attention layer"

@@ -78,14 +78,14 @@ class Mlp(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """One Llama layer; eagle3's attention reads a normed embedding beside the normed feature."""
+    """One Llama layer; the first one's attention, where features are fused, reads a normed embedding beside them."""
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: HeadConfig, *, first: bool = True) -> None:
         super().__init__()
         d, eps = config.hidden_size, config.rms_norm_eps
-        wide = config.kind == "eagle3"
-        self.input_layernorm = Norm(d, eps) if wide else None  # EAGLE-1 has none in its first and only layer
-        self.hidden_norm = Norm(d, eps) if wide else None
+        wide = first and config.fuses_layers
+        self.input_layernorm = Norm(d, eps) if wide else None
+        self.hidden_norm = Norm(d, eps) if wide or not first else None  # EAGLE-1 has none in its first and only layer
         self.self_attn = Attention(config, 2 * d if wide else d)
         self.post_attention_layernorm = Norm(d, eps)
         self.mlp = Mlp(config)
@@ -96,9 +96,12 @@ class DecoderLayer(nn.Module):
 
     def reads(self, embedding: Tensor | None, x: Tensor) -> Tensor:
         """What attention reads of a row."""
-        if embedding is None or self.input_layernorm is None or self.hidden_norm is None:
+        if self.hidden_norm is None:
             return x
-        return torch.cat([self.input_layernorm(embedding), self.hidden_norm(x)], dim=-1)
+        normed: Tensor = self.hidden_norm(x)
+        if embedding is None or self.input_layernorm is None:
+            return normed
+        return torch.cat([self.input_layernorm(embedding), normed], dim=-1)
 
 
 class EagleLayer(ScoringHead):
@@ -107,55 +110,58 @@ class EagleLayer(ScoringHead):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
         d = config.hidden_size
-        if config.kind == "eagle3":
+        if config.fuses_layers:
             self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
             self.norm = Norm(d, config.rms_norm_eps)
         else:
             self.fc = nn.Linear(2 * d, d)
-        self.layers = nn.ModuleList([DecoderLayer(config)])
+        self.layers = nn.ModuleList(DecoderLayer(config, first=i == 0) for i in range(config.num_layers))
 
     def fuse(self, features: Tensor) -> Tensor:
         """The target's features as this layer takes them: [..., d].
 
-        ``features``: eagle3 [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d], the
-        final-norm hidden state, unchanged.
+        ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d],
+        the final-norm hidden state, unchanged.
         """
-        return self.fc(features) if self.config.kind == "eagle3" else features
+        return self.fc(features) if self.config.fuses_layers else features
 
     def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """The layer's forward pass over any number of rows.
+        """The forward pass over any number of rows, through all layers.
 
         Args:
             embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
             features: float [..., d], ``fuse`` of the target's feature at t, or this layer's own output before it.
             positions: int64 [...], each row's t.
-            attend: who sees whom; it also keeps keys and values.
+            attend: who sees whom; it also keeps keys and values. Called once for each layer, lowest first.
 
         Returns:
             a_t: float [..., d], the feature to go on with.
         """
-        beside, x = self._inputs(embeddings, features)
-        return self.layer(beside, x, positions, attend)  # type: ignore[no-any-return]
+        beside, x = self.inputs(embeddings, features)
+        for layer in self.layers:
+            x = layer(beside, x, positions, attend)
+        return x
 
     @property
     def layer(self) -> DecoderLayer:
-        """The one decoder layer."""
+        """The first decoder layer, for EAGLE the only one."""
         layer = self.layers[0]
         assert isinstance(layer, DecoderLayer)
         return layer
 
     def keys(self, embeddings: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values alone of rows as in ``forward``: [..., kv_heads, head_dim] each."""
-        return self.layer.self_attn.keys(self.layer.reads(*self._inputs(embeddings, features)), positions)
+        return self.layer.self_attn.keys(self.layer.reads(*self.inputs(embeddings, features)), positions)
 
-    def _inputs(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor | None, Tensor]:
-        if self.config.kind == "eagle3":
+    def inputs(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What the first layer takes of rows as in ``forward``."""
+        if self.config.fuses_layers:
             return embeddings, features
         return None, self.fc(torch.cat([embeddings, features], dim=-1))
 
     def scorable(self, out: Tensor) -> Tensor:
-        """What the LM head takes, [..., d], of an output a_t: eagle3 norms it first."""
-        return self.norm(out) if self.config.kind == "eagle3" else out
+        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it first."""
+        return self.norm(out) if self.config.fuses_layers else out
 
 
 def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:

@@ -48,7 +48,7 @@ class EagleTask(HeadTask):
             features = features + (_NOISE * spread).to(features.dtype)
         x = self.module.fuse(features)
         behind = self.module.keys(embeddings[:, 1 : p + 1], x[:, :p], batch.positions[:, :p]) if p else None
-        attend = _Unrolled(batch, behind)
+        attend = Unrolled(batch, behind)
         x = x[:, p:]
         for s in range(self.depth if step is None else self.steps):
             tokens = embeddings[:, p + 1 + s : p + 1 + s + batch.queries]
@@ -67,7 +67,7 @@ class EagleTask(HeadTask):
         return FEATURE_LOSS * self.decay**s * F.smooth_l1_loss(x[:, :rows][there].float(), truth[there].float())
 
 
-class _Unrolled:
+class Unrolled:
     """Attention of one batch over all steps; called once for each, in order."""
 
     def __init__(self, batch: Batch, behind: tuple[Tensor, Tensor] | None) -> None:
@@ -111,7 +111,7 @@ def start_from_target(module: EagleLayer, target: Llama) -> None:
     """
     d = target.config.hidden_size
     own = module.layer
-    if module.config.kind == "eagle3":
+    if module.config.fuses_layers:
         _copy_layer(module, target)
     else:
         own.self_attn.o_proj.weight.zero_()

@@ -13,10 +13,17 @@ from torch import Tensor, nn
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, load_head, make_head
 from outrider.heads.blockwise import BlockwiseHeads
+from outrider.heads.dflash import BlockHead
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.heads.vocabulary import ScoringHead
+from outrider.training.dflash_task import (
+    DFlashTask,
+    blocks_from_eagle,
+    config_from_eagle,
+    start_blocks_from_target,
+)
 from outrider.training.draft_task import DraftTask, Medusa2Task, draft_model, known_rows
 from outrider.training.eagle_task import EagleTask, start_from_target
 from outrider.training.features import FeatureSpec
@@ -30,9 +37,11 @@ from outrider.training.trainer import Trainer, TrainOptions
 def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
     """The configuration of a new head for the target."""
     c = setup.config
-    values: dict[str, Any] = {"heads": options.heads}
-    if options.kind.startswith("eagle"):
-        values = {
+    values: dict[str, Any] = {} if options.kind.startswith("eagle") else {"heads": options.heads}
+    if options.kind == "dflash":
+        values |= {"num_layers": options.layers, "selector_rank": options.selector_rank}
+    if options.kind in ("eagle", "eagle3", "dflash"):
+        values |= {
             "num_heads": c.num_heads,
             "num_kv_heads": c.num_kv_heads,
             "head_dim": c.head_dim,
@@ -41,7 +50,7 @@ def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
             "rms_norm_eps": c.rms_norm_eps,
             "max_seq_len": c.max_seq_len,
         }
-    if options.kind == "eagle3":
+    if options.kind in ("eagle3", "dflash"):
         values["feature_layers"] = options.feature_layers or default_layers(c.num_layers)
     vocab = options.draft_vocab
     if vocab is None:  # a small LM head is most of a draft's speed, and nearly all of the text
@@ -70,7 +79,9 @@ def fresh_head(setup: TrainingSetup, options: HeadOptions, seed: int) -> tuple[n
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make_head(config)
-        if isinstance(module, EagleLayer) and not options.fresh:
+        if isinstance(module, BlockHead) and not options.fresh:
+            start_blocks_from_target(module, setup.target)
+        elif isinstance(module, EagleLayer) and not options.fresh:
             start_from_target(module, setup.target)
     if isinstance(module, ScoringHead):
         if config.draft_vocab_size is not None:
@@ -86,10 +97,21 @@ def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tu
     module, config = load_head(folder)
     config.check_target(setup.fingerprint)
     of = f"start_from={folder}: its head has"
+    if options.kind == "dflash" and config.kind == "eagle3":
+        assert isinstance(module, EagleLayer)
+        config = config_from_eagle(
+            config, heads=options.heads, layers=options.layers, selector_rank=options.selector_rank
+        )
+        module = blocks_from_eagle(module, config, setup.target)
     if config.kind != options.kind:
         raise ConfigError(f"{of} the kind {config.kind}, not {options.kind}")
     if not config.kind.startswith("eagle") and config.heads != options.heads:
         raise ConfigError(f"{of} heads={config.heads}, not {options.heads}")
+    shape = (config.num_layers, config.selector_rank)
+    if config.kind == "dflash" and shape != (options.layers, options.selector_rank):
+        raise ConfigError(
+            f"{of} layers={shape[0]} and selector_rank={shape[1]}, not {options.layers} and {options.selector_rank}"
+        )
     if options.feature_layers not in (None, config.feature_layers):
         raise ConfigError(f"{of} feature_layers={config.feature_layers}, not {options.feature_layers}")
     if options.draft_vocab not in (None, config.draft_vocab_size or 0):
@@ -103,6 +125,8 @@ def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask
     """A head, new or trained before, and its task."""
     begin = options.start_from
     module, config = trained_head(setup, options, Path(begin)) if begin else fresh_head(setup, options, seed)
+    if isinstance(module, BlockHead):
+        return DFlashTask(module, config, setup.target, decay=options.decay)
     if isinstance(module, EagleLayer):
         steps = options.ttt_steps or (4 if config.kind == "eagle3" else 1)
         return EagleTask(module, config, setup.target, steps=steps, depth=options.depth, decay=options.decay, seed=seed)

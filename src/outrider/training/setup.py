@@ -16,7 +16,7 @@ from torch import Tensor
 from outrider.checkpoints.catalog import resolve
 from outrider.errors import ConfigError
 from outrider.heads import TargetFingerprint
-from outrider.heads.config import fingerprint_rows
+from outrider.heads.config import MOST_LAYERS, MOST_RANK, fingerprint_rows
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
@@ -35,14 +35,16 @@ class HeadOptions:
     """What to train. ``None``: as suits the target."""
 
     kind: str  # one of HEAD_KINDS
-    heads: int = 4  # medusa, blockwise, pass: tokens beyond the next
+    heads: int = 4  # medusa, blockwise, pass, dflash: tokens beyond the next
     ttt_steps: int | None = None  # eagle: steps unrolled in training; 4 for EAGLE-3, 1 for EAGLE-1
     depth: int = 5  # eagle: positions measured
-    feature_layers: tuple[int, ...] | None = None  # eagle3
+    feature_layers: tuple[int, ...] | None = None  # eagle3, dflash
+    layers: int = 2  # dflash
+    selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
     draft_vocab: int | None = None  # tokens scored, the most frequent of the data; 0: all
     own_lm_head: bool = False
     decay: float = 0.8  # weight of a position over that of the one before
-    fresh: bool = False  # eagle: random first weights rather than the target's last layer's
+    fresh: bool = False  # eagle, dflash: random first weights rather than the target's last layer's
     start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
 
     def __post_init__(self) -> None:
@@ -51,6 +53,10 @@ class HeadOptions:
                 raise ConfigError(f"{name}={getattr(self, name)}: use 1 to 64")
         if self.ttt_steps is not None and not 1 <= self.ttt_steps <= 64:
             raise ConfigError(f"ttt_steps={self.ttt_steps}: use 1 to 64")
+        if not 1 <= self.layers <= MOST_LAYERS:
+            raise ConfigError(f"layers={self.layers}: use 1 to {MOST_LAYERS}")
+        if not 0 <= self.selector_rank <= MOST_RANK:
+            raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
         if self.fresh and self.start_from:

@@ -88,7 +88,7 @@ def kinds(place: Path) -> list[Kind]:
     (sharded / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"a": "one.safetensors"}}')
     gguf.mkdir()
     write_gguf(gguf / "m.gguf", rope_divisors=torch.ones(8).numpy())
-    for kind in ("eagle3", "medusa"):
+    for kind in ("eagle3", "dflash", "medusa"):
         save_head(place / kind, *_head(folder, kind))
     names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
     weights: dict[str, Change] = {"model.safetensors": mutate_safetensors}
@@ -99,7 +99,7 @@ def kinds(place: Path) -> list[Kind]:
         Kind("gguf", gguf, {"m.gguf": mutate_gguf}, lambda at: run(LLM(str(at / "m.gguf"), draft="none"))),
         *(
             Kind(kind, place / kind, weights | {"config.json": as_json}, partial(_run_head, folder, kind))
-            for kind in ("eagle3", "medusa")
+            for kind in ("eagle3", "dflash", "medusa")
         ),
     ]
 
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--count", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=("folder", "index", "gguf", "eagle3", "medusa"), default=None)
+    parser.add_argument("--only", choices=("folder", "index", "gguf", "eagle3", "dflash", "medusa"), default=None)
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz-loaders"), help="where failing files go")
     given = parser.parse_args()
     torch.set_num_threads(1)

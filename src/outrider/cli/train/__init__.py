@@ -11,6 +11,7 @@ app = typer.Typer(help="Train draft sources for a target: heads, draft models, t
 app.callback()(print_without_command)
 add(app, "answers", answers.answers, short_help="Let the target write what drafts learn from.")
 add(app, "eagle", heads.eagle, short_help="Train EAGLE's layer.")
+add(app, "dflash", heads.dflash, short_help="Train a block drafter.")
 add(app, "medusa", heads.medusa, short_help="Train Medusa heads.")
 add(app, "blockwise", heads.blockwise, short_help="Train heads of blockwise parallel decoding.")
 add(app, "pass", heads.pass_, short_help="Train PaSS's look-ahead embeddings.")

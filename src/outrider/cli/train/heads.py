@@ -1,4 +1,4 @@
-"""``outrider train eagle | medusa | blockwise | pass``."""
+"""``outrider train eagle | dflash | medusa | blockwise | pass``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 Heads = Annotated[int, typer.Option(help="Tokens guessed beyond the next one.")]
 Decay = Annotated[float, typer.Option(help="Weight of each position over that of the one before.", hidden=True)]
+FeatureLayers = Annotated[
+    str | None, typer.Option(help="Layers that are fused, such as 2,15,27.", show_default="low, middle, high")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Random first weights, not the target's last layer.")]
 StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train further, as on more data.")]
 
 
@@ -26,13 +30,11 @@ def eagle(
         int | None, typer.Option(help="Steps unrolled in training.", hidden=True, show_default="4; 1 for version 1")
     ] = None,
     depth: Annotated[int, typer.Option(help="Draft positions measured.", hidden=True)] = 5,
-    feature_layers: Annotated[
-        str | None, typer.Option(help="Layers that are fused, such as 2,15,27.", show_default="low, middle, high")
-    ] = None,
+    feature_layers: FeatureLayers = None,
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Random first weights, not the target's last layer.")] = False,
+    fresh: Fresh = False,
     start_from: StartFrom = None,
 ) -> None:
     """Train EAGLE's layer, which continues the target's features (version 3, or the head of versions 1 and 2).
@@ -57,6 +59,44 @@ def eagle(
         start_from=_folder(start_from),
     )
     _train(shared, options, f"EAGLE-{version} head")
+
+
+@c.with_shared(default_lr=1e-3, default_batch=1024)
+def dflash(
+    shared: c.Shared,
+    heads: Annotated[int, typer.Option(help="Tokens guessed in one pass.")] = 6,
+    layers: Annotated[int, typer.Option(help="Decoder layers.")] = 2,
+    selector_rank: Annotated[
+        int, typer.Option(help="Width of the codebooks that make neighbours agree; 0: none.")
+    ] = 32,
+    feature_layers: FeatureLayers = None,
+    draft_vocab: c.DraftVocab = None,
+    own_lm_head: c.LmHead = False,
+    decay: Decay = 0.8,
+    fresh: Fresh = False,
+    start_from: Annotated[
+        Path | None, typer.Option(help="Folder of a head to train further, or of an EAGLE-3 head to begin with.")
+    ] = None,
+) -> None:
+    """Train a block drafter, whose layers guess several tokens in one pass over the target's features (DFlash).
+
+    Example: outrider train dflash --data prompts.jsonl --regenerate --out my-block
+    """
+    from outrider.training.setup import HeadOptions
+
+    options = HeadOptions(
+        kind="dflash",
+        heads=heads,
+        layers=layers,
+        selector_rank=selector_rank,
+        feature_layers=_layers(feature_layers),
+        draft_vocab=draft_vocab,
+        own_lm_head=own_lm_head,
+        decay=decay,
+        fresh=fresh,
+        start_from=_folder(start_from),
+    )
+    _train(shared, options, "Block drafter")
 
 
 @c.with_shared(default_lr=1e-3, default_batch=1024)

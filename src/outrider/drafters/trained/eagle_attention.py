@@ -1,7 +1,8 @@
-"""Attention of a one-layer head over its own cache, kept simple: how a draft is rounded costs acceptance at most."""
+"""Attention of a head's layers over its own cache, kept simple: how a draft is rounded costs acceptance at most."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -14,15 +15,19 @@ from outrider.kernels.batch import Span
 
 
 def attention(cache: KVCache, spans: Sequence[Span]) -> Attend:
-    """Keys and values go to ``cache``, which has room for them; each row sees what its request has there."""
+    """Keys and values go to ``cache``, which has room for them; each row sees what its request has there.
+
+    The n-th call is that of the n-th layer.
+    """
+    layers = itertools.count()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         outs: list[Tensor] = []
-        first = 0
+        first, layer = 0, next(layers)
         for each in spans:
             part, end = slice(first, first + each.count), each.start + each.count
-            cache.write(0, each.slot, each.start, k[part], v[part])
-            outs.append(_attend(q[part], *cache.read(0, each.slot, end), _visible(each, q.device)))
+            cache.write(layer, each.slot, each.start, k[part], v[part])
+            outs.append(_attend(q[part], *cache.read(layer, each.slot, end), _visible(each, q.device)))
             first += each.count
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 

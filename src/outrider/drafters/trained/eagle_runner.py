@@ -1,4 +1,4 @@
-"""EAGLE's decoder layer as its drafter runs it: in the native library where its target is, else in torch."""
+"""A head's decoder layers as its drafter runs them: in the native library where its target is, else in torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outrider.models.native_llama import NativeLlamaModel
 
 
 class EagleRunner(Protocol):
-    """Runs the layer over rows of any number of requests, and keeps their keys and values."""
+    """Runs the layers over rows of any number of requests, and keeps their keys and values."""
 
     cache: KVCache
     vocabulary: DraftVocabulary | None  # which tokens logits are of; None: all of the target's
@@ -31,16 +31,17 @@ class EagleRunner(Protocol):
 
     def run(
         self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
-        logit_rows: Sequence[int],
+        logit_rows: Sequence[int], added: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """One forward pass, for whose rows ``cache`` has made room.
 
         Args:
-            features: float [T, d], ``fuse`` of the target's features, or outputs of this layer.
+            features: float [T, d], ``fuse`` of the target's features, or earlier outputs.
             tokens: of each row, the one that follows its feature.
             positions: of each row's feature.
             spans: in the order of the rows.
             logit_rows: which rows are scored.
+            added: float [T, d], to the tokens' embeddings.
 
         Returns:
             outputs a_t [T, d], and logits [len(logit_rows), vocab or draft vocab].
@@ -49,7 +50,7 @@ class EagleRunner(Protocol):
 
 
 def make_runner(head: EagleLayer, target: HeadTarget, cache: CacheSpec) -> EagleRunner:
-    """``head`` becomes the runner's own: it can only draft now. ``cache``: what the layer's own is to be like."""
+    """``head`` becomes the runner's own: it can only draft now. ``cache``: what the layers' own is to be like."""
     c = head.config
     if isinstance(target, NativeLlamaModel) and c.head_dim <= 256 and c.head_dim % 2 == 0:
         return NativeEagle(head, target, cache)
@@ -65,7 +66,12 @@ class TorchEagle:
         self._scores = Scores(self._head, target)
         self.vocabulary = self._scores.vocabulary
         self.cache = make_cache(
-            cache, layers=1, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.dtype, device=target.device
+            cache,
+            layers=c.num_layers,
+            kv_heads=c.num_kv_heads,
+            head_dim=c.head_dim,
+            dtype=target.dtype,
+            device=target.device,
         )
 
     def fuse(self, features: Tensor) -> Tensor:
@@ -76,10 +82,12 @@ class TorchEagle:
 
     def run(
         self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
-        logit_rows: Sequence[int],
+        logit_rows: Sequence[int], added: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """See ``EagleRunner``."""
         embeddings = self._target.embed(torch.tensor(tokens))
+        if added is not None:
+            embeddings = embeddings + added
         at = torch.tensor(positions, device=self._target.device)
         out: Tensor = self._head(embeddings, features, at, attention(self.cache, spans))
         return out, self._scores(self._head.scorable(out[list(logit_rows)]))

@@ -36,8 +36,8 @@ def lm_head_weight(head: ScoringHead, target: NativeLlamaModel) -> NativeWeight:
     return pack_tensor(target.lm_head_rows(head.draft_ids), head_format(target))
 
 
-def _linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
-    """On the kernels that the target runs on."""
+def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
+    """``x W' + b`` on the kernels that the target runs on."""
     if target.device.type == "cpu" and library() is not None:
         return pack_tensor(weight.float(), head_format(target), bias=bias)
     return TorchLinear(weight, bias)
@@ -52,9 +52,9 @@ def bytes_of_a_weight(target: HeadTarget) -> float:
 class _Packed(nn.Module):
     """``nn.Linear`` on the kernels that the target runs on."""
 
-    def __init__(self, linear: nn.Linear, target: HeadTarget) -> None:
+    def __init__(self, layer: nn.Linear, target: HeadTarget) -> None:
         super().__init__()
-        self._linear = _linear(linear.weight.detach(), None if linear.bias is None else linear.bias.detach(), target)
+        self._linear = linear(layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), target)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: float [..., in] -> [..., out]."""
@@ -78,14 +78,14 @@ def packed_states(heads: MedusaHeads | BlockwiseHeads, target: HeadTarget) -> Ca
     if isinstance(heads, MedusaHeads):
         blocks = [block for block in heads.blocks if isinstance(block, nn.Linear)]
         weight = torch.cat([block.weight.detach() for block in blocks])
-        every = _linear(weight, torch.cat([block.bias.detach() for block in blocks]), target)
+        every = linear(weight, torch.cat([block.bias.detach() for block in blocks]), target)
         return lambda hidden: hidden + F.silu(every(hidden).unflatten(1, (count, -1))).transpose(0, 1)
-    inner = _linear(heads.inner.weight.detach(), heads.inner.bias.detach(), target)
-    outer = [_linear(weight.contiguous(), None, target) for weight in heads.outer.detach()]
+    inner = linear(heads.inner.weight.detach(), heads.inner.bias.detach(), target)
+    outer = [linear(weight.contiguous(), None, target) for weight in heads.outer.detach()]
 
     def states(hidden: Tensor) -> Tensor:
         read = F.relu(inner(hidden)).unflatten(1, (count, -1))  # [n, heads, d]
-        return hidden + torch.stack([linear(read[:, i]) for i, linear in enumerate(outer)])
+        return hidden + torch.stack([each(read[:, i]) for i, each in enumerate(outer)])
 
     return states
 
@@ -99,11 +99,11 @@ class Scores:
         self.vocabulary = draft_vocabulary(head, target)
         self._linear: Callable[[Tensor], Tensor]
         if isinstance(head.lm_head, nn.Linear):
-            self._linear = _linear(head.lm_head.weight.detach(), None, target)
+            self._linear = linear(head.lm_head.weight.detach(), None, target)
         elif head.lm_head is not None:
             self._linear = head.lm_head
         else:
-            self._linear = target.compute_logits if ids is None else _linear(target.lm_head_rows(ids), None, target)
+            self._linear = target.compute_logits if ids is None else linear(target.lm_head_rows(ids), None, target)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""

@@ -79,7 +79,7 @@ def head_memory(heads: Mapping[str, nn.Module], target: LoadedModel) -> tuple[in
         weights += sum(parameter.numel() for parameter in head.parameters()) * size
         if c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
-        row += token_bytes(layers=1, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
+        row += token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
     return math.ceil(weights), row
 
 

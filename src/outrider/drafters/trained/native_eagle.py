@@ -1,4 +1,4 @@
-"""EAGLE's decoder layer on a CPU: layer, norm and LM head are one call of the native library."""
+"""A head's decoder layers on a CPU: layers, norm and LM head are one call of the native library."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ from outrider.models.native_llama import NativeLlamaModel
 
 
 class NativeEagle:
-    """A model of one layer whose inputs are features; an ``EagleRunner``."""
+    """A model of a few layers whose inputs are features; an ``EagleRunner``."""
 
     def __init__(self, head: EagleLayer, target: NativeLlamaModel, cache: CacheSpec) -> None:
         """The weights of ``head`` are packed; it is not needed afterwards."""
         c = head.config
         self._target, self._hidden, self._library = target, c.hidden_size, native_library()
         self.vocabulary = draft_vocabulary(head, target)
-        self.cache = make_cache(cache, layers=1, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
+        self.cache = make_cache(
+            cache, layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype
+        )
         self._view = CacheView(self.cache)
-        self._reads_embeddings = c.kind == "eagle3"
+        self._reads_embeddings = c.fuses_layers
         self._fc = pack_tensor(
             head.fc.weight.float(), head_format(target), bias=None if head.fc.bias is None else head.fc.bias.detach()
         )
         self._lm_head = lm_head_weight(head, target)
         self._held: list[NativeWeight | Tensor] = []  # what the structs point to
-        self._layer = self._layer_struct(head.layer)
+        layers = [self._layer_struct(layer) for layer in head.layers if isinstance(layer, DecoderLayer)]
+        self._layers = (LayerStruct * len(layers))(*layers)
         self._rotations = rotation_table(inverse_frequencies(c.head_dim, c.rope_theta, {}), target.config.max_seq_len)
         self._model = ModelStruct(
-            layers=1,
+            layers=c.num_layers,
             hidden=c.hidden_size,
             heads=c.num_heads,
             kv_heads=c.num_kv_heads,
@@ -49,8 +52,8 @@ class NativeEagle:
             positions=target.config.max_seq_len,
             eps=c.rms_norm_eps,
             rotations=self._rotations.data_ptr(),
-            layer=ctypes.addressof(self._layer),
-            final_norm=self._vector(head.norm) if c.kind == "eagle3" else None,
+            layer=ctypes.addressof(self._layers),
+            final_norm=self._vector(head.norm) if c.fuses_layers else None,
             head=ctypes.addressof(self._lm_head.struct),
         )
 
@@ -83,11 +86,13 @@ class NativeEagle:
 
     def run(
         self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
-        logit_rows: Sequence[int],
+        logit_rows: Sequence[int], added: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """See ``EagleRunner``."""
         at, scored = int64s(positions), int64s(logit_rows)
         embeddings = self._target.embed(torch.tensor(tokens))
+        if added is not None:
+            embeddings = embeddings + added
         inputs = features if self._reads_embeddings else self._fc(torch.cat([embeddings, features], dim=1))
         inputs = inputs.contiguous()
         structs, held = span_structs(spans, self.cache)
@@ -96,7 +101,7 @@ class NativeEagle:
         batch = BatchStruct(
             rows=len(tokens),
             spans=len(structs),
-            layers=1,
+            layers=len(self._layers),
             logit_rows=len(logit_rows),
             positions=address(at),
             inputs=inputs.data_ptr(),

@@ -53,6 +53,11 @@ class PendingDraft:
         return self._tree.tokens
 
     @property
+    def frontier_tokens(self) -> list[int]:
+        """The nodes to look behind next."""
+        return [self._tree.tokens[node] for node in self._tree.frontier]
+
+    @property
     def room(self) -> int:
         """Levels that a chain may yet grow."""
         return self._nodes - len(self.tokens)
@@ -135,11 +140,17 @@ def grow(
         logits = run(growing) if growing else ()
 
 
-def grow_parallel(drafts: Sequence[PendingDraft], levels: Tensor) -> None:
+def grow_parallel(
+    drafts: Sequence[PendingDraft],
+    levels: Tensor,
+    after: Callable[[int, Sequence[int], Sequence[int]], Tensor] | None = None,
+) -> None:
     """Grow all of them where each depth has one row of logits, whatever the path to it.
 
     Args:
         levels: float [depths, len(drafts), vocab].
+        after: what nodes add to the logits behind them, [n, vocab], by the level of these, the place in ``drafts`` of
+            each node and its token. None: nothing.
     """
     place = {id(each): i for i, each in enumerate(drafts)}
     level = 0
@@ -150,7 +161,12 @@ def grow_parallel(drafts: Sequence[PendingDraft], levels: Tensor) -> None:
     def run(growing: Sequence[PendingDraft]) -> list[Tensor]:
         nonlocal level
         level += 1
-        return [levels[level][place[id(each)]].expand(each.frontier_size, -1) for each in growing]
+        rows = [levels[level][place[id(each)]].expand(each.frontier_size, -1) for each in growing]
+        if after is None:
+            return rows
+        nodes = [(place[id(each)], token) for each in growing for token in each.frontier_tokens]
+        added = after(level, [own for own, _ in nodes], [token for _, token in nodes])
+        return list(torch.split(torch.cat(rows) + added, [len(part) for part in rows]))
 
     grow(drafts, [row[None] for row in levels[0]], fits=fits, run=run)
 
