@@ -9,8 +9,9 @@ READY := .venv/.ready
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
 
+# Compiled tests and asserts are kept, which is a tenth of a run, also where the environment forbids it.
 test: $(READY)  ## the test-suite (no network, a few minutes)
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 test-slow: $(READY)  ## tests on real models, downloaded on first use
 	$(BIN)/pytest -m slow

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 from outrider.core.verify import Lenient, Recursive, Verifier
+from tests.pairwise import slow_unless
 
 from . import toy
 from .enumeration import law
@@ -85,7 +86,11 @@ def length(verify: Verifier, source: toy.Source, params: SamplingParams = WARM) 
     return sum(len(tokens) * chance for tokens, chance in law(lambda n: toy.step(params, verify, source, n)).items())
 
 
-@pytest.mark.parametrize(("verifier", "source"), CELLS)
+# SpecInfer judges siblings in every order, which multiplies the outcomes of large trees.
+MANY_ORDERS = [("specinfer", s) for s in ("two levels", "several models", "shape follows tokens", "pruned, without q")]
+
+
+@pytest.mark.parametrize(("verifier", "source"), slow_unless(CELLS, [c for c in CELLS if c not in MANY_ORDERS]))
 def test_the_law_is_the_targets(verifier: str, source: str) -> None:
     assert error(toy.BY_NAME[verifier], (CHAINS | TREES)[source]) < ROUNDING
 

@@ -121,7 +121,7 @@ def dims(request: pytest.FixtureRequest) -> str:
 
 def test_in_runs_of_any_size(dims: str, kind: str) -> None:
     n = 66
-    for size in (2, 3, 5, 7, 9, 17, 33, 64):
+    for size in (2, 5, 7, 17, 33, 64):
         assert tiny.identical(in_chunks(model(dims, kind), TOKENS[:n], [size]), reference(dims, kind)[:n])
 
 

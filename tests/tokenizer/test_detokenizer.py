@@ -47,7 +47,7 @@ def some_ids(tokenizer: Tokenizer) -> st.SearchStrategy[list[int]]:
     return st.lists(some, max_size=20)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_pieces_join_to_the_whole_text(
     data: st.DataObject, tokenizer: Tokenizer, some_ids: st.SearchStrategy[list[int]]
@@ -58,7 +58,7 @@ def test_pieces_join_to_the_whole_text(
     assert "".join(stream(tokenizer, ids, cuts, [], skip)) == tokenizer.decode(ids, skip_special_tokens=skip)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_text_continues_the_prompt(data: st.DataObject, tokenizer: Tokenizer) -> None:
     text = tokenizer.encode(SAMPLE if len(tokenizer.vocabulary) > 9 else "a b c a b")
@@ -70,7 +70,7 @@ def test_text_continues_the_prompt(data: st.DataObject, tokenizer: Tokenizer) ->
     assert "".join(stream(tokenizer, ids, cuts, text[:start], True)) == whole[len(shown) :]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=30).filter(lambda t: "\ufffd" not in t))
 def test_never_part_of_a_character(text: str, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(text)

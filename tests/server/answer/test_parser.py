@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.server.answer.formats import BARE, TOOL_FORMATS
@@ -50,6 +50,7 @@ def parsed(text: str, tools: Any, cuts: list[int], **options: Any) -> Answer:
 
 @pytest.mark.parametrize("thinks", ["", "<think>\nwell <tool_call>\n</think>\n\n"], ids=["", "after thinking"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@settings(max_examples=40)
 @given(cuts=st.lists(st.integers(0, 400), max_size=12))
 def test_calls_of_each_family(case: Any, thinks: str, cuts: list[int]) -> None:
     tools, text, shown, arguments = case
