@@ -129,6 +129,15 @@ def test_what_all_refuse(live: Live, path: str) -> None:
     assert live.client.post(path, content=b"{", headers={"Content-Type": "application/json"}).status_code == 400
 
 
+@pytest.mark.parametrize("value", [0, 0.0, True, 1])
+def test_what_may_only_be_false_is_not_zero_either(live: Live, value: object) -> None:
+    path = "/v1/responses"
+    assert live.client.post(path, json=BODIES[path] | {"background": False}).status_code == 200
+    answer = live.client.post(path, json=BODIES[path] | {"background": value})
+    assert answer.status_code == 400
+    assert "background" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("path", BODIES)
 def test_a_client_that_leaves_frees_its_place(live: Live, path: str) -> None:
     long = json.loads(json.dumps(BODIES[path] | {"stream": True}).replace(": 20", ": 900"))

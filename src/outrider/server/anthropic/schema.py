@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from outrider.server.openai.schema.base import GenerationRequest, Stops, Text
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings
-from outrider.server.openai.schema.strict import List, StrictModel, at_most
+from outrider.server.openai.schema.strict import List, OnlyFalse, StrictModel, at_most
 
 Name = Annotated[str, Field(max_length=256)]
 
@@ -55,7 +55,7 @@ class Tool(StrictModel):
     cache_control: dict[str, Any] | None = None
     strict: bool | None = None
     input_examples: List[Any] | None = Field(None, max_length=64)
-    defer_loading: Literal[False] | None = None
+    defer_loading: OnlyFalse | None = None
     eager_input_streaming: bool | None = None
 
 

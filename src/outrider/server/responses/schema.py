@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from outrider.server.openai.schema.base import GenerationRequest, Text
 from outrider.server.openai.schema.chat import Effort
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings
-from outrider.server.openai.schema.strict import List, StrictModel, at_most
+from outrider.server.openai.schema.strict import List, OnlyFalse, StrictModel, at_most
 
 Name = Annotated[str, Field(max_length=256)]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -113,7 +113,7 @@ class ResponsesRequest(GenerationRequest):
     conversation: Any = None
     prompt: Any = None
     store: bool | None = Field(None, description="Only false, which is what happens if it is left out.")
-    background: Literal[False] | None = None
+    background: OnlyFalse | None = None
     truncation: Literal["disabled"] | None = None
     max_tool_calls: None = None
 

@@ -6,7 +6,7 @@ error for each of a million elements would take a minute and gigabytes.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, model_validator
 from pydantic_core import PydanticCustomError
@@ -52,3 +52,13 @@ class StrictModel(BaseModel):
         if isinstance(value, dict) and len(value) > most:
             raise PydanticCustomError("too_long", "it has {size} fields: send at most {count}", _sizes(value, most))
         return value
+
+
+def _not_a_number(value: Any) -> Any:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise PydanticCustomError("literal_error", "Input should be False")
+    return value
+
+
+OnlyFalse = Annotated[Literal[False], BeforeValidator(_not_a_number)]
+"""``false``: as a literal alone it would be 0 too, which is equal."""
