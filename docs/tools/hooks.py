@@ -4,6 +4,7 @@
 * Pages that the navigation does not name are added to it.
 * Figures are put into the page itself, so that they take its colours, light or dark.
 * Long paths in a page may be broken at a slash.
+* The theme's search has a name for those who hear the page.
 * A page that would load anything from another host is refused: the site works offline.
 """
 
@@ -72,4 +73,6 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 def on_post_page(output: str, page: Any, config: Any) -> str:
     for foreign in _FOREIGN.findall(output):
         log.warning("%s loads from another host: %s", page.file.src_uri, foreign)
-    return output
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )

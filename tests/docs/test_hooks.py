@@ -77,3 +77,8 @@ def test_figures_are_put_into_the_page(hooks: ModuleType) -> None:
         '<p><img alt="A tree" src="../images/figures/trees.svg" /></p>', page("a.md"), config(), None
     )
     assert html.startswith('<figure class="drawing" role="img" aria-label="A tree"><svg ')
+
+
+def test_the_search_has_a_name(hooks: ModuleType) -> None:
+    found = hooks.on_post_page('<div data-md-component="search" role="dialog">', page=None, config=None)
+    assert found == '<div data-md-component="search" role="dialog" aria-label="Search">'
