@@ -18,6 +18,7 @@ from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
 from outrider.drafters.trained.heads import source_of_head
 from outrider.heads.dflash import BlockHead
+from outrider.heads.diffusion import DiffusionHead
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
@@ -88,6 +89,32 @@ def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> T
     return row
 
 
+def diffusion_row(head: DiffusionHead, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
+    """Logits [vocab] behind ``path``: keys and values of all features anew, and a whole block behind them."""
+    c, last = head.config, len(tokens) - 1
+    context = head.context(head.fuse(features(tokens, c.feature_layers)[0])[:last], torch.arange(last))
+    windows = iter(c.layer_windows)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        window, (keys, values) = next(windows), context.pop(0)
+        first = max(0, last - window) if window else 0
+        keys, values = (
+            torch.cat(parts).repeat_interleave(3, dim=1) for parts in ((keys[first:], k), (values[first:], v))
+        )
+        weights = (torch.einsum("qhd,khd->hqk", q, keys) / c.head_dim**0.5).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", weights, values)
+
+    assert c.mask_token_id is not None
+    assert head.candidate_selector is not None
+    block = TARGET.embed(torch.tensor([tokens[-1], *[c.mask_token_id] * c.heads]))
+    out = head(block, torch.arange(last, last + len(block)), attend)[1 + len(path)]
+    row = TARGET.compute_logits(out[None])[0]
+    best = row.topk(c.selector_top_k).indices
+    before = torch.tensor([[tokens[-1], *path][-1]])
+    gained = head.candidate_selector(out[None], before, best[None])[0]
+    return (row - 1e4).index_copy(0, best, row[best] + gained)
+
+
 def pass_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     """The target over the text and as many look-ahead embeddings as the path is long."""
     ahead: Tensor = head()[: len(path)]
@@ -101,8 +128,8 @@ def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> T
 
 
 ROWS: dict[str, Any] = {
-    "eagle": eagle_row, "eagle3": eagle_row, "dflash": dflash_row, "pass": pass_row, "medusa": medusa_row,
-    "blockwise": medusa_row,
+    "eagle": eagle_row, "eagle3": eagle_row, "dflash": dflash_row, "diffusion": diffusion_row, "pass": pass_row,
+    "medusa": medusa_row, "blockwise": medusa_row,
 }  # fmt: skip
 
 

@@ -133,6 +133,8 @@ def trained(kind: str, **dims: Any) -> Callable[[KVCache], Drafter]:
 
 
 EAGLE = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 2, "intermediate_size": 3, "max_seq_len": 64}
+MASKED = EAGLE | {"heads": 3, "num_layers": 2, "feature_layers": (1,), "mask_token_id": 0, "selector_rank": 2}
+MASKED |= {"selector_top_k": 2, "conv_taps": 2}
 BLOCK = EAGLE | {"heads": 3, "num_layers": 2, "selector_rank": 2, "feature_layers": (1,)}
 
 
@@ -254,6 +256,7 @@ SOURCES: dict[str, Source] = {
     "eagle": Source(trained("eagle3", feature_layers=(1,), **EAGLE)),
     "dflash": Source(trained("dflash", **BLOCK)),
     "dflash, dynamic tree": Source(trained("dflash", **BLOCK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
+    "diffusion": Source(trained("diffusion", **MASKED), {"draft": "dflash"}),
     "medusa, static tree": Source(trained("medusa", heads=3), {"tree": (3, 2, 1)}, branches=True),
     "pass": Source(trained("pass", heads=3)),
     "random tree": Source(lambda cache: Scripted(random_tree), branches=True),
@@ -283,6 +286,7 @@ HEADS = {
     "eagle": "rejection",
     "dflash": "rejection",
     "dflash, dynamic tree": "iterative",
+    "diffusion": "block",
     "pass": "block",
     "medusa, static tree": "sequoia",
 }

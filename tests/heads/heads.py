@@ -25,6 +25,9 @@ def config(kind: str, **changes: Any) -> HeadConfig:
     own: dict[str, Any] = {"heads": 3}
     if kind.startswith("eagle"):
         own = dict(LAYER)
+    if kind == "diffusion":
+        own |= LAYER | {"num_layers": 2, "feature_layers": (1, 2), "mask_token_id": 63, "layer_windows": (0, 6)}
+        own |= {"conv_taps": 2, "conv_group": 8, "selector_rank": 4, "selector_top_k": 8}
     if kind == "dflash":
         own |= LAYER | {"num_layers": 2, "selector_rank": 4}
     if kind in ("eagle3", "dflash"):

@@ -39,6 +39,8 @@ def run(head: Any, kind: str, rows: int = 5) -> Tensor:
     out: Tensor
     if kind == "pass":
         out = head()
+    elif kind == "diffusion":
+        out = head(x[:4], torch.arange(4), causal)
     elif kind.startswith("eagle") or kind == "dflash":
         out = head.scorable(head(x, head.fuse(features), torch.arange(rows), causal))
     else:

@@ -21,13 +21,15 @@ from outrider.training.report import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from tests.training import small
 
+TRAINED = [kind for kind in HEAD_KINDS if kind != "diffusion"]  # which is read, as others publish it
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("training")
 
 
-@pytest.mark.parametrize("kind", HEAD_KINDS)
+@pytest.mark.parametrize("kind", TRAINED)
 def test_every_kind_learns(kind: str, folder: Path) -> None:
     lr = 5e-2 if kind == "pass" else 5e-3
     made, task = small.trainer(folder, kind, kind, train={"epochs": 4, "lr": lr}, head={"ttt_steps": 2})
@@ -44,7 +46,7 @@ def test_every_kind_learns(kind: str, folder: Path) -> None:
     assert json.loads((folder / kind / "report.json").read_text())["history"]
 
 
-@pytest.mark.parametrize("kind", HEAD_KINDS)
+@pytest.mark.parametrize("kind", TRAINED)
 def test_a_trained_head_is_trained_further(kind: str, folder: Path) -> None:
     first, _ = small.trainer(folder, kind, f"{kind}-first")
     best = first.run().best_loss

@@ -5,20 +5,18 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from outrider.checkpoints.builtin import BUILTINS, pull
-from outrider.checkpoints.hub import download
+from outrider.checkpoints.hub import download, is_hub_id
 from outrider.checkpoints.manifest import check_files, read_source, sha256_of, write_manifest
 from outrider.checkpoints.weights import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.utils.json_files import shown
 from outrider.utils.user_cache import building, cache_root, locked
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is hashed when converting
 
 
@@ -41,7 +39,7 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
         raise ModelFormatError(f"{path} is not a model: give a folder with config.json, or a .gguf file")
     if ref in BUILTINS:
         return pull(BUILTINS[ref], progress=progress, verify=verify)
-    if ref.startswith((".", "/", "~")) or path.suffix == ".gguf" or not _HUB_ID.fullmatch(ref):
+    if ref.startswith((".", "/", "~")) or path.suffix == ".gguf" or not is_hub_id(ref):
         raise _unknown(ref)
     return _local_folder(download(ref, progress=progress))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
 # Never *.bin, *.pt (pickles) nor *.py (code); `original/` and `onnx/` hold the same weights once more.
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+def is_hub_id(ref: str) -> bool:
+    """Whether ``ref`` has the form ``org/name``."""
+    return _HUB_ID.fullmatch(ref) is not None
 
 
 def download(repo_id: str, *, progress: bool = False) -> Path:

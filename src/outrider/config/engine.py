@@ -77,7 +77,7 @@ class EngineConfig:
     draft_model: str | Sequence[str] | None = None
     """A smaller model of the same vocabulary, as draft; may be repeated."""
     heads: str | Iterable[str] = ()
-    """Folder of a head trained for the model; may be repeated for other kinds.
+    """Folder or hub id of a head trained for the model; may be repeated for other kinds.
 
     At most one for each of the sources that need one (eagle, dflash, medusa ...); others use the head shipped for
     the model, if there is one.

@@ -136,7 +136,7 @@ SOURCES: dict[str, DraftSource] = {
             name="dflash",
             summary="a layer or two on the target's features, a block of tokens in one pass",
             builder=f"{_DRAFTERS}.trained.dflash:build",
-            head_kinds=("dflash",),
+            head_kinds=("dflash", "diffusion"),
             cache="its own",
             page="dflash",
         ),

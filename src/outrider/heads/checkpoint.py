@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -16,15 +16,19 @@ from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import CapacityError, ConfigError, ModelFormatError
 from outrider.heads.blockwise import BlockwiseHeads
-from outrider.heads.config import HeadConfig
+from outrider.heads.config import HeadConfig, TargetFingerprint
 from outrider.heads.dflash import BlockHead
+from outrider.heads.diffusion import DiffusionHead
 from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
+from outrider.heads.published import is_published, read_config, rename
 from outrider.heads.vocabulary import ScoringHead
 from outrider.utils.json_files import read_json_object, shown
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+Target = tuple[TargetFingerprint, Tensor]
+"""A loaded target, and rows ``fingerprint_rows`` of its embedding, float [n, d]."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -37,6 +41,7 @@ def make_head(config: HeadConfig) -> nn.Module:
         "eagle": EagleLayer,
         "eagle3": EagleLayer,
         "dflash": BlockHead,
+        "diffusion": DiffusionHead,
     }
     return kinds[config.kind](config)
 
@@ -58,43 +63,66 @@ def save_head(folder: Path, head: nn.Module, config: HeadConfig) -> None:
     write_whole(folder / CONFIG, lambda path: write_json(path, config.to_json()))
 
 
-def load_head(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, HeadConfig]:
+def load_head(
+    folder: Path, dtype: torch.dtype = torch.float32, target: Target | None = None
+) -> tuple[nn.Module, HeadConfig]:
     """The head in ``folder``, its floats in ``dtype``, in evaluation mode.
 
     Raises ``ModelFormatError`` naming the file and the tensor at fault. Whether the head fits a loaded target is
     for ``HeadConfig.check_target`` to say.
+
+    Args:
+        target: what a published head is to draft for, as its own files do not say that; ours need none.
     """
+    path = folder / WEIGHTS
     try:
-        config = HeadConfig.from_json(read_json_object(folder / CONFIG))
+        raw = read_json_object(folder / CONFIG)
+        published = is_published(raw)
+        if published and target is None:
+            raise ModelFormatError("this is a published head, which can draft as it is, but not be trained further")
+        config = read_config(raw, target[0]) if published and target else HeadConfig.from_json(raw)
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / CONFIG}: {error}") from None
-    path = folder / WEIGHTS
     if not path.exists():
         raise ModelFormatError(f"{folder} has no {WEIGHTS}: train the head again")
     found = read_header(path)
     with torch.device("meta"):  # shapes first: a lying configuration must not cost memory
         head = make_head(config)
-    expected = head.state_dict()
-    for name, value in expected.items():
-        if name not in found:
-            raise ModelFormatError(f"{path}: tensor {name} is missing (expected shape {list(value.shape)})")
-        if found[name].shape != tuple(value.shape):
-            raise ModelFormatError(
-                f"{path}: tensor {name} has shape {list(found[name].shape)}, but the configuration says "
-                f"{list(value.shape)}"
-            )
-        if (found[name].dtype == "I64") != (value.dtype == torch.int64):
-            raise ModelFormatError(f"{path}: tensor {name} has dtype {found[name].dtype}")
-    for name in found:
-        if name not in expected:
-            raise ModelFormatError(f"{path}: tensor {shown(name)} belongs to no {config.kind} head")
-    head.load_state_dict(_read(path, dtype), assign=True)
+    if published and target:
+        try:
+            tensors = rename(_read(path, dtype), config, target[1])
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{path}: {error}") from None
+        shapes = {name: (tuple(value.shape), not value.is_floating_point()) for name, value in tensors.items()}
+    else:
+        shapes = {name: (tensor.shape, tensor.dtype == "I64") for name, tensor in found.items()}
+    _check_tensors(path, shapes, head.state_dict(), config)
+    head.load_state_dict(tensors if published else _read(path, dtype), assign=True)
     if isinstance(head, ScoringHead) and head.draft_ids is not None:
         try:
             head.set_draft_ids(head.draft_ids)
         except ModelFormatError as error:
             raise ModelFormatError(f"{path}: {error}") from None
     return head.eval().requires_grad_(False), config
+
+
+def _check_tensors(
+    path: Path, found: Mapping[str, tuple[tuple[int, ...], bool]], expected: Mapping[str, Tensor], config: HeadConfig
+) -> None:
+    """``found``: shapes, and whether they are integers."""
+    for name, value in expected.items():
+        if name not in found:
+            raise ModelFormatError(f"{path}: tensor {name} is missing (expected shape {list(value.shape)})")
+        shape, integers = found[name]
+        if shape != tuple(value.shape):
+            raise ModelFormatError(
+                f"{path}: tensor {name} has shape {list(shape)}, but the configuration says {list(value.shape)}"
+            )
+        if integers != (value.dtype == torch.int64):
+            raise ModelFormatError(f"{path}: tensor {name} has another dtype than the configuration says")
+    for name in found:
+        if name not in expected:
+            raise ModelFormatError(f"{path}: tensor {shown(name)} belongs to no {config.kind} head")
 
 
 def _read(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -15,8 +15,9 @@ from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
-HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash")
-_FUSED = ("eagle3", "dflash")  # read several layers of the target
+HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion")
+_FUSED = ("eagle3", "dflash", "diffusion")  # read several layers of the target
+_BLOCKS = ("dflash", "diffusion")  # guess a block in one pass
 _LAYERED = ("eagle", *_FUSED)  # are decoder layers with keys and values of their own
 _LARGEST = 2**31 - 1
 _MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
@@ -90,6 +91,12 @@ class HeadConfig:
     max_seq_len: int = 2048
     num_layers: int = 1  # dflash: decoder layers
     selector_rank: int = 0  # dflash: width of the codebooks that score a token by the one before it; 0: none
+    mask_token_id: int | None = None  # diffusion, as the following: the token that stands for those to be guessed
+    layer_windows: tuple[int, ...] = ()  # of each layer, how far back before the last token it sees; 0: all
+    causal_windows: bool = False  # whether rows of a block see only those above in layers with a window
+    conv_taps: int = 0  # of convolutions around attention and MLP; 0: none
+    conv_group: int = 1  # channels that share a number of a tap
+    selector_top_k: int = 0  # candidates of a row that the selector scores
     acceptance: tuple[tuple[float, ...], ...] = ()
     """Measured on held-out text: [position][rank], how often the target's token had this rank among the guesses."""
     training: Mapping[str, Any] = field(default_factory=dict)  # data, command, seed, metrics
@@ -156,10 +163,11 @@ class HeadConfig:
             raise ModelFormatError(
                 f"feature_layers={self.feature_layers}: only {' and '.join(_FUSED)} read inner layers"
             )
-        if self.kind != "dflash" and (self.num_layers != 1 or self.selector_rank):
+        if self.kind not in _BLOCKS and (self.num_layers != 1 or self.selector_rank):
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: only dflash has them"
             )
+        self._check_diffusion()
         if self.num_layers > MOST_LAYERS or self.selector_rank > MOST_RANK:
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: at most {MOST_LAYERS}, {MOST_RANK}"
@@ -171,6 +179,38 @@ class HeadConfig:
             raise ModelFormatError(
                 f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim} make no "
                 "attention layer"
+            )
+
+    def _check_diffusion(self) -> None:
+        """What heads of the published layout have, and no others."""
+        own = (self.mask_token_id, self.layer_windows, self.causal_windows, self.conv_taps, self.selector_top_k)
+        if self.kind != "diffusion":
+            if own != (None, (), False, 0, 0):
+                raise ModelFormatError(
+                    "mask_token_id, layer_windows, conv_taps, selector_top_k: only diffusion has them"
+                )
+            return
+        mask = self.mask_token_id
+        if type(mask) is not int or not 0 <= mask < self.vocab_size:
+            raise ModelFormatError(f"mask_token_id={shown(mask)} is none of the {self.vocab_size} tokens")
+        if len(self.layer_windows) not in (0, self.num_layers) or not all(
+            0 <= w <= _LARGEST for w in self.layer_windows
+        ):
+            raise ModelFormatError(f"layer_windows={shown(self.layer_windows)} has no window for each layer")
+        if type(self.conv_taps) is not int or not 0 <= self.conv_taps <= self.heads + 1:
+            raise ModelFormatError(
+                f"conv_taps={shown(self.conv_taps)} is more than the {self.heads + 1} rows of a block"
+            )
+        if type(self.conv_group) is not int or self.conv_group < 1 or self.hidden_size % self.conv_group:
+            raise ModelFormatError(
+                f"conv_group={shown(self.conv_group)} does not divide hidden_size={self.hidden_size}"
+            )
+        top = self.selector_top_k
+        if type(top) is not int or not 0 <= top <= self.scored or (top > 0) != (self.selector_rank > 0):
+            raise ModelFormatError(f"selector_top_k={shown(top)} with selector_rank={self.selector_rank}")
+        if self.selector_rank and self.draft_vocab_size is not None:
+            raise ModelFormatError(
+                "a selector of published heads scores the target's vocabulary, not a draft vocabulary"
             )
 
     def fits(self, target: TargetFingerprint) -> bool:
@@ -202,6 +242,7 @@ class HeadConfig:
         try:
             values["target"] = TargetFingerprint(**values["target"])
             values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
+            values["layer_windows"] = tuple(map(int, values.get("layer_windows", ())))
             values["acceptance"] = tuple(tuple(map(float, row)) for row in values.get("acceptance", ()))
             return cls(**values)
         except (TypeError, ValueError, KeyError) as error:

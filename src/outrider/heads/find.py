@@ -1,9 +1,10 @@
-"""Heads that come with the package, found by the target they were trained for."""
+"""Where heads are: those that come with the package, found by their target, and those that a user names."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from outrider.checkpoints.hub import download, is_hub_id
 from outrider.heads.config import HeadConfig, TargetFingerprint
 from outrider.utils.json_files import read_json_object
 
@@ -24,3 +25,14 @@ def shipped_heads(target: TargetFingerprint, folder: Path = FOLDER) -> dict[str,
 def shipped_kinds(model: str, folder: Path = FOLDER) -> list[str]:
     """Kinds of the heads shipped for a built-in model, without loading it; none for other names."""
     return sorted(path.parent.name for path in folder.glob("*/*/config.json") if path.parts[-3] == model)
+
+
+def find_head(ref: str) -> Path:
+    """The folder of the head ``ref`` names: a folder, or a hub id ``org/name``, which is fetched once.
+
+    Raises ``ModelFormatError``, ``ModelNotFoundError`` or ``DownloadError``.
+    """
+    path = Path(ref).expanduser()
+    if path.exists() or not is_hub_id(ref):
+        return path
+    return download(ref)

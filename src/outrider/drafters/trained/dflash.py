@@ -13,11 +13,13 @@ from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.trained.diffusion import DiffusionDrafter
 from outrider.drafters.trained.eagle_runner import make_runner
 from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, joined
 from outrider.drafters.trained.selector import Selector
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.dflash import BlockHead
+from outrider.heads.diffusion import DiffusionHead
 from outrider.kernels.batch import Span
 from outrider.models.base import HeadTarget
 
@@ -26,9 +28,11 @@ _AT_ONCE = 64  # features of a request that go through the layers together with 
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``dflash``."""
-    head = context.heads["dflash"]
+    head, target = context.heads["dflash"], context.require_target()[0]
+    if isinstance(head, DiffusionHead):
+        return DiffusionDrafter(target, head, vocab_size=context.vocab_size, cache=context.cache)
     assert isinstance(head, BlockHead)
-    return BlockDrafter(context.require_target()[0], head, vocab_size=context.vocab_size, cache=context.cache)
+    return BlockDrafter(target, head, vocab_size=context.vocab_size, cache=context.cache)
 
 
 class BlockDrafter(FeatureDrafter):

@@ -16,7 +16,7 @@ from outrider.drafters.trained.head_parts import bytes_of_a_weight
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.config import fingerprint_rows
-from outrider.heads.find import shipped_heads, shipped_kinds
+from outrider.heads.find import find_head, shipped_heads, shipped_kinds
 from outrider.models.base import HeadTarget, LoadedModel
 
 
@@ -49,7 +49,7 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
     fingerprint = target_fingerprint(target, config.model)
     heads: dict[str, nn.Module] = {}
     for folder in config.heads:
-        head = _load(Path(folder), target, fingerprint)
+        head = _load(find_head(folder), target, fingerprint)
         source = source_of_head(head)
         if source in heads:
             raise ConfigError(f"heads={config.heads!r} has two for draft={source!r}: name one")
@@ -98,6 +98,7 @@ def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> nn.Module:
-    head, config = load_head(folder, target.dtype)
+    rows = target.embed(fingerprint_rows(target.config.vocab_size))
+    head, config = load_head(folder, target.dtype, (fingerprint, rows))
     config.check_target(fingerprint)
     return head
