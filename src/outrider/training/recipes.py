@@ -125,6 +125,14 @@ def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask
     """A head, new or trained before, and its task."""
     begin = options.start_from
     module, config = trained_head(setup, options, Path(begin)) if begin else fresh_head(setup, options, seed)
+    task = _task_of(module, config, setup, options, seed)
+    task.rule = options.loss
+    return task
+
+
+def _task_of(
+    module: nn.Module, config: HeadConfig, setup: TrainingSetup, options: HeadOptions, seed: int
+) -> HeadTask:
     if isinstance(module, BlockHead):
         return DFlashTask(module, config, setup.target, decay=options.decay)
     if isinstance(module, EagleLayer):

@@ -24,10 +24,13 @@ from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable
 from outrider.training.features import FeatureSpec, FeatureStore
 from outrider.training.llama import Llama, load_llama
+from outrider.training.losses import RULES
 from outrider.training.portions import Portion, portions
 from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
 from outrider.utils.progress import duration
+
+HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class HeadOptions:
     draft_vocab: int | None = None  # tokens scored, the most frequent of the data; 0: all
     own_lm_head: bool = False
     decay: float = 0.8  # weight of a position over that of the one before
+    loss: str = "kl"  # one of HEAD_LOSSES
     fresh: bool = False  # eagle, dflash: random first weights rather than the target's last layer's
     start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
 
@@ -59,6 +63,8 @@ class HeadOptions:
             raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
+        if self.loss not in HEAD_LOSSES:
+            raise ConfigError(f"loss={self.loss!r} is unknown for heads: use {', '.join(HEAD_LOSSES)}")
         if self.fresh and self.start_from:
             raise ConfigError(f"fresh=True and start_from={self.start_from}: weights begin in one way, leave out one")
 

@@ -18,6 +18,7 @@ Decay = Annotated[float, typer.Option(help="Weight of each position over that of
 FeatureLayers = Annotated[
     str | None, typer.Option(help="Layers that are fused, such as 2,15,27.", show_default="low, middle, high")
 ]
+Loss = Annotated[str, typer.Option(help="kl, adaptive, tv, alpha or reverse-kl: against the target's distribution.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Random first weights, not the target's last layer.")]
 StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train further, as on more data.")]
 
@@ -34,6 +35,7 @@ def eagle(
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    loss: Loss = "kl",
     fresh: Fresh = False,
     start_from: StartFrom = None,
 ) -> None:
@@ -55,6 +57,7 @@ def eagle(
         draft_vocab=draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        loss=loss,
         fresh=fresh,
         start_from=_folder(start_from),
     )
@@ -73,6 +76,7 @@ def dflash(
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    loss: Loss = "kl",
     fresh: Fresh = False,
     start_from: Annotated[
         Path | None, typer.Option(help="Folder of a head to train further, or of an EAGLE-3 head to begin with.")
@@ -93,6 +97,7 @@ def dflash(
         draft_vocab=draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        loss=loss,
         fresh=fresh,
         start_from=_folder(start_from),
     )
@@ -106,6 +111,7 @@ def medusa(
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    loss: Loss = "kl",
     start_from: StartFrom = None,
     medusa2: Annotated[
         bool, typer.Option("--medusa2", help="Tune the target too. It becomes another model: its answers change.")
@@ -123,6 +129,7 @@ def medusa(
         draft_vocab=0 if medusa2 else draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        loss=loss,
         start_from=_folder(start_from),
     )
     if not medusa2:
