@@ -252,6 +252,7 @@ SOURCES: dict[str, Source] = {
     "hierarchical": Source(hierarchical),
     "hierarchical, two models": Source(hierarchical_models),
     "eagle": Source(trained("eagle3", feature_layers=(1,), **EAGLE)),
+    "eagle 3.1": Source(trained("eagle3", feature_layers=(1,), fc_norm=True, norm_output=True, window=2, **EAGLE)),
     "dflash": Source(trained("dflash", **BLOCK)),
     "dflash, dynamic tree": Source(trained("dflash", **BLOCK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
     "medusa, static tree": Source(trained("medusa", heads=3), {"tree": (3, 2, 1)}, branches=True),
@@ -281,6 +282,7 @@ SOURCES: dict[str, Source] = {
 }
 HEADS = {
     "eagle": "rejection",
+    "eagle 3.1": "rejection",
     "dflash": "rejection",
     "dflash, dynamic tree": "iterative",
     "pass": "block",

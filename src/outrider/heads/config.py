@@ -22,7 +22,8 @@ _LARGEST = 2**31 - 1
 _MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
 MOST_LAYERS, MOST_RANK = 16, 1024  # of a block drafter
 _SIZES = (
-    "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank"
+    "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank",
+    "window",
 )  # fmt: skip
 _ROWS = 64  # embedding rows that go into a fingerprint
 
@@ -80,6 +81,9 @@ class HeadConfig:
     """eagle3, dflash: layer counts whose residual streams are fused, lowest first. Others: (), the final-norm state."""
     draft_vocab_size: int | None = None
     """Any kind but pass: score only these target ids, listed in the module's buffer ``d2t``. None: all."""
+    fc_norm: bool = False  # eagle3, dflash: each fused state goes through an RMS norm of its own first (EAGLE-3.1)
+    norm_output: bool = False  # eagle3: the next level goes on from the normed output (EAGLE-3.1)
+    window: int = 0  # eagle, dflash: rows that attention looks back at, the row itself included; 0: all
     own_lm_head: bool = False  # else the target's LM head (its rows ``d2t``) is used and not stored
     num_heads: int = 0  # these seven: the decoder layer of eagle and dflash
     num_kv_heads: int = 0
@@ -136,8 +140,13 @@ class HeadConfig:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
                 raise ModelFormatError(f"{name}={shown(value)} is not a positive number: train the head again")
-        if not isinstance(self.own_lm_head, bool) or not isinstance(self.training, Mapping):
-            raise ModelFormatError("own_lm_head or training is of another type: train the head again")
+        for name in ("own_lm_head", "fc_norm", "norm_output"):
+            if not isinstance(getattr(self, name), bool):
+                raise ModelFormatError(
+                    f"{name}={shown(getattr(self, name))} is not true or false: train the head again"
+                )
+        if not isinstance(self.training, Mapping):
+            raise ModelFormatError("training is no object: train the head again")
         if not all(0 <= chance <= 1 for row in self.acceptance for chance in row):
             raise ModelFormatError("acceptance holds numbers that are no probabilities: train the head again")
 
@@ -160,6 +169,9 @@ class HeadConfig:
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: only dflash has them"
             )
+        for name, kinds in (("fc_norm", _FUSED), ("norm_output", ("eagle3",)), ("window", _LAYERED)):
+            if getattr(self, name) and self.kind not in kinds:
+                raise ModelFormatError(f"{name}={getattr(self, name)}: only {' and '.join(kinds)} heads have it")
         if self.num_layers > MOST_LAYERS or self.selector_rank > MOST_RANK:
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: at most {MOST_LAYERS}, {MOST_RANK}"

@@ -7,6 +7,9 @@ kind "eagle" (EAGLE-1 and 2)                       kind "eagle3"
   a_t = x + mlp(norm(x))                             a_t = x + mlp(norm(x))
   scores of token t+2 = LM head(a_t)                 scores of token t+2 = LM head(norm(a_t))
 
+EAGLE-3.1 adds two norms, so that sizes neither differ by layer nor grow with depth: each of low, mid and high has an
+RMS norm before fc (``fc_norm``), and norm(a_t), not a_t, is what the next level goes on from (``norm_output``).
+
 h_t is the target's hidden state after the final norm; low, mid and high are inner residual streams. a_t takes the place
 of the next feature where the target's own is not known yet. The row of feature t stands at position t.
 """
@@ -110,6 +113,9 @@ class EagleLayer(ScoringHead):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
         d = config.hidden_size
+        self.fc_norm: nn.ModuleList | None = None
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(Norm(d, config.rms_norm_eps) for _ in config.feature_layers)
         if config.fuses_layers:
             self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
             self.norm = Norm(d, config.rms_norm_eps)
@@ -123,24 +129,29 @@ class EagleLayer(ScoringHead):
         ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d],
         the final-norm hidden state, unchanged.
         """
-        return self.fc(features) if self.config.fuses_layers else features
+        if not self.config.fuses_layers:
+            return features
+        if self.fc_norm is not None:
+            parts = features.chunk(len(self.fc_norm), dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return self.fc(features)  # type: ignore[no-any-return]
 
     def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The forward pass over any number of rows, through all layers.
 
         Args:
             embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
-            features: float [..., d], ``fuse`` of the target's feature at t, or this layer's own output before it.
+            features: float [..., d], ``fuse`` of the target's feature at t, or what was returned for the row before.
             positions: int64 [...], each row's t.
             attend: who sees whom; it also keeps keys and values. Called once for each layer, lowest first.
 
         Returns:
-            a_t: float [..., d], the feature to go on with.
+            a_t: float [..., d], the feature to go on with; normed with ``norm_output``.
         """
         beside, x = self.inputs(embeddings, features)
         for layer in self.layers:
             x = layer(beside, x, positions, attend)
-        return x
+        return self.norm(x) if self.config.norm_output else x
 
     @property
     def layer(self) -> DecoderLayer:
@@ -160,8 +171,8 @@ class EagleLayer(ScoringHead):
         return None, self.fc(torch.cat([embeddings, features], dim=-1))
 
     def scorable(self, out: Tensor) -> Tensor:
-        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it first."""
-        return self.norm(out) if self.config.fuses_layers else out
+        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it, unless it is already."""
+        return self.norm(out) if self.config.fuses_layers and not self.config.norm_output else out
 
 
 def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:

@@ -52,6 +52,10 @@ def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
         }
     if options.kind in ("eagle3", "dflash"):
         values["feature_layers"] = options.feature_layers or default_layers(c.num_layers)
+    if options.kind in ("eagle", "eagle3", "dflash"):
+        values["window"] = options.window or 0
+    if options.normed:
+        values |= {"fc_norm": True, "norm_output": True}
     vocab = options.draft_vocab
     if vocab is None:  # a small LM head is most of a draft's speed, and nearly all of the text
         vocab = 8192 if c.vocab_size >= 32768 and options.kind != "pass" else 0
@@ -118,7 +122,11 @@ def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tu
         raise ConfigError(f"{of} draft_vocab={config.draft_vocab_size or 0}, not {options.draft_vocab}")
     if options.own_lm_head and not config.own_lm_head:
         raise ConfigError(f"{of} no LM head of its own: leave out own_lm_head")
-    return module.requires_grad_(), replace(config, acceptance=(), training={})
+    if options.normed not in (None, config.fc_norm and config.norm_output):
+        raise ConfigError(f"{of} fc_norm={config.fc_norm} and norm_output={config.norm_output}: leave out the version")
+    window = config.window if options.window is None else options.window
+    config = module.config = replace(config, window=window, acceptance=(), training={})
+    return module.requires_grad_(), config
 
 
 def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask:
@@ -130,9 +138,7 @@ def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask
     return task
 
 
-def _task_of(
-    module: nn.Module, config: HeadConfig, setup: TrainingSetup, options: HeadOptions, seed: int
-) -> HeadTask:
+def _task_of(module: nn.Module, config: HeadConfig, setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask:
     if isinstance(module, BlockHead):
         return DFlashTask(module, config, setup.target, decay=options.decay)
     if isinstance(module, EagleLayer):

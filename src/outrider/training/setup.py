@@ -30,6 +30,7 @@ from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
 from outrider.utils.progress import duration
 
+LEAST_WINDOW = 4  # a head that sees less than a draft is no use
 HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
 
 
@@ -42,6 +43,8 @@ class HeadOptions:
     ttt_steps: int | None = None  # eagle: steps unrolled in training; 4 for EAGLE-3, 1 for EAGLE-1
     depth: int = 5  # eagle: positions measured
     feature_layers: tuple[int, ...] | None = None  # eagle3, dflash
+    normed: bool | None = None  # eagle3: EAGLE-3.1, with a norm for each fused state and on outputs that are fed on
+    window: int | None = None  # eagle, dflash: rows that attention looks back at; 0: all
     layers: int = 2  # dflash
     selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
     draft_vocab: int | None = None  # tokens scored, the most frequent of the data; 0: all
@@ -63,6 +66,8 @@ class HeadOptions:
             raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
+        if self.window is not None and not (self.window == 0 or LEAST_WINDOW <= self.window < 2**31):
+            raise ConfigError(f"window={self.window}: use {LEAST_WINDOW} or more, or 0 for all rows")
         if self.loss not in HEAD_LOSSES:
             raise ConfigError(f"loss={self.loss!r} is unknown for heads: use {', '.join(HEAD_LOSSES)}")
         if self.fresh and self.start_from:
