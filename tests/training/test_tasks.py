@@ -57,13 +57,13 @@ def banded(window: int) -> Attend:
 
 
 @pytest.mark.parametrize(
-    ("kind", "window", "normed"),
+    ("kind", "back", "normed"),
     [("eagle", 0, None), ("eagle3", 0, False), ("eagle3", 5, True), ("eagle", 2, None), ("eagle3", 1, None)],
 )
-def test_unrolled_steps_are_those_of_drafting(kind: str, window: int, normed: bool | None, tmp_path: Path) -> None:
+def test_unrolled_steps_are_those_of_drafting(kind: str, back: int, normed: bool | None, tmp_path: Path) -> None:
     task, batch, _ = prepared(tmp_path, kind, normed=normed)
-    task.config = replace(task.config, window=window)
-    attend = banded(window) if window else causal
+    task.config = replace(task.config, window=back)
+    attend = banded(back) if back else causal
     module = task.module
     assert isinstance(task, EagleTask)
     assert isinstance(module, EagleLayer)
@@ -87,10 +87,10 @@ def test_unrolled_steps_are_those_of_drafting(kind: str, window: int, normed: bo
                 x.append(out)
 
 
-@pytest.mark.parametrize("window", [0, 4])
-def test_blocks_are_those_of_drafting(window: int, tmp_path: Path) -> None:
-    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4, window=window)
-    attend = banded(window) if window else causal
+@pytest.mark.parametrize("back", [0, 4])
+def test_blocks_are_those_of_drafting(back: int, tmp_path: Path) -> None:
+    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4, window=back)
+    attend = banded(back) if back else causal
     module = task.module
     assert isinstance(task, DFlashTask)
     assert isinstance(module, BlockHead)

@@ -125,7 +125,8 @@ def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tu
     if options.normed not in (None, config.fc_norm and config.norm_output):
         raise ConfigError(f"{of} fc_norm={config.fc_norm} and norm_output={config.norm_output}: leave out the version")
     window = config.window if options.window is None else options.window
-    config = module.config = replace(config, window=window, acceptance=(), training={})
+    config = replace(config, window=window, acceptance=(), training={})
+    module.config = config  # type: ignore[assignment]
     return module.requires_grad_(), config
 
 

@@ -1,4 +1,4 @@
-"""``outrider train export``: an EAGLE-3 head in the layout of the ``speculators`` library, which vLLM serves."""
+"""``outrider train export | import``: an EAGLE-3 head to and from the layout of ``speculators``, which vLLM serves."""
 
 from __future__ import annotations
 
@@ -27,3 +27,20 @@ def export(
 
     size = to_speculators(head, resolve(target, progress=True), out, verifier or target)
     typer.echo(f"{out}: {size / 1e6:.1f} MB")
+
+
+def import_(
+    head: Annotated[Path, typer.Argument(help="The folder of an EAGLE-3 head of the speculators library.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    target: c.Target = c.DEFAULT_MODEL,
+) -> None:
+    """Take over an EAGLE-3 head that the speculators library wrote, for --heads.
+
+    Example: outrider train import their-eagle --out my-eagle --target org/target
+    """
+    from outrider.checkpoints.catalog import resolve
+    from outrider.training.import_head import from_speculators
+
+    config = from_speculators(head, resolve(target, progress=True), out)
+    layers = ", ".join(map(str, config.feature_layers))
+    typer.echo(f"{out}: an EAGLE-{'3.1' if config.norm_output else '3'} head on layers {layers}")
