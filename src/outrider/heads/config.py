@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import IncompatibleDraftError, ModelFormatError
+from outrider.heads.calibration import Calibration
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
@@ -25,6 +26,7 @@ _SIZES = (
     "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank",
     "window",
 )  # fmt: skip
+_STEEPEST = 100  # slope and offset of a calibration
 _ROWS = 64  # embedding rows that go into a fingerprint
 
 
@@ -96,6 +98,7 @@ class HeadConfig:
     selector_rank: int = 0  # dflash: width of the codebooks that score a token by the one before it; 0: none
     acceptance: tuple[tuple[float, ...], ...] = ()
     """Measured on held-out text: [position][rank], how often the target's token had this rank among the guesses."""
+    calibration: Calibration = ()  # any kind but pass: what its probabilities are worth in greedy decoding
     training: Mapping[str, Any] = field(default_factory=dict)  # data, command, seed, metrics
 
     @property
@@ -149,6 +152,10 @@ class HeadConfig:
             raise ModelFormatError("training is no object: train the head again")
         if not all(0 <= chance <= 1 for row in self.acceptance for chance in row):
             raise ModelFormatError("acceptance holds numbers that are no probabilities: train the head again")
+        if not all(0 < a <= _STEEPEST and abs(b) <= _STEEPEST for a, b in self.calibration):
+            raise ModelFormatError(
+                f"calibration={shown(self.calibration)}: not pairs of a slope above 0 and an offset, up to {_STEEPEST}"
+            )
 
     def _check_together(self) -> None:
         t = self.target
@@ -214,6 +221,7 @@ class HeadConfig:
         try:
             values["target"] = TargetFingerprint(**values["target"])
             values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
+            values["calibration"] = tuple((float(a), float(b)) for a, b in values.get("calibration", ()))
             values["acceptance"] = tuple(tuple(map(float, row)) for row in values.get("acceptance", ()))
             return cls(**values)
         except (TypeError, ValueError, KeyError) as error:

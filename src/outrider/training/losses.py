@@ -221,3 +221,14 @@ def judge(hidden: Tensor, head: Tensor, labels: Labels) -> tuple[Tensor, Tensor]
     if not ranks:
         return ids.new_zeros(0), probs.new_zeros(0)
     return torch.cat(ranks), torch.cat(alphas)
+
+
+@torch.no_grad()
+def best_guesses(hidden: Tensor, head: Tensor, count: int) -> Tensor:
+    """The log-probabilities in q of each row's ``count`` likeliest tokens, the best first: float32 [n, count]."""
+    table, rows = _table(hidden, head), _rows(head)
+    found = [hidden.new_zeros(0, count, dtype=torch.float32)]
+    for at in range(0, len(hidden), rows):
+        log_q = (hidden[at : at + rows].to(table.dtype) @ table.T).float().log_softmax(-1)
+        found.append(log_q.topk(count).values)
+    return torch.cat(found)

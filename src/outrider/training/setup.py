@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +30,7 @@ from outrider.training.trainer import TrainOptions
 from outrider.utils.progress import duration
 
 LEAST_WINDOW = 4  # a head that sees less than a draft is no use
+_VOCAB_STEP = 64  # a draft vocabulary chosen by its coverage is a multiple of this
 HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
 
 
@@ -47,7 +47,8 @@ class HeadOptions:
     window: int | None = None  # eagle, dflash: rows that attention looks back at; 0: all
     layers: int = 2  # dflash
     selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
-    draft_vocab: int | None = None  # tokens scored, the most frequent of the data; 0: all
+    draft_vocab: float | None = None
+    """Tokens scored, the most frequent of the answers: how many, or between 0 and 1 the share to cover; 0: all."""
     own_lm_head: bool = False
     decay: float = 0.8  # weight of a position over that of the one before
     loss: str = "kl"  # one of HEAD_LOSSES
@@ -68,6 +69,8 @@ class HeadOptions:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
         if self.window is not None and not (self.window == 0 or LEAST_WINDOW <= self.window < 2**31):
             raise ConfigError(f"window={self.window}: use {LEAST_WINDOW} or more, or 0 for all rows")
+        if self.draft_vocab is not None and not (0 < self.draft_vocab < 1 or float(self.draft_vocab).is_integer()):
+            raise ConfigError(f"draft_vocab={self.draft_vocab}: use a number of tokens, or a share between 0 and 1")
         if self.loss not in HEAD_LOSSES:
             raise ConfigError(f"loss={self.loss!r} is unknown for heads: use {', '.join(HEAD_LOSSES)}")
         if self.fresh and self.start_from:
@@ -154,17 +157,33 @@ class TrainingSetup:
             raise ConfigError(f"of {len(self.documents) - first} new documents none is to train on: write more answers")
         return train, held_out
 
-    def frequent(self, count: int) -> Tensor:
-        """int64 [count], ascending: the tokens that answers to train on hold most often; ties by id."""
-        seen: Counter[int] = Counter()
+    @cached_property
+    def _token_counts(self) -> tuple[Tensor, Tensor]:
+        """int64 [vocab] each: how often answers to train on hold a token, and so for those held out."""
         first = self.portions[0][0] if self.portions else len(self.documents)
-        for i in split(self.documents[:first], self.data.held_out, self.seed)[0]:  # as when the draft was made
-            document = self.documents[i]
-            seen.update(document.ids[document.start :])
-        order = sorted(range(self.config.vocab_size), key=lambda token: (-seen[token], token))
-        total = max(1, sum(seen.values()))
-        self.log(f"{count} draft tokens cover {sum(seen[t] for t in order[:count]) / total:.2%} of the answers")
-        return torch.tensor(sorted(order[:count]))
+        sides = split(self.documents[:first], self.data.held_out, self.seed)  # as when the draft was made
+        train, held_out = (
+            torch.tensor([t for i in side for t in self.documents[i].ids[self.documents[i].start :]]) for side in sides
+        )
+        size = self.config.vocab_size
+        return torch.bincount(train, minlength=size), torch.bincount(held_out, minlength=size)
+
+    def frequent(self, wanted: float) -> Tensor:
+        """int64 [n], ascending: the tokens that answers to train on hold most often; ties by id.
+
+        ``wanted``: how many, or the share of those answers that they are to cover, between 0 and 1.
+        """
+        seen, unseen = self._token_counts
+        order = seen.argsort(descending=True, stable=True)
+        covered = seen[order].cumsum(0) / max(1, int(seen.sum()))
+        count = int(wanted)
+        if wanted < 1:
+            enough = int((covered < wanted).sum()) + 1
+            count = min(len(order), -(-enough // _VOCAB_STEP) * _VOCAB_STEP)
+        ids = order[:count].sort().values
+        share = int(unseen[ids].sum()) / max(1, int(unseen.sum()))
+        self.log(f"{count:,} draft tokens cover {covered[count - 1]:.2%} of the answers, {share:.2%} of those held out")
+        return ids
 
     def store(self, wanted: FeatureSpec) -> FeatureStore:
         """The features of all documents, prepared."""
