@@ -16,6 +16,7 @@ from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import Span
 from outrider.kernels.native.library import available_isas, library
+from outrider.models.base import HeadTarget
 from tests import tiny
 from tests.drafters.heads import random_head
 
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 PARENTS = (-1, -1, 0, 0, 1, 2)  # a tree behind the second prompt
 PROMPTS = (5, 9)
 TOLERANCE = {"fp32": 2e-5, "int8": 0.06}  # int8: torch keeps float32 keys, the library bfloat16 ones
-OWN: list[dict[str, Any]] = [{}, {"own_lm_head": True}, {"draft_vocab_size": None}]
+OWN: list[dict[str, Any]] = [{}, {"own_lm_head": True}, {"draft_vocab_size": None}, {"window": 3}]
+NEW = {"fc_norm": True, "norm_output": True, "window": 4}  # EAGLE-3.1, and a window that ends within the tree
 
 
 def spec(kind: str) -> CacheSpec:
@@ -70,7 +72,25 @@ def two_passes(runner: EagleRunner, head: EagleLayer) -> list[Tensor]:
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "dflash"])
 @torch.inference_mode()
 def test_native_is_torch(kind: str, precision: str, own: dict[str, Any], cache: str) -> None:
-    target, head = tiny.llama(precision, tie_embeddings=False, max_seq_len=64), head_of(kind, **own)
+    check_native(head_of(kind, **own), precision, cache)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@torch.inference_mode()
+def test_native_eagle31_is_torch(precision: str) -> None:
+    head = head_of("eagle3", **NEW)
+    check_native(head, precision, "paged")
+    old, new = (make_runner(head_of("eagle3", **own), target_of("fp32"), spec("paged")) for own in ({}, NEW))
+    assert all(not tiny.identical(a, b) for a, b in zip(two_passes(old, head), two_passes(new, head), strict=True))
+
+
+def target_of(precision: str) -> HeadTarget:
+    return tiny.llama(precision, tie_embeddings=False, max_seq_len=64)
+
+
+def check_native(head: EagleLayer, precision: str, cache: str) -> None:
+    """Outputs and logits of both passes."""
+    target = target_of(precision)
     native, reference = make_runner(copy.deepcopy(head), target, spec(cache)), TorchEagle(head, target, spec(cache))
     assert isinstance(native, NativeEagle)
     assert (native.vocabulary is None) == (reference.vocabulary is None)
@@ -78,12 +98,12 @@ def test_native_is_torch(kind: str, precision: str, own: dict[str, Any], cache: 
         torch.testing.assert_close(ours, theirs, atol=TOLERANCE[precision] * float(theirs.abs().max()), rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize(("kind", "own"), [("eagle", {}), ("eagle3", {}), ("eagle3", NEW)], ids=str)
 @torch.inference_mode()
-def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str) -> None:
+def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[str, Any]) -> None:
     functions = library()
     assert functions is not None
-    target, head = tiny.llama("int8", tie_embeddings=False, max_seq_len=64), head_of(kind)
+    target, head = target_of("int8"), head_of(kind, **own)
     threads, isa, first = functions.outrider_threads(), functions.outrider_isa(), list[Tensor]()
     try:
         for name in available_isas(functions):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from torch import nn
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
+from outrider.core.draft import Draft
 from outrider.core.shapes import breadth_first, likeliest
 from outrider.drafters.trained.heads import source_of_head
 from outrider.drafters.trained.medusa import MedusaDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.heads import load_head, save_head
+from outrider.heads.calibration import calibrated
 from outrider.models.toy import TableModel
 from tests import tiny
 from tests.drafters.heads import KINDS, ahead_of_a_cycle, cycle, perfect, random_head, served
@@ -208,6 +211,42 @@ def drafts_of(head: nn.Module) -> list[tuple[int, ...]]:
     drafter.propose = recording
     ask(engine, request(tiny.ids(9), SamplingParams(max_tokens=20), draft=source_of_head(head), spec_length=3))
     return said
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("kind", ["medusa", "eagle3", "dflash"])
+def test_calibrated_heads_report_what_their_guesses_are_worth(kind: str, tree: Any) -> None:
+    """Scores of a greedy request alone; tokens and outputs stay, and so does what verifiers get."""
+    pairs = ((2.0, -0.5), (0.7, 0.3))
+    options: tuple[dict[str, Any], ...] = ({}, {"calibration": pairs})
+    for params in (SamplingParams(max_tokens=9), SamplingParams(max_tokens=9, temperature=0.8, seed=3)):
+        plain, worth = (first_draft(random_head(kind, **own), params, tree) for own in options)
+        assert plain.scores is not None
+        assert worth.scores is not None
+        if tree != "dynamic":  # whose choice of nodes is by their scores
+            assert (worth.tokens, worth.parents) == (plain.tokens, plain.parents)
+        same = zip(plain.scores, worth.scores, plain.depths, strict=True) if tree != "dynamic" else ()
+        for own, better, depth in same:
+            expected = math.exp(calibrated([math.log(own)], pairs, depth)[0]) if params.greedy else own
+            assert better == pytest.approx(expected, rel=1e-5)
+        assert (worth.scores == plain.scores) == (not params.greedy)
+
+
+def first_draft(head: nn.Module, params: SamplingParams, tree: Any) -> Draft:
+    """Of a request, whose outputs are those of plain decoding."""
+    engine, drafts = served(TARGET, head), list[Draft]()
+    drafter: Any = engine.drafters[source_of_head(head)]
+    propose = drafter.propose
+
+    def recording(requests: Any, budgets: Any) -> Any:
+        found = propose(requests, budgets)
+        drafts.extend(draft for draft in found if draft)
+        return found
+
+    drafter.propose = recording
+    r = request(tiny.ids(9), params, draft=source_of_head(head), tree=tree, tree_nodes=6, spec_length=3)
+    assert ask(engine, r) == [generate(served(TARGET), tiny.ids(9), params)]
+    return drafts[0]
 
 
 def test_a_failing_head_costs_speed_only() -> None:

@@ -19,7 +19,7 @@ from outrider.drafters.api import RequestView
 from outrider.drafters.trained.heads import source_of_head
 from outrider.heads.dflash import BlockHead
 from outrider.heads.diffusion import DiffusionHead
-from outrider.heads.eagle import EagleLayer
+from outrider.heads.eagle import Attend, EagleLayer
 from outrider.kernels.batch import ForwardBatch, Span
 from tests import tiny
 from tests.drafters.heads import random_head, served
@@ -41,11 +41,17 @@ def features(tokens: Sequence[int], layers: tuple[int, ...], inputs: Tensor | No
     return out.features, out.logits
 
 
-def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """[n, heads, d] over [n, kv_heads, d]."""
-    q, k, v = (t.transpose(0, 1) for t in (q, k, v))
-    out = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)
-    return out[0].transpose(0, 1)
+def causal(head: EagleLayer) -> Attend:
+    """[n, heads, d] over [n, kv_heads, d], each row over the window of ``head``."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        n = len(q)
+        seen = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - (head.config.window or n))
+        q, k, v = (t.transpose(0, 1) for t in (q, k, v))
+        out = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=seen, enable_gqa=True)
+        return out[0].transpose(0, 1)
+
+    return attend
 
 
 def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
@@ -57,7 +63,7 @@ def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> T
     while True:
         rows = len(known)
         embeddings = TARGET.embed(torch.tensor(text[1 : 1 + rows]))
-        out = head(embeddings, known, torch.arange(rows), causal)
+        out = head(embeddings, known, torch.arange(rows), causal(head))
         if rows == len(text) - 1:
             break
         known = torch.cat([known, out[-1:]])
@@ -76,7 +82,7 @@ def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> T
     block = [head.block_row(embeddings[-1], known[-1], offset) for offset in range(1, len(path) + 1)]
     rows = len(known) + len(block)
     inputs = (torch.cat([part, *(row[i][None] for row in block)]) for i, part in enumerate((embeddings, known)))
-    out, ids = head(*inputs, torch.arange(rows), causal)[-1], head.draft_ids
+    out, ids = head(*inputs, torch.arange(rows), causal(head))[-1], head.draft_ids
     assert ids is not None
     assert head.before is not None
     assert head.after is not None
@@ -128,9 +134,19 @@ def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> T
 
 
 ROWS: dict[str, Any] = {
-    "eagle": eagle_row, "eagle3": eagle_row, "dflash": dflash_row, "diffusion": diffusion_row, "pass": pass_row,
-    "medusa": medusa_row, "blockwise": medusa_row,
+    "eagle": eagle_row, "eagle3": eagle_row, "dflash": dflash_row, "pass": pass_row, "medusa": medusa_row,
+    "blockwise": medusa_row, "eagle3.1": eagle_row, "dflash, window": dflash_row, "diffusion": diffusion_row,
+    "eagle3, published": eagle_row,
 }  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+CHANGES: dict[str, dict[str, Any]] = {
+    "eagle3.1": {"fc_norm": True, "norm_output": True, "window": 6},
+    "dflash, window": {"window": 6},
+    "eagle3, published": {"norm_before_fc": True, "norm_before_residual": True, "rope_scaling": LLAMA3},
+}
 
 
 FACTORS = (tuple(ROWS), (None, (2, 2, 1), "dynamic"), (False, True))
@@ -140,7 +156,7 @@ FACTORS = (tuple(ROWS), (None, (2, 2, 1), "dynamic"), (False, True))
 @torch.inference_mode()
 def test_drafts_are_what_the_head_says_afresh(kind: str, tree: Any, paged: bool) -> None:
     """Two requests at once; a source that knows beside the head, so that now two tokens are accepted and now none."""
-    head = random_head(kind)
+    head = random_head("eagle3" if kind == "eagle3.1" else kind.split(",")[0], **CHANGES.get(kind, {}))
     prompts = [tiny.ids(5, seed=5), tiny.ids(30, seed=30)]
     plain = [[*prompt, *generate(served(TARGET), prompt)] for prompt in prompts]
 

@@ -254,6 +254,7 @@ SOURCES: dict[str, Source] = {
     "hierarchical": Source(hierarchical),
     "hierarchical, two models": Source(hierarchical_models),
     "eagle": Source(trained("eagle3", feature_layers=(1,), **EAGLE)),
+    "eagle 3.1": Source(trained("eagle3", feature_layers=(1,), fc_norm=True, norm_output=True, window=2, **EAGLE)),
     "dflash": Source(trained("dflash", **BLOCK)),
     "dflash, dynamic tree": Source(trained("dflash", **BLOCK), {"tree": "dynamic", "tree_nodes": 6}, branches=True),
     "diffusion": Source(trained("diffusion", **MASKED), {"draft": "dflash"}),
@@ -284,6 +285,7 @@ SOURCES: dict[str, Source] = {
 }
 HEADS = {
     "eagle": "rejection",
+    "eagle 3.1": "rejection",
     "dflash": "rejection",
     "dflash, dynamic tree": "iterative",
     "diffusion": "block",

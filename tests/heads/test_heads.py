@@ -48,9 +48,12 @@ def run(head: Any, kind: str, rows: int = 5) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize("kind", HEAD_KINDS)
-def test_a_saved_head_computes_the_same(kind: str, tmp_path: Path) -> None:
-    head, config = heads.random(kind)
+NEW = {"fc_norm": True, "norm_output": True, "window": 4}  # EAGLE-3.1, with a window
+
+
+@pytest.mark.parametrize(("kind", "own"), [*((kind, {}) for kind in HEAD_KINDS), ("eagle3", NEW)], ids=str)
+def test_a_saved_head_computes_the_same(kind: str, own: dict[str, Any], tmp_path: Path) -> None:
+    head, config = heads.random(kind, **own)
     if isinstance(head, ScoringHead) and head.draft_ids is not None:
         head.set_draft_ids(torch.arange(0, 64, 2))
     save_head(tmp_path, head.to(torch.bfloat16), config)
@@ -92,9 +95,22 @@ def test_a_row_of_eagle_depends_on_the_rows_it_sees(kind: str) -> None:
     assert not torch.allclose(before[5], after[5])
 
 
+@torch.no_grad()
+def test_eagle31_norms_what_is_fused_and_what_is_fed_on() -> None:
+    """Whatever the size of a tapped layer, and whatever the size of the output before."""
+    head, _ = heads.random("eagle3", **NEW)
+    assert isinstance(head, EagleLayer)
+    features = torch.randn(5, 2 * D)
+    scaled = torch.cat([features[:, :D] * 50, features[:, D:]], dim=1)
+    torch.testing.assert_close(head.fuse(features), head.fuse(scaled), atol=1e-4, rtol=1e-4)
+    out = head(torch.randn(5, D), head.fuse(features), torch.arange(5), causal)
+    torch.testing.assert_close(out.square().mean(-1), torch.ones(5), atol=1e-3, rtol=0)  # norms weigh 1 here
+    assert torch.equal(head.scorable(out), out)
+
+
 def test_rotary_positions_are_the_targets() -> None:
     x = torch.randn(7, 2, 8)
-    cos, sin = rotary(torch.arange(7), 8, 10000.0)
+    cos, sin = rotary(torch.arange(7), heads.config("eagle"))
     config = tiny.config()
     by = rotations(inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), 7)
     pairs = torch.view_as_complex(x.unflatten(-1, (2, 4)).transpose(-1, -2).contiguous()) * by
@@ -139,6 +155,10 @@ def _break(folder: Path, **changes: Any) -> None:
         ({"heads": 10**6}, "heads=1000000"),
         ({"acceptance": [[2.0]]}, "no probabilities"),
         ({"own_lm_head": 1}, "own_lm_head"),
+        ({"fc_norm": "yes"}, "fc_norm='yes'"),
+        ({"fc_norm": True}, r"fc_norm\.0\.weight is missing"),
+        ({"window": -1}, "window=-1"),
+        ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc"),
     ],
 )
 def test_a_wrong_configuration_is_refused_by_name(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -186,6 +206,10 @@ def test_configurations_check_themselves() -> None:
         heads.config("medusa", heads=0)
     with pytest.raises(ModelFormatError, match="feature_layers"):
         heads.config("medusa", feature_layers=(1,))
+    with pytest.raises(ModelFormatError, match="fc_norm=True: only eagle3 and dflash"):
+        heads.config("eagle", fc_norm=True)
+    with pytest.raises(ModelFormatError, match="window=8: only eagle and"):
+        heads.config("medusa", window=8)
     with pytest.raises(ModelFormatError, match="num_layers=2"):
         heads.config("eagle3", num_layers=2)
     with pytest.raises(ModelFormatError, match="selector_rank=4096"):

@@ -17,6 +17,7 @@ from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderEr
 from outrider.heads import load_head
 from outrider.heads.config import HeadConfig, fingerprint_rows
 from outrider.heads.diffusion import DiffusionHead
+from outrider.heads.eagle import EagleLayer
 from tests import tiny
 from tests.heads import heads
 
@@ -62,7 +63,7 @@ def library(config: HeadConfig) -> dict[str, Any]:
         "speculators_config": {
             "algorithm": "dflash",
             "default_proposal_method": "greedy",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": config.heads}],
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": config.heads or 3}],
             "verifier": {"name_or_path": None, "architectures": []},
         },
         "draft_vocab_size": config.scored,
@@ -86,6 +87,34 @@ def publish(folder: Path, raw: dict[str, Any], head: torch.nn.Module, **more: Te
     (folder / "config.json").write_text(json.dumps(raw))
     save_file({**head.state_dict(), **more}, folder / "model.safetensors")
     return folder
+
+
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+FLAGS = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
+
+
+def eagle_library(config: HeadConfig) -> dict[str, Any]:
+    own = layer(config) | {"model_type": "llama", "rope_scaling": dict(config.rope_scaling) or None}
+    own |= {"layer_types": ["sliding_attention" if config.window else "full_attention"]}
+    return {
+        "architectures": ["Eagle3DraftModel"],
+        "speculators_model_type": "eagle3",
+        "speculators_config": library(config)["speculators_config"],
+        "draft_vocab_size": config.scored,
+        "eagle_aux_hidden_state_layer_ids": list(config.feature_layers),
+        "transformer_layer_config": own | {"sliding_window": config.window or None, "use_sliding_window": False},
+        "target_hidden_size": None,
+    } | {flag: getattr(config, flag) for flag in FLAGS}
+
+
+def eagle_authors(config: HeadConfig) -> dict[str, Any]:
+    """Of EAGLE's authors, whose ``vocab_size`` may be that of the draft."""
+    own = layer(config) | {"model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"], "layer_types": None}
+    named = {"eagle_aux_hidden_state_layer_ids": list(config.feature_layers), "use_aux_hidden_state": True}
+    return own | {"draft_vocab_size": config.scored, "vocab_size": config.scored, "eagle_config": named}
 
 
 FIRST: dict[str, Any] = {"conv_taps": 0, "conv_group": 1, "selector_rank": 0, "selector_top_k": 0}
@@ -112,6 +141,32 @@ def test_a_draft_vocabulary_is_read(tmp_path: Path) -> None:
     assert found.draft_ids is not None
     assert found.draft_ids.tolist() == ids.tolist()
     assert read.own_lm_head
+
+
+@pytest.mark.parametrize(
+    ("write", "changes"),
+    [
+        (eagle_library, {"norm_before_fc": True, "norm_before_residual": True, "rope_scaling": LLAMA3}),
+        (eagle_library, {"fc_norm": True, "norm_output": True, "window": 16}),
+        (eagle_authors, {}),
+    ],
+)
+def test_a_published_eagle_head_is_read(write: Any, changes: dict[str, Any], tmp_path: Path) -> None:
+    head, config = heads.random("eagle3", own_lm_head=True, **changes)
+    ids, order = torch.arange(0, 64, 2), torch.randperm(32)
+    state = {name: value for name, value in head.state_dict().items() if name != "d2t"}
+    if write is eagle_authors:
+        state = {name.replace("layers.0.", "midlayer."): value for name, value in state.items()}
+    state |= {"lm_head.weight": state["lm_head.weight"][order], "d2t": ids[order] - torch.arange(32)}
+    folder = tmp_path / "head"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(write(config)))
+    save_file(state, folder / "model.safetensors")
+    found, read = load_head(folder, target=TARGET)
+    expected = {name: getattr(config, name) for name in vars(config) if name not in ("training", "max_seq_len")}
+    assert {name: getattr(read, name) for name in expected} == expected
+    for name, value in (head.state_dict() | {"d2t": ids}).items():
+        assert torch.equal(value, found.state_dict()[name]), name
 
 
 @pytest.mark.parametrize(
@@ -147,10 +202,49 @@ def test_other_targets_and_embeddings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(IncompatibleDraftError, match="vocab_size=70"):
         load_head(publish(tmp_path / "wider", wider, head), target=TARGET)
     own = {"embed_tokens.weight": EMBEDDING.flip(0)}
-    with pytest.raises(ModelFormatError, match="embedding of its own"):
+    with pytest.raises(IncompatibleDraftError, match="embedding is not that"):
         load_head(publish(tmp_path / "own", raw, head, **own), target=TARGET)
     with pytest.raises(OutriderError, match="published head"):
         load_head(publish(tmp_path / "further", raw, head))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("speculators") is None, reason="speculators is not installed")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm_before_fc": True, "norm_before_residual": True, "rope_scaling": LLAMA3},
+        {"fc_norm": True, "norm_output": True},
+    ],
+)
+@torch.inference_mode()
+def test_the_librarys_eagle_layer_computes_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
+    from speculators import SpeculatorModel, SpeculatorModelConfig
+
+    head, config = heads.random("eagle3", own_lm_head=True, **changes)
+    assert isinstance(head, EagleLayer)
+    folder = publish(tmp_path, eagle_library(config), head)
+    made = SpeculatorModelConfig.from_pretrained(str(folder))
+    made.transformer_layer_config._attn_implementation = "eager"
+    theirs = SpeculatorModel.registry["eagle3"](made).eval()
+    theirs.load_state_dict(head.state_dict(), strict=False)
+    n = 40
+    features, embeddings = torch.randn(1, n, 2 * config.hidden_size), torch.randn(1, n, config.hidden_size)
+    fused = features if theirs.input_norm is None else theirs.input_norm(features)
+    if theirs.fc_norm is not None:
+        fused = torch.cat([norm(x) for norm, x in zip(theirs.fc_norm, fused.chunk(2, -1), strict=True)], -1)
+    fused, at = theirs.fc(fused), torch.arange(n)[None]
+    rotations = theirs.rotary_emb(fused, at)
+    unseen = torch.full((n, n), float("-inf")).triu(1)[None, None]
+    rows = torch.cat([embeddings, fused], -1)
+    out = theirs.layers[0](rows, attention_mask=unseen, position_ids=at, position_embeddings=rotations)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (y.transpose(0, 1)[None] for y in (q, k, v))
+        seen = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return seen[0].transpose(0, 1)
+
+    ours = head(embeddings[0], head.fuse(features[0]), at[0], attend)
+    torch.testing.assert_close(head.scorable(ours), theirs.norm(out)[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("speculators") is None, reason="speculators is not installed")

@@ -73,6 +73,25 @@ def test_every_form_of_line(folder: Path, tokenizer: Tokenizer) -> None:
         trainable(prompts, 100, path)
 
 
+def test_what_a_line_tells_of_its_chat(folder: Path, tokenizer: Tokenizer) -> None:
+    ids = {"prompt_ids": [5, 6], "answer_ids": [7, 8, 9]}
+    asked, told = ({"role": role, "content": "hello"} for role in ("user", "system"))
+    lines = read_data(
+        write(
+            folder,
+            ids,
+            {**ids, "messages": [told, asked], "greedy": True},
+            {**ids, "messages": [asked, {"role": "assistant", "content": "x"}, asked], "greedy": False},
+        ),
+        tokenizer,
+    )
+    assert [document.tags for document in trainable(lines, 100, folder)] == [
+        (),
+        ("with a system message", "first turn", "greedy answers"),
+        ("without a system message", "later turns", "sampled answers"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

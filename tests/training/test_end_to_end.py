@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,23 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["medusa", "eagle3", "dflash", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("blockwise", "eagle"))],
+    ("kind", "own"),
+    [
+        ("medusa", {}),
+        ("eagle3", {}),
+        ("eagle3", {"normed": True, "window": 8, "loss": "adaptive"}),
+        ("dflash", {"loss": "adaptive"}),
+        *(pytest.param(kind, {}, marks=pytest.mark.slow) for kind in ("blockwise", "eagle")),
+    ],
+    ids=str,
 )
-def test_a_trained_head_is_accepted_as_its_report_says(kind: str, target: Path, tmp_path: Path) -> None:
+def test_a_trained_head_is_accepted_as_its_report_says(
+    kind: str, own: dict[str, Any], target: Path, tmp_path: Path
+) -> None:
     """A slip of one place between training and drafting would leave training's α high and the engine's low."""
     data = DataOptions((), held_out=0.2, top_k=8, context=8)
     setup = TrainingSetup(str(target), data, 0, small.lines())
-    options = HeadOptions(kind=kind, heads=3, depth=3, ttt_steps=3, draft_vocab=64)
+    options = HeadOptions(kind=kind, heads=3, depth=3, ttt_steps=3, draft_vocab=64, **own)
     made, _ = head_trainer(setup, options, small.train_options(epochs=12, lr=5e-3), tmp_path / "head")
     assert min(made.run().history[-1]["alpha_by_position"]) > 0.9
     source = kind.rstrip("3")

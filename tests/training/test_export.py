@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from outrider.errors import ConfigError, IncompatibleDraftError
-from outrider.heads import load_head
+from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError
+from outrider.heads import load_head, save_head
 from outrider.heads.vocabulary import ScoringHead
 from outrider.training.export import to_speculators
+from outrider.training.import_head import import_head
 from outrider.training.recipes import head_task
 from outrider.training.setup import HeadOptions
 from tests.training import small
@@ -91,3 +94,60 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     model_folder(tmp_path / "other")
     with pytest.raises(IncompatibleDraftError):
         to_speculators(save(tmp_path, "eagle3"), tmp_path / "other", tmp_path / "out", "x")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"draft_vocab": 40},
+        {"draft_vocab": 0, "normed": True, "window": 16},
+        {"draft_vocab": 40, "normed": True, "own_lm_head": True},
+    ],
+    ids=str,
+)
+def test_what_was_exported_comes_back(options: dict[str, Any], tmp_path: Path) -> None:
+    model_folder(tmp_path / "target", num_hidden_layers=8)
+    head = save(tmp_path, "eagle3", **options)
+    if "own_lm_head" in options:  # else it is the target's, and is not stored
+        module, config = load_head(head)
+        module.lm_head.weight.mul_(2)  # type: ignore[union-attr, operator]
+        save_head(head, module, config)
+    to_speculators(head, tmp_path / "target", tmp_path / "out", "org/target")
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (written["fc_norm"], written["norm_output"]) == (options.get("normed", False),) * 2
+    import_head(tmp_path / "out", tmp_path / "target", tmp_path / "back")
+    (ours, config), (theirs, again) = load_head(head), load_head(tmp_path / "back")
+    assert again == replace(config, own_lm_head=True, training=again.training)  # the layout has one in any case
+    for name, value in ours.state_dict().items():
+        assert torch.equal(value, theirs.state_dict()[name]), name
+
+
+def test_what_cannot_be_imported(tmp_path: Path) -> None:
+    model_folder(tmp_path / "target", num_hidden_layers=8)
+    to_speculators(save(tmp_path, "eagle3", draft_vocab=40), tmp_path / "target", tmp_path / "out", "x")
+    path = tmp_path / "out" / "config.json"
+    good = json.loads(path.read_text())
+    layer = good["transformer_layer_config"]
+    for changes, says in (
+        ({"speculators_model_type": "dflash"}, "norm_before_residual"),
+        ({"norm_before_fc": True}, r"input_norm\.weight is missing"),
+        ({"draft_vocab_size": 41}, "draft_vocab_size=41"),
+        ({"fc_norm": True}, "fc_norm"),
+        ({"transformer_layer_config": layer | {"num_hidden_layers": 2}}, "num_hidden_layers=2"),
+        ({"transformer_layer_config": {}}, "num_attention_heads"),
+    ):
+        path.write_text(json.dumps(good | changes))
+        with pytest.raises(ModelFormatError, match=says):
+            import_head(tmp_path / "out", tmp_path / "target", tmp_path / "back")
+    path.write_text(json.dumps(good))
+    weights = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["embed_tokens.weight"] = -tensors["embed_tokens.weight"]
+    save_file(tensors, weights)
+    with pytest.raises(IncompatibleDraftError, match="embedding"):
+        import_head(tmp_path / "out", tmp_path / "target", tmp_path / "back")
+    del tensors["lm_head.weight"]
+    tensors["embed_tokens.weight"] = -tensors["embed_tokens.weight"]
+    save_file(tensors, weights)
+    with pytest.raises(ModelFormatError, match=r"lm_head\.weight is missing"):
+        import_head(tmp_path / "out", tmp_path / "target", tmp_path / "back")

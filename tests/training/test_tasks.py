@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from outrider.errors import ConfigError
 from outrider.heads import load_head
 from outrider.heads.dflash import BlockHead
-from outrider.heads.eagle import EagleLayer
+from outrider.heads.eagle import Attend, EagleLayer
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
 from outrider.training.dflash_task import DFlashTask
@@ -44,9 +45,25 @@ def material_wanted(task: HeadTask) -> Any:
     return FeatureSpec(task.config.feature_layers, 4)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_unrolled_steps_are_those_of_drafting(kind: str, tmp_path: Path) -> None:
-    task, batch, _ = prepared(tmp_path, kind)
+def banded(window: int) -> Attend:
+    """Causal attention of rows [n, heads, d] that look back at ``window`` rows."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        seen = torch.ones(len(q), len(q), dtype=torch.bool).tril().triu(1 - window)
+        q, k, v = (t.transpose(0, 1) for t in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True).transpose(0, 1)
+
+    return attend
+
+
+@pytest.mark.parametrize(
+    ("kind", "back", "normed"),
+    [("eagle", 0, None), ("eagle3", 0, False), ("eagle3", 5, True), ("eagle", 2, None), ("eagle3", 1, None)],
+)
+def test_unrolled_steps_are_those_of_drafting(kind: str, back: int, normed: bool | None, tmp_path: Path) -> None:
+    task, batch, _ = prepared(tmp_path, kind, normed=normed)
+    task.config = replace(task.config, window=back)
+    attend = banded(back) if back else causal
     module = task.module
     assert isinstance(task, EagleTask)
     assert isinstance(module, EagleLayer)
@@ -63,15 +80,17 @@ def test_unrolled_steps_are_those_of_drafting(kind: str, tmp_path: Path) -> None
             for s in range(3):
                 rows = torch.stack(x)
                 embeddings = F.embedding(tokens[: len(rows)], task.target.embedding)
-                out: Tensor = module(embeddings, rows, torch.arange(len(rows)), causal)[-1]
+                out: Tensor = module(embeddings, rows, torch.arange(len(rows)), attend)[-1]
                 torch.testing.assert_close(
                     draft_positions[s][b, t - window.start], module.scorable(out), atol=1e-4, rtol=1e-3
                 )
                 x.append(out)
 
 
-def test_blocks_are_those_of_drafting(tmp_path: Path) -> None:
-    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4)
+@pytest.mark.parametrize("back", [0, 4])
+def test_blocks_are_those_of_drafting(back: int, tmp_path: Path) -> None:
+    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4, window=back)
+    attend = banded(back) if back else causal
     module = task.module
     assert isinstance(task, DFlashTask)
     assert isinstance(module, BlockHead)
@@ -94,7 +113,7 @@ def test_blocks_are_those_of_drafting(tmp_path: Path) -> None:
                 if s:
                     own = module.block_row(e[len(e) - s], x[len(x) - s], s)
                     e, x = (torch.cat([part, row[None]]) for part, row in zip((e, x), own, strict=True))
-                out = module(e, x, torch.arange(len(x)), causal)[-1]
+                out = module(e, x, torch.arange(len(x)), attend)[-1]
                 got = positions[s][b, t - window.start]
                 torch.testing.assert_close(got[: len(out)], module.scorable(out), atol=1e-4, rtol=1e-3)
                 last = int(batch.tokens[b, column + 1 + s])

@@ -18,6 +18,7 @@ __all__ = [
     "HARMLESS",
     "check_config_keys",
     "check_generation_config",
+    "words",
 ]
 
 _COMMON = {
@@ -58,11 +59,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """What transformers takes for a key that is absent, family by family. A key that is null is not absent."""
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """The words of ``text``: names of keys, say."""
     return frozenset(text.split())
 
 
-READ = _words(
+READ = words(
     "model_type architectures vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
     "num_key_value_heads head_dim max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters "
     "original_max_position_embeddings tie_word_embeddings sliding_window use_sliding_window max_window_layers "
@@ -71,30 +73,30 @@ READ = _words(
 """Keys that ``hf_config`` reads."""
 
 HARMLESS: Mapping[str, frozenset[str]] = {
-    "who wrote the file, and with what": _words(
+    "who wrote the file, and with what": words(
         "_name_or_path name_or_path _commit_hash transformers_version transformers.js_config unsloth_version "
         "unsloth_fixed is_llama_config tokenizer_class"
     ),
     "the dtype to load in: here dtype is an option, and the file's own by default": frozenset(["dtype", "torch_dtype"]),
-    "training only": _words(
+    "training only": words(
         "initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop pretraining_tp "
         "neftune_noise_alpha gradient_checkpointing use_bfloat16 tf_legacy_loss torchscript"
     ),
-    "how transformers runs and what it returns, not what it computes": _words(
+    "how transformers runs and what it returns, not what it computes": words(
         "_attn_implementation attn_implementation _attn_implementation_internal _experts_implementation "
         "_attn_implementation_autoset _flash_attn_2_enabled return_dict chunk_size_feed_forward is_decoder"
     ),
-    "of classifiers, whose tensors are refused": _words(
+    "of classifiers, whose tensors are refused": words(
         "id2label label2id num_labels problem_type finetuning_task task_specific_params"
     ),
-    "tokens that a decoder neither starts nor ends with": _words("sep_token_id unk_token_id"),
-    "other names of a length that max_position_embeddings bounds": _words(
+    "tokens that a decoder neither starts nor ends with": words("sep_token_id unk_token_id"),
+    "other names of a length that max_position_embeddings bounds": words(
         "max_sequence_length model_max_length tokenizer_model_max_length seq_length"
     ),
 }
 """Keys of ``config.json`` without effect on the output, by reason; those of generation may stand there too."""
 
-GENERATION_REFUSED = _words(
+GENERATION_REFUSED = words(
     "suppress_tokens begin_suppress_tokens bad_words_ids sequence_bias forced_bos_token_id forced_eos_token_id "
     "forced_decoder_ids exponential_decay_length_penalty stop_strings guidance_scale watermarking_config "
     "token_healing"
@@ -102,19 +104,19 @@ GENERATION_REFUSED = _words(
 """Keys of ``generation_config.json`` that force or forbid tokens: a model that needs them is not this one without."""
 
 GENERATION_IGNORED: Mapping[str, frozenset[str]] = {
-    "suggestions for sampling and for the length of an answer: here the request says them": _words(
+    "suggestions for sampling and for the length of an answer: here the request says them": words(
         "do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff repetition_penalty "
         "encoder_repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
         "diversity_penalty renormalize_logits remove_invalid_values num_beams num_beam_groups early_stopping "
         "penalty_alpha dola_layers constraints force_words_ids num_return_sequences max_length max_new_tokens "
         "min_length min_new_tokens max_time low_memory"
     ),
-    "how transformers drafts: here an option": _words(
+    "how transformers drafts: here an option": words(
         "is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold "
         "prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind "
         "assistant_ensemble_weight speculation_type target_lookbehind use_mtp"
     ),
-    "how transformers runs, what it returns, and tokens that a decoder neither starts nor ends with": _words(
+    "how transformers runs, what it returns, and tokens that a decoder neither starts nor ends with": words(
         "use_cache cache_implementation cache_config compile_config disable_compile prefill_chunk_size "
         "return_dict_in_generate return_legacy_cache output_attentions output_hidden_states output_scores "
         "output_logits pad_token_id bos_token_id decoder_start_token_id generation_kwargs transformers_version "

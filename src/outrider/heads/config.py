@@ -12,19 +12,25 @@ import torch
 from torch import Tensor
 
 from outrider.errors import IncompatibleDraftError, ModelFormatError
+from outrider.heads.calibration import Calibration
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion")
 _FUSED = ("eagle3", "dflash", "diffusion")  # read several layers of the target
+_EAGLE3 = ("eagle3",)
+_NORMS = ("fc_norm", "norm_before_fc", "norm_before_residual", "norm_output")
+_ROWS_OF_TEXT = ("eagle3", "dflash")  # whose layers run over every token of the text
 _BLOCKS = ("dflash", "diffusion")  # guess a block in one pass
 _LAYERED = ("eagle", *_FUSED)  # are decoder layers with keys and values of their own
 _LARGEST = 2**31 - 1
 _MOST_HEADS = 256  # tokens beyond the next: far more than any head drafts
 MOST_LAYERS, MOST_RANK = 16, 1024  # of a block drafter
 _SIZES = (
-    "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank"
+    "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank",
+    "window",
 )  # fmt: skip
+_STEEPEST = 100  # slope and offset of a calibration
 _ROWS = 64  # embedding rows that go into a fingerprint
 
 
@@ -81,12 +87,18 @@ class HeadConfig:
     """eagle3, dflash: layer counts whose residual streams are fused, lowest first. Others: (), the final-norm state."""
     draft_vocab_size: int | None = None
     """Any kind but pass: score only these target ids, listed in the module's buffer ``d2t``. None: all."""
+    fc_norm: bool = False  # eagle3, dflash: each fused state goes through an RMS norm of its own first (EAGLE-3.1)
+    norm_before_fc: bool = False  # eagle3: all fused states go through one RMS norm first, as others publish them
+    norm_before_residual: bool = False  # eagle3: the normed feature, not the feature, is the residual stream
+    norm_output: bool = False  # eagle3: the next level goes on from the normed output (EAGLE-3.1)
+    window: int = 0  # eagle, dflash: rows that attention looks back at, the row itself included; 0: all
     own_lm_head: bool = False  # else the target's LM head (its rows ``d2t``) is used and not stored
     num_heads: int = 0  # these seven: the decoder layer of eagle and dflash
     num_kv_heads: int = 0
     head_dim: int = 0
     intermediate_size: int = 0
     rope_theta: float = 10000.0
+    rope_scaling: Mapping[str, Any] = field(default_factory=dict)  # eagle3: as in a model's config.json; empty: none
     rms_norm_eps: float = 1e-5
     max_seq_len: int = 2048
     num_layers: int = 1  # dflash: decoder layers
@@ -99,6 +111,7 @@ class HeadConfig:
     selector_top_k: int = 0  # candidates of a row that the selector scores
     acceptance: tuple[tuple[float, ...], ...] = ()
     """Measured on held-out text: [position][rank], how often the target's token had this rank among the guesses."""
+    calibration: Calibration = ()  # any kind but pass: what its probabilities are worth in greedy decoding
     training: Mapping[str, Any] = field(default_factory=dict)  # data, command, seed, metrics
 
     @property
@@ -143,10 +156,19 @@ class HeadConfig:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e18:
                 raise ModelFormatError(f"{name}={shown(value)} is not a positive number: train the head again")
-        if not isinstance(self.own_lm_head, bool) or not isinstance(self.training, Mapping):
-            raise ModelFormatError("own_lm_head or training is of another type: train the head again")
+        for name in ("own_lm_head", *_NORMS, "causal_windows"):
+            if not isinstance(getattr(self, name), bool):
+                raise ModelFormatError(
+                    f"{name}={shown(getattr(self, name))} is not true or false: train the head again"
+                )
+        if not isinstance(self.training, Mapping):
+            raise ModelFormatError("training is no object: train the head again")
         if not all(0 <= chance <= 1 for row in self.acceptance for chance in row):
             raise ModelFormatError("acceptance holds numbers that are no probabilities: train the head again")
+        if not all(0 < a <= _STEEPEST and abs(b) <= _STEEPEST for a, b in self.calibration):
+            raise ModelFormatError(
+                f"calibration={shown(self.calibration)}: not pairs of a slope above 0 and an offset, up to {_STEEPEST}"
+            )
 
     def _check_together(self) -> None:
         t = self.target
@@ -168,6 +190,12 @@ class HeadConfig:
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: only dflash has them"
             )
         self._check_diffusion()
+        some = {"fc_norm": _ROWS_OF_TEXT, "window": ("eagle", *_ROWS_OF_TEXT)}
+        for name, kinds in (dict.fromkeys((*_NORMS, "rope_scaling"), _EAGLE3) | some).items():
+            if getattr(self, name) and self.kind not in kinds:
+                raise ModelFormatError(f"{name}={getattr(self, name)}: only {' and '.join(kinds)} heads have it")
+        if self.norm_before_fc and self.fc_norm:
+            raise ModelFormatError("norm_before_fc and fc_norm: a head has one of them")
         if self.num_layers > MOST_LAYERS or self.selector_rank > MOST_RANK:
             raise ModelFormatError(
                 f"num_layers={self.num_layers}, selector_rank={self.selector_rank}: at most {MOST_LAYERS}, {MOST_RANK}"
@@ -243,6 +271,7 @@ class HeadConfig:
             values["target"] = TargetFingerprint(**values["target"])
             values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
             values["layer_windows"] = tuple(map(int, values.get("layer_windows", ())))
+            values["calibration"] = tuple((float(a), float(b)) for a, b in values.get("calibration", ()))
             values["acceptance"] = tuple(tuple(map(float, row)) for row in values.get("acceptance", ()))
             return cls(**values)
         except (TypeError, ValueError, KeyError) as error:

@@ -43,12 +43,12 @@ class DiffusionAttention(nn.Module):
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [n, d] -> [n, heads, head_dim]."""
         q = self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.config.head_dim)))
-        return apply_rotary(q, *rotary(positions, self.config.head_dim, self.config.rope_theta))
+        return apply_rotary(q, *rotary(positions, self.config))
 
     def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of rows or of fused features x: [n, d] -> [n, kv_heads, head_dim] each."""
         k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
-        return apply_rotary(self.k_norm(k), *rotary(positions, self.config.head_dim, self.config.rope_theta)), v
+        return apply_rotary(self.k_norm(k), *rotary(positions, self.config)), v
 
 
 class BlockConvolution(nn.Module):

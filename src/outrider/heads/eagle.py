@@ -7,6 +7,10 @@ kind "eagle" (EAGLE-1 and 2)                       kind "eagle3"
   a_t = x + mlp(norm(x))                             a_t = x + mlp(norm(x))
   scores of token t+2 = LM head(a_t)                 scores of token t+2 = LM head(norm(a_t))
 
+EAGLE-3.1 adds two norms, so that sizes neither differ by layer nor grow with depth: each of low, mid and high has an
+RMS norm before fc (``fc_norm``), and norm(a_t), not a_t, is what the next level goes on from (``norm_output``). Some
+published heads norm all of them at once (``norm_before_fc``), or add to norm(g), not to g (``norm_before_residual``).
+
 h_t is the target's hidden state after the final norm; low, mid and high are inner residual streams. a_t takes the place
 of the next feature where the target's own is not known yet. The row of feature t stands at position t.
 """
@@ -21,6 +25,7 @@ from torch.nn import functional as F
 
 from outrider.heads.config import HeadConfig
 from outrider.heads.vocabulary import ScoringHead
+from outrider.kernels.rope import inverse_frequencies
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
@@ -53,14 +58,14 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         c = self.config
         q, k, v = (p(x).unflatten(-1, (-1, c.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
-        cos, sin = rotary(positions, c.head_dim, c.rope_theta)
+        cos, sin = rotary(positions, c)
         out = attend(apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v)
         return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
 
     def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values alone, for rows that are only looked at: [..., kv_heads, head_dim] each."""
         k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
-        return apply_rotary(k, *rotary(positions, self.config.head_dim, self.config.rope_theta)), v
+        return apply_rotary(k, *rotary(positions, self.config)), v
 
 
 class Mlp(nn.Module):
@@ -86,12 +91,14 @@ class DecoderLayer(nn.Module):
         wide = first and config.fuses_layers
         self.input_layernorm = Norm(d, eps) if wide else None
         self.hidden_norm = Norm(d, eps) if wide or not first else None  # EAGLE-1 has none in its first and only layer
+        self.norms_residual = bool(wide and config.norm_before_residual)
         self.self_attn = Attention(config, 2 * d if wide else d)
         self.post_attention_layernorm = Norm(d, eps)
         self.mlp = Mlp(config)
 
     def forward(self, embedding: Tensor | None, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        x = x + self.self_attn(self.reads(embedding, x), positions, attend)
+        stream = self.hidden_norm(x) if self.norms_residual and self.hidden_norm is not None else x
+        x = stream + self.self_attn(self.reads(embedding, x), positions, attend)
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
 
     def reads(self, embedding: Tensor | None, x: Tensor) -> Tensor:
@@ -110,9 +117,14 @@ class EagleLayer(ScoringHead):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
         d = config.hidden_size
+        self.fc_norm: nn.ModuleList | None = None
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(Norm(d, config.rms_norm_eps) for _ in config.feature_layers)
         if config.fuses_layers:
             self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
             self.norm = Norm(d, config.rms_norm_eps)
+            if config.norm_before_fc:
+                self.input_norm = Norm(len(config.feature_layers) * d, config.rms_norm_eps)
         else:
             self.fc = nn.Linear(2 * d, d)
         self.layers = nn.ModuleList(DecoderLayer(config, first=i == 0) for i in range(config.num_layers))
@@ -123,24 +135,31 @@ class EagleLayer(ScoringHead):
         ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d],
         the final-norm hidden state, unchanged.
         """
-        return self.fc(features) if self.config.fuses_layers else features
+        if not self.config.fuses_layers:
+            return features
+        if self.config.norm_before_fc:
+            features = self.input_norm(features)
+        if self.fc_norm is not None:
+            parts = features.chunk(len(self.fc_norm), dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return self.fc(features)  # type: ignore[no-any-return]
 
     def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The forward pass over any number of rows, through all layers.
 
         Args:
             embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
-            features: float [..., d], ``fuse`` of the target's feature at t, or this layer's own output before it.
+            features: float [..., d], ``fuse`` of the target's feature at t, or what was returned for the row before.
             positions: int64 [...], each row's t.
             attend: who sees whom; it also keeps keys and values. Called once for each layer, lowest first.
 
         Returns:
-            a_t: float [..., d], the feature to go on with.
+            a_t: float [..., d], the feature to go on with; normed with ``norm_output``.
         """
         beside, x = self.inputs(embeddings, features)
         for layer in self.layers:
             x = layer(beside, x, positions, attend)
-        return x
+        return self.norm(x) if self.config.norm_output else x
 
     @property
     def layer(self) -> DecoderLayer:
@@ -160,14 +179,14 @@ class EagleLayer(ScoringHead):
         return None, self.fc(torch.cat([embeddings, features], dim=-1))
 
     def scorable(self, out: Tensor) -> Tensor:
-        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it first."""
-        return self.norm(out) if self.config.fuses_layers else out
+        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it, unless it is already."""
+        return self.norm(out) if self.config.fuses_layers and not self.config.norm_output else out
 
 
-def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+def rotary(positions: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
     """float32 cosines and sines [..., 1, head_dim], pairs split by halves (Su et al. 2021)."""
-    steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device)
-    angles = positions[..., None].float() * theta ** -(steps / head_dim)
+    inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+    angles = positions[..., None].float() * inverse.to(positions.device, torch.float32)
     angles = torch.cat([angles, angles], dim=-1)[..., None, :]
     return angles.cos(), angles.sin()
 

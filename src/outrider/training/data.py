@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class Document:
 
     ids: tuple[int, ...]
     start: int
+    tags: tuple[str, ...] = field(default=(), compare=False)  # what its line tells of the chat, for reports
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
     """
     if path.is_dir():
         return _read_folder(path, tokenizer)
-    lines = [_parse(raw, tokenizer, f"{path}, line {number}") for number, raw in _objects(path)]
+    lines = [_tagged(raw, tokenizer, f"{path}, line {number}") for number, raw in _objects(path)]
     if not lines:
         raise ConfigError(f"{path} is empty: give a JSONL file, one object a line")
     return lines
@@ -57,7 +58,7 @@ def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
 def _read_folder(folder: Path, tokenizer: Tokenizer) -> list[Line]:
     shards = sorted(folder.glob("answers-*.jsonl"))
     lines = [
-        _parse(raw, tokenizer, f"{shard}, line {number}")
+        _tagged(raw, tokenizer, f"{shard}, line {number}")
         for shard in shards
         for number, raw in _objects(shard, whole=True)
     ]
@@ -82,6 +83,25 @@ def _objects(path: Path, *, whole: bool = False) -> Iterator[tuple[int, dict[str
         if not isinstance(value, dict):
             raise ConfigError(f"{path}, line {number} is {shown(value)}, not an object: correct or remove it")
         yield number, value
+
+
+def _tagged(raw: dict[str, Any], tokenizer: Tokenizer, where: str) -> Line:
+    line = _parse(raw, tokenizer, where)
+    return line if line.document is None else replace(line, document=replace(line.document, tags=_tags(raw)))
+
+
+def _tags(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a line tells of its chat, as far as it does."""
+    found = []
+    messages = raw.get("messages", raw.get("conversations"))
+    if isinstance(messages, list):
+        roles = [m.get("role", m.get("from")) for m in messages if isinstance(m, dict)]
+        found.append("with a system message" if "system" in roles else "without a system message")
+        asked = sum(role in ("user", "human") for role in roles)
+        found.append("first turn" if asked < 2 else "later turns")
+    if isinstance(raw.get("greedy"), bool):
+        found.append("greedy answers" if raw["greedy"] else "sampled answers")
+    return tuple(found)
 
 
 def _parse(raw: dict[str, Any], tokenizer: Tokenizer, where: str) -> Line:
@@ -164,7 +184,7 @@ def trainable(lines: Sequence[Line], max_length: int, where: Path) -> list[Docum
             raise ConfigError(f"{where} has prompts without answers: add --regenerate, and the target answers them")
         ids = line.document.ids[:max_length]
         if len(ids) >= max(3, line.document.start + 2):
-            documents.append(Document(ids, max(1, line.document.start)))
+            documents.append(replace(line.document, ids=ids, start=max(1, line.document.start)))
     if not documents:
         raise ConfigError(f"{where}: no document has two tokens of answer within {max_length}: give longer ones")
     return documents

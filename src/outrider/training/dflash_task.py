@@ -49,7 +49,9 @@ class DFlashTask(HeadTask):
         p, asked = batch.context, batch.queries
         embeddings = F.embedding(batch.tokens[:, 1 : p + asked + 1], self.target.embedding)
         features = self.module.fuse(batch.features.to(embeddings.dtype))
-        layers = [Unrolled(batch, behind) for behind in self._read_context(batch, embeddings, features)]
+        layers = [
+            Unrolled(batch, behind, self.config.window) for behind in self._read_context(batch, embeddings, features)
+        ]
         turns = itertools.cycle(layers)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -79,7 +81,7 @@ class DFlashTask(HeadTask):
         """Keys and values of the context rows in each layer, [B, P, kv_heads, head_dim]; None: there are none."""
         p = batch.context
         beside, x, positions = embeddings[:, :p], features[:, :p], batch.positions[:, :p]
-        attend = _causal(batch.attention_mask[:, :p])
+        attend = _causal(batch.attention_mask[:, :p], self.config.window)
         for i, layer in enumerate(self.module.layers):
             assert isinstance(layer, DecoderLayer)
             yield layer.self_attn.keys(layer.reads(beside, x), positions) if p else None
@@ -87,10 +89,12 @@ class DFlashTask(HeadTask):
                 x = layer(beside, x, positions, attend)
 
 
-def _causal(mask: Tensor) -> Attend:
+def _causal(mask: Tensor, window: int) -> Attend:
     """Attention of rows [B, n] among themselves; padded rows see themselves, as softmax needs something."""
     n = mask.shape[1]
-    seen = torch.ones(n, n, dtype=torch.bool).tril() & mask[:, None] | torch.eye(n, dtype=torch.bool)
+    seen = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - (window or n)) & mask[:, None] | torch.eye(
+        n, dtype=torch.bool
+    )
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
@@ -120,7 +124,14 @@ def blocks_from_eagle(eagle: EagleLayer, config: HeadConfig, target: Llama) -> B
 def config_from_eagle(config: HeadConfig, *, heads: int, layers: int, selector_rank: int) -> HeadConfig:
     """The configuration of the block drafter that begins with the layer of an eagle3 head."""
     return replace(
-        config, kind="dflash", heads=heads, num_layers=layers, selector_rank=selector_rank, acceptance=(), training={}
+        config,
+        kind="dflash",
+        heads=heads,
+        num_layers=layers,
+        selector_rank=selector_rank,
+        norm_output=False,  # nothing goes on from an output; what is scored is normed in any case
+        acceptance=(),
+        training={},
     )
 
 

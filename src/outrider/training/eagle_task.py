@@ -48,7 +48,7 @@ class EagleTask(HeadTask):
             features = features + (_NOISE * spread).to(features.dtype)
         x = self.module.fuse(features)
         behind = self.module.keys(embeddings[:, 1 : p + 1], x[:, :p], batch.positions[:, :p]) if p else None
-        attend = Unrolled(batch, behind)
+        attend = Unrolled(batch, behind, self.config.window)
         x = x[:, p:]
         for s in range(self.depth if step is None else self.steps):
             tokens = embeddings[:, p + 1 + s : p + 1 + s + batch.queries]
@@ -70,12 +70,17 @@ class EagleTask(HeadTask):
 class Unrolled:
     """Attention of one batch over all steps; called once for each, in order."""
 
-    def __init__(self, batch: Batch, behind: tuple[Tensor, Tensor] | None) -> None:
-        """``behind``: keys and values of the context rows, [B, P, kv_heads, head_dim]."""
-        self._behind = behind
+    def __init__(self, batch: Batch, behind: tuple[Tensor, Tensor] | None, window: int = 0) -> None:
+        """``behind``: keys and values of the context rows, [B, P, kv_heads, head_dim].
+
+        ``window``: rows that a row sees, itself included; 0: all before it.
+        """
+        self._behind, self._window = behind, window
         rows = torch.arange(batch.attention_mask.shape[1])
-        before = rows <= torch.arange(batch.context, batch.attention_mask.shape[1])[:, None]  # [A, P + A]
-        hidden = ~(before & batch.attention_mask[:, None])
+        self._back = (
+            torch.arange(batch.context, len(rows))[:, None] - rows
+        )  # [A, P + A]: rows from the one to the other
+        hidden = ~((self._back >= 0) & batch.attention_mask[:, None] | (self._back == 0))  # softmax needs something
         self._bias = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
         self._bias = self._bias.to(batch.features.dtype)
         self._keys: list[Tensor] = []
@@ -93,12 +98,21 @@ class Unrolled:
         )  # [B, kv_heads, group, A, head_dim]
         first = (q.flatten(2, 3) @ self._keys[0].transpose(-1, -2)).unflatten(2, (group, -1))
         scores = [first + self._bias, *((q * key[:, :, None]).sum(-1, keepdim=True) for key in self._keys[1:])]
+        if self._window:
+            self._hide(scores)
         weights = torch.cat(scores, dim=-1).softmax(-1).to(v.dtype)
         seen = weights[..., : first.shape[-1]]
         out: Tensor = (seen.flatten(2, 3) @ self._values[0]).unflatten(2, (group, -1))
         for i, value in enumerate(self._values[1:], first.shape[-1]):
             out = out + weights[..., i : i + 1] * value[:, :, None]
         return out.permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+    def _hide(self, scores: list[Tensor]) -> None:
+        """Take from the row of this step what lies behind its window: the text before, then early steps' rows."""
+        step = len(scores) - 1
+        scores[0] = scores[0].masked_fill(self._back + step >= self._window, -torch.inf)
+        for i in range(1, step - self._window + 1):
+            scores[i] = torch.full_like(scores[i], -torch.inf)
 
 
 @torch.no_grad()

@@ -79,6 +79,8 @@ def speculators_config(config: HeadConfig, target: ModelConfig, verifier: str) -
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
+    if config.window:
+        layer |= {"sliding_window": config.window, "layer_types": ["sliding_attention"]}
     proposal = {
         "proposal_type": "greedy",
         "speculative_tokens": _STEPS,
@@ -93,6 +95,9 @@ def speculators_config(config: HeadConfig, target: ModelConfig, verifier: str) -
         "speculators_version": "0.3.0",
         "draft_vocab_size": config.scored,
         "norm_before_residual": False,
+        "norm_before_fc": False,
+        "fc_norm": config.fc_norm,
+        "norm_output": config.norm_output,
         "target_hidden_size": None,
         "eagle_aux_hidden_state_layer_ids": list(config.feature_layers),
         "speculators_config": {

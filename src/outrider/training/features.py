@@ -30,6 +30,7 @@ from outrider.errors import CapacityError, ConfigError
 from outrider.heads.checkpoint import write_whole
 from outrider.training.data import Document, digest
 from outrider.training.llama import Llama
+from outrider.training.native_features import NativeReader
 
 _RUN = 2048  # padded tokens of one run of the target: more would only spill the caches
 _GROUP = 64  # documents computed between two notes of progress
@@ -70,8 +71,13 @@ class FeatureStore:
         folder: Path | None,
         limit: int,
         name: str,
+        reader: NativeReader | None = None,
     ) -> None:
-        """``folder``: None keeps nothing on disk. ``limit``: bytes. ``name``: the target's, for the store's key."""
+        """``folder``: None keeps nothing on disk. ``limit``: bytes. ``name``: the target's, for the store's key.
+
+        ``reader`` reads the documents in place of ``target``.
+        """
+        self._reader = reader
         self.target, self.documents, self.wanted = target, documents, wanted
         self.width = wanted.width(target.config.hidden_size)
         self.top_k = min(wanted.top_k, target.config.vocab_size)
@@ -87,6 +93,8 @@ class FeatureStore:
             "layers": None if wanted.layers is None else list(wanted.layers),
             "top_k": self.top_k,
         }
+        if reader is not None:
+            self._key["precision"] = reader.precision
         self._folder = folder if self.bytes else None
         self._maps: dict[str, Any] = {}
         self._done = 0
@@ -158,6 +166,8 @@ class FeatureStore:
         if not (self.width or self.top_k):
             nothing = torch.empty(0, 0)
             return [Features(nothing.bfloat16(), nothing.int(), nothing.half()) for _ in indices]
+        if self._reader is not None:
+            return [Features(*self._reader.read(self.documents[i])) for i in indices]
         order = sorted(indices, key=lambda i: len(self.documents[i].ids))
         while order:
             longest, take = len(self.documents[order[-1]].ids), 1

@@ -11,10 +11,13 @@ missing to 1 is treated as described for each rule.
 | reverse-kl | sum q log(q / p) | the tail of p is spread evenly (Gu et al. 2024) |
 | tv | 1 - sum min(p, q) | total variation, so 1 - α of one draft token (Leviathan et al. 2023, definition 3.2) |
 | alpha | -log sum min(p, q) | α itself, as likelihood: its gradient does not fade where α is small |
+| adaptive | λ kl + (1 - λ) tv | λ = exp(-3 α), α the mean over all rows and held fixed: kl while guesses are poor, |
+| | | tv where they are good (Samarin et al. 2026, LK losses, arXiv 2602.23881) |
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-RULES: tuple[str, ...] = ("kl", "ce", "reverse-kl", "tv", "alpha")
+RULES: tuple[str, ...] = ("kl", "ce", "reverse-kl", "tv", "alpha", "adaptive")
+_RATE = 3.0  # of "adaptive", how fast the share of kl falls with α: the paper's best
 _CHUNK = 32 << 20  # bytes of float32 logits held at once
 _TINY = 1e-20
 
@@ -72,6 +76,7 @@ class _LinearLoss(torch.autograd.Function):
         d_hidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         d_head = torch.zeros(head.shape, dtype=torch.float32, device=head.device) if head.requires_grad else None
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        slopes_of = _RULES.get(rule) or _blended(hidden, table, ids, probs, weights)
         hits = torch.zeros(len(hidden), dtype=torch.bool, device=hidden.device)
         for at in range(0, len(hidden), rows):
             part = slice(at, at + rows)
@@ -79,7 +84,7 @@ class _LinearLoss(torch.autograd.Function):
             logits = h @ table.T
             top = logits.max(-1)
             hits[part] = top.indices == best[part]
-            loss, slope, scale = _RULES[rule](logits, top, ids[part], probs[part])
+            loss, slope, scale = slopes_of(logits, top, ids[part], probs[part])
             scale = (scale * weights[part])[:, None]
             total += (loss * weights[part]).sum()
             if hidden.requires_grad:
@@ -152,6 +157,37 @@ def _alpha(logits: Tensor, top: _Top, ids: Tensor, probs: Tensor) -> tuple[Tenso
     return -sure.log(), slope.to(logits.dtype), -1 / sure
 
 
+def _adaptive(
+    logits: Tensor, top: _Top, ids: Tensor, probs: Tensor, *, share: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``share``: λ, given α of these rows. One pass over q makes both slopes, which are q and p with other factors."""
+    lse = logits.float().logsumexp(1)
+    q = (logits.float() - lse[:, None]).exp_()
+    own, mass = q.gather(1, ids), probs.sum(1)
+    under = own * ((own < probs) & (probs > 0))
+    alpha = torch.minimum(own, probs).sum(1)
+    part = share(alpha)
+    kl = torch.xlogy(probs, probs).sum(1) + mass * lse - (probs * logits.gather(1, ids).float()).sum(1)
+    slope = q.mul_((part * mass + (1 - part) * under.sum(1))[:, None])
+    slope.scatter_add_(1, ids, -part * probs - (1 - part) * under)
+    return part * kl + (1 - part) * (1 - alpha), slope.to(logits.dtype), torch.ones_like(alpha)
+
+
+def _blended(hidden: Tensor, table: Tensor, ids: Tensor, probs: Tensor, weights: Tensor) -> _Rule:
+    """The rule "adaptive", whose λ is one number for all rows; rows that do not fit in a chunk are read twice."""
+    most = _rows(table)
+
+    def share(alpha: Tensor) -> Tensor:
+        return torch.exp(-_RATE * (alpha * weights).sum() / weights.sum().clamp_min(_TINY))
+
+    if len(hidden) <= most:
+        return functools.partial(_adaptive, share=share)
+    parts = [slice(at, at + most) for at in range(0, len(hidden), most)]
+    alphas = [_overlap(hidden[p].to(table.dtype) @ table.T, ids[p], probs[p])[0] for p in parts]
+    fixed = share(torch.cat(alphas))
+    return functools.partial(_adaptive, share=lambda alpha: fixed)
+
+
 _RULES: dict[str, _Rule] = {"kl": _kl, "ce": _kl, "reverse-kl": _reverse_kl, "tv": _tv, "alpha": _alpha}
 
 
@@ -185,3 +221,14 @@ def judge(hidden: Tensor, head: Tensor, labels: Labels) -> tuple[Tensor, Tensor]
     if not ranks:
         return ids.new_zeros(0), probs.new_zeros(0)
     return torch.cat(ranks), torch.cat(alphas)
+
+
+@torch.no_grad()
+def best_guesses(hidden: Tensor, head: Tensor, count: int) -> Tensor:
+    """The log-probabilities in q of each row's ``count`` likeliest tokens, the best first: float32 [n, count]."""
+    table, rows = _table(hidden, head), _rows(head)
+    found = [hidden.new_zeros(0, count, dtype=torch.float32)]
+    for at in range(0, len(hidden), rows):
+        log_q = (hidden[at : at + rows].to(table.dtype) @ table.T).float().log_softmax(-1)
+        found.append(log_q.topk(count).values)
+    return torch.cat(found)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from outrider.training.batches import Batch, Batcher
-from outrider.training.losses import Labels, judge, linear_loss
+from outrider.training.losses import Labels, best_guesses, judge, linear_loss
 from outrider.training.tasks import DraftPosition, Task
 
 RANKS = 10
@@ -43,6 +44,26 @@ class Evaluation:
         }
 
 
+@dataclass(frozen=True)
+class JudgedRows:
+    """Held-out rows of one draft position, as ``evaluate`` hands them out: a tensor of [n] each, but ``scores``."""
+
+    documents: Tensor  # int64: which document
+    lengths: Tensor  # int64: tokens before the one guessed
+    ranks: Tensor  # int64: of the target's most likely token among the guesses
+    reached: Tensor  # bool: whether a greedy chain would have got here, all its guesses before being right
+    scores: Tensor  # float32 [n, RANKS]: log-probabilities of the best guesses
+
+
+def joined(parts: Sequence[JudgedRows]) -> JudgedRows:
+    """The rows of all parts."""
+    return JudgedRows(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(JudgedRows)))
+
+
+Observer = Callable[[int, JudgedRows], None]
+"""Takes the draft position and rows of it; called for each batch."""
+
+
 def select(position: DraftPosition, batch: Batch) -> tuple[Tensor, Tensor]:
     """The rows of ``position`` that count, and where their labels are: int64 [n] each."""
     index, counts = batch.at(position.shift)
@@ -72,8 +93,8 @@ def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list
 
 
 @torch.no_grad()
-def evaluate(task: Task, batcher: Batcher) -> Evaluation:
-    """``task``'s draft on every window of ``batcher``."""
+def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> Evaluation:
+    """``task``'s draft on every window of ``batcher``; ``observe`` gets the rows one by one."""
     task.module.eval()
     count = torch.zeros(task.depth, dtype=torch.float64)
     overlap, loss = count.clone(), count.clone()
@@ -93,6 +114,10 @@ def evaluate(task: Task, batcher: Batcher) -> Evaluation:
             count[i] += len(rows)
             overlap[i] += alpha.double().sum()
             ranks[i] += torch.bincount(rank[rank < RANKS], minlength=RANKS)
+            if observe is not None:
+                reached = rows >= 0 if alive is None else alive[rows]
+                scores = best_guesses(position.rows[rows], task.head(), min(RANKS, len(task.head())))
+                observe(i, JudgedRows(*_places(batch, rows, position.shift), rank, reached, scores))
             right = torch.zeros(batch.query_mask.numel(), dtype=torch.bool)
             right[rows] = rank == 0
             alive = right if alive is None else alive & right
@@ -111,3 +136,11 @@ def evaluate(task: Task, batcher: Batcher) -> Evaluation:
         tau=tau,
         rows=chains,
     )
+
+
+def _places(batch: Batch, rows: Tensor, shift: int) -> tuple[Tensor, Tensor]:
+    """The documents of query rows [n], and how many tokens are before those that they guess: int64 [n] each."""
+    window, column = rows // batch.queries, rows % batch.queries
+    documents = torch.tensor([w.document for w in batch.windows])
+    starts = torch.tensor([w.start for w in batch.windows])
+    return documents[window], starts[window] + column + shift + 1

@@ -34,8 +34,8 @@ from outrider.training.tasks import HeadTask, MedusaTask
 from outrider.training.trainer import Trainer, TrainOptions
 
 
-def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
-    """The configuration of a new head for the target."""
+def head_config(setup: TrainingSetup, options: HeadOptions, vocabulary: Tensor | None) -> HeadConfig:
+    """The configuration of a new head for the target. ``vocabulary``: target ids that it scores; None: all."""
     c = setup.config
     values: dict[str, Any] = {} if options.kind.startswith("eagle") else {"heads": options.heads}
     if options.kind == "dflash":
@@ -52,20 +52,33 @@ def head_config(setup: TrainingSetup, options: HeadOptions) -> HeadConfig:
         }
     if options.kind in ("eagle3", "dflash"):
         values["feature_layers"] = options.feature_layers or default_layers(c.num_layers)
-    vocab = options.draft_vocab
-    if vocab is None:  # a small LM head is most of a draft's speed, and nearly all of the text
-        vocab = 8192 if c.vocab_size >= 32768 and options.kind != "pass" else 0
-    if vocab > c.vocab_size or vocab < 0:
-        raise ConfigError(f"draft_vocab={vocab}: the target has {c.vocab_size} tokens")
+    if options.kind in ("eagle", "eagle3", "dflash"):
+        values["window"] = options.window or 0
+    if options.normed:
+        values |= {"fc_norm": True, "norm_output": True}
     return HeadConfig(
         kind=options.kind,
         target=setup.fingerprint,
         hidden_size=c.hidden_size,
         vocab_size=c.vocab_size,
-        draft_vocab_size=None if vocab in (0, c.vocab_size) else vocab,
+        draft_vocab_size=None if vocabulary is None else len(vocabulary),
         own_lm_head=options.own_lm_head,
         **values,
     )
+
+
+_UNSAID = (("loss", "kl"), ("normed", None), ("window", None))
+"""Options that older runs do not name and follow, so that they can be resumed."""
+
+
+def draft_vocabulary(setup: TrainingSetup, options: HeadOptions) -> Tensor | None:
+    """int64 [n], ascending: the target ids that a new head scores; None: all."""
+    wanted, size = options.draft_vocab, setup.config.vocab_size
+    if wanted is None:  # a small LM head is most of a draft's speed, and nearly all of the text
+        wanted = 8192 if size >= 32768 and options.kind != "pass" else 0
+    if wanted > size or wanted < 0:
+        raise ConfigError(f"draft_vocab={wanted}: the target has {size} tokens")
+    return None if wanted in (0, size) else setup.frequent(wanted)
 
 
 def default_layers(layers: int) -> tuple[int, ...]:
@@ -75,7 +88,8 @@ def default_layers(layers: int) -> tuple[int, ...]:
 
 def fresh_head(setup: TrainingSetup, options: HeadOptions, seed: int) -> tuple[nn.Module, HeadConfig]:
     """A new head. The same seed gives the same weights."""
-    config = head_config(setup, options)
+    vocabulary = draft_vocabulary(setup, options)
+    config = head_config(setup, options, vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make_head(config)
@@ -84,8 +98,8 @@ def fresh_head(setup: TrainingSetup, options: HeadOptions, seed: int) -> tuple[n
         elif isinstance(module, EagleLayer) and not options.fresh:
             start_from_target(module, setup.target)
     if isinstance(module, ScoringHead):
-        if config.draft_vocab_size is not None:
-            module.set_draft_ids(setup.frequent(config.draft_vocab_size))
+        if vocabulary is not None:
+            module.set_draft_ids(vocabulary)
         if module.lm_head is not None:
             rows = slice(None) if module.draft_ids is None else module.draft_ids
             module.lm_head.weight.data.copy_(setup.target.head[rows])
@@ -118,13 +132,24 @@ def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tu
         raise ConfigError(f"{of} draft_vocab={config.draft_vocab_size or 0}, not {options.draft_vocab}")
     if options.own_lm_head and not config.own_lm_head:
         raise ConfigError(f"{of} no LM head of its own: leave out own_lm_head")
-    return module.requires_grad_(), replace(config, acceptance=(), training={})
+    if options.normed not in (None, config.fc_norm and config.norm_output):
+        raise ConfigError(f"{of} fc_norm={config.fc_norm} and norm_output={config.norm_output}: leave out the version")
+    window = config.window if options.window is None else options.window
+    config = replace(config, window=window, acceptance=(), training={})
+    module.config = config  # type: ignore[assignment]
+    return module.requires_grad_(), config
 
 
 def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask:
     """A head, new or trained before, and its task."""
     begin = options.start_from
     module, config = trained_head(setup, options, Path(begin)) if begin else fresh_head(setup, options, seed)
+    task = _task_of(module, config, setup, options, seed)
+    task.rule = options.loss
+    return task
+
+
+def _task_of(module: nn.Module, config: HeadConfig, setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask:
     if isinstance(module, BlockHead):
         return DFlashTask(module, config, setup.target, decay=options.decay)
     if isinstance(module, EagleLayer):
@@ -144,7 +169,8 @@ def head_trainer(
     layers = None if options.kind == "pass" else task.config.feature_layers
     store = setup.store(FeatureSpec(layers, setup.data.top_k))
     batchers = setup.batchers(store, train, depth=task.max_shift, vocabulary=task.vocabulary)
-    head = {**asdict(options), "feature_layers": task.config.feature_layers}
+    options_now = {name: value for name, value in asdict(options).items() if (name, value) not in _UNSAID}
+    head = {**options_now, "feature_layers": task.config.feature_layers}
     run_config = {**setup.facts(), "head": head}
     return Trainer(task, *batchers, train, folder, run_config=run_config, **more), task
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.heads.checkpoint import write_whole
-from outrider.training.metrics import Evaluation, evaluate
+from outrider.heads.vocabulary import ScoringHead
+from outrider.training.breakdown import breakdown, table, warnings
+from outrider.training.calibration import CalibrationReport, calibrate
+from outrider.training.metrics import Evaluation, JudgedRows, evaluate, joined
 from outrider.training.state import Progress
 from outrider.training.trainer import Trainer, low_precision
 
@@ -26,38 +32,75 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
     """
     task, folder, progress = trainer.task, trainer.folder, trainer.progress
     task.restore(folder)
+    judged: dict[int, list[JudgedRows]] = defaultdict(list)
     with low_precision():
-        found = evaluate(task, trainer.held_out)
-    metrics = found.as_dict() | {
-        "best_step": progress.best_step,
-        "steps": progress.before + progress.step,
-        "tokens": progress.tokens,
-        "seconds": round(progress.seconds, 1),
-        "tokens_per_s": round(progress.tokens / max(1e-9, progress.seconds), 1),
-    }
-    task.save(folder, {"acceptance": found.by_rank, "training": {**about, "metrics": metrics}})
+        found = evaluate(task, trainer.held_out, lambda position, rows: judged[position].append(rows))
+    positions = [joined(judged[i]) for i in sorted(judged)]
+    fit = calibrate(positions) if isinstance(task.module, ScoringHead) else None
+    buckets = breakdown(positions[0], trainer.held_out.store.documents)
+    alarms = warnings(buckets)
+    for alarm in alarms:
+        trainer.log(f"warning: {alarm}")
+    metrics = (
+        found.as_dict()
+        | _vocabulary(trainer)
+        | _errors(fit)
+        | {
+            "best_step": progress.best_step,
+            "steps": progress.before + progress.step,
+            "tokens": progress.tokens,
+            "seconds": round(progress.seconds, 1),
+            "tokens_per_s": round(progress.tokens / max(1e-9, progress.seconds), 1),
+        }
+    )
+    facts: dict[str, Any] = {"acceptance": found.by_rank, "training": {**about, "metrics": metrics}}
+    task.save(folder, facts if fit is None else facts | {"calibration": fit.calibration})
     report = {
         "name": name,
         **about,
         "metrics": metrics,
         "how": HOW,
         "by_rank": found.by_rank,
+        "buckets": buckets,
+        "warnings": alarms,
         "history": progress.history,
     }
     write_whole(folder / "report.json", lambda path: write_json(path, report))
     pictures = plot(folder, progress, found)
-    write_whole(folder / "README.md", lambda path: path.write_text(card(name, about, metrics, pictures), "utf-8"))
+    text = card(name, about, metrics, pictures, buckets)
+    write_whole(folder / "README.md", lambda path: path.write_text(text, "utf-8"))
     return found
 
 
-def card(name: str, about: Mapping[str, Any], metrics: Mapping[str, Any], pictures: list[str]) -> str:
-    """The model card, Markdown."""
+def _vocabulary(trainer: Trainer) -> dict[str, Any]:
+    """How much of the held-out answers a draft vocabulary covers."""
+    ids, held_out = trainer.task.vocabulary, trainer.held_out
+    if ids is None:
+        return {}
+    documents = [held_out.store.documents[i] for i in {w.document for w in held_out.windows}]
+    tokens = torch.tensor([token for d in documents for token in d.ids[d.start :]])
+    return {"draft_vocabulary": len(ids), "held_out_coverage": round(float(torch.isin(tokens, ids).double().mean()), 4)}
+
+
+def _errors(fit: CalibrationReport | None) -> dict[str, Any]:
+    if fit is None:
+        return {}
+    return {"calibration_error": round(fit.before, 4), "calibration_error_after_calibration": round(fit.after, 4)}
+
+
+def card(
+    name: str, about: Mapping[str, Any], metrics: Mapping[str, Any], pictures: list[str], buckets: dict[str, Any]
+) -> str:
+    """The model card, Markdown. ``buckets``: what ``breakdown`` found."""
     lines = [f"# {name}", "", "A draft for speculative decoding with Outrider: it changes speed, never output.", ""]
     lines += ["## Acceptance", "", HOW, "", "| draft position | α (greedy) | α (temperature 1) |", "|---|---|---|"]
     pairs = zip(metrics["alpha_by_position"], metrics["alpha_sampled_by_position"], strict=True)
     lines += [f"| {i} | {a:.3f} | {b:.3f} |" for i, (a, b) in enumerate(pairs, 1)]
     lines += ["", f"A greedy chain of all positions: τ = {metrics['mean_acceptance_length']} tokens per target run,"]
-    lines += [f"over {metrics['held_out_rows']:,} rows.", "", "## Training", ""]
+    lines += [f"over {metrics['held_out_rows']:,} rows.", ""]
+    lines += ["By context length and chat, the nearest guess:", "", *table(buckets), ""]
+    lines += [f"**Warning**: {alarm}.\n" for alarm in warnings(buckets)]
+    lines += ["## Training", ""]
     lines += [f"- {key.replace('_', ' ')}: {value}" for key, value in about.items()]
     hidden = ("alpha_by_position", "alpha_sampled_by_position", "mean_acceptance_length", "held_out_rows")
     lines += [f"- {key.replace('_', ' ')}: {value}" for key, value in metrics.items() if key not in hidden]

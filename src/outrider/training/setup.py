@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,10 +23,16 @@ from outrider.training.batches import Batcher
 from outrider.training.data import Document, Line, digest, read_data, split, trainable
 from outrider.training.features import FeatureSpec, FeatureStore
 from outrider.training.llama import Llama, load_llama
+from outrider.training.losses import RULES
+from outrider.training.native_features import native_reader
 from outrider.training.portions import Portion, portions
 from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
 from outrider.utils.progress import duration
+
+LEAST_WINDOW = 4  # a head that sees less than a draft is no use
+_VOCAB_STEP = 64  # a draft vocabulary chosen by its coverage is a multiple of this
+HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,15 @@ class HeadOptions:
     ttt_steps: int | None = None  # eagle: steps unrolled in training; 4 for EAGLE-3, 1 for EAGLE-1
     depth: int = 5  # eagle: positions measured
     feature_layers: tuple[int, ...] | None = None  # eagle3, dflash
+    normed: bool | None = None  # eagle3: EAGLE-3.1, with a norm for each fused state and on outputs that are fed on
+    window: int | None = None  # eagle, dflash: rows that attention looks back at; 0: all
     layers: int = 2  # dflash
     selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
-    draft_vocab: int | None = None  # tokens scored, the most frequent of the data; 0: all
+    draft_vocab: float | None = None
+    """Tokens scored, the most frequent of the answers: how many, or between 0 and 1 the share to cover; 0: all."""
     own_lm_head: bool = False
     decay: float = 0.8  # weight of a position over that of the one before
+    loss: str = "kl"  # one of HEAD_LOSSES
     fresh: bool = False  # eagle, dflash: random first weights rather than the target's last layer's
     start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
 
@@ -59,6 +68,12 @@ class HeadOptions:
             raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
         if not 0 < self.decay <= 1:
             raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
+        if self.window is not None and not (self.window == 0 or LEAST_WINDOW <= self.window < 2**31):
+            raise ConfigError(f"window={self.window}: use {LEAST_WINDOW} or more, or 0 for all rows")
+        if self.draft_vocab is not None and not (0 < self.draft_vocab < 1 or float(self.draft_vocab).is_integer()):
+            raise ConfigError(f"draft_vocab={self.draft_vocab}: use a number of tokens, or a share between 0 and 1")
+        if self.loss not in HEAD_LOSSES:
+            raise ConfigError(f"loss={self.loss!r} is unknown for heads: use {', '.join(HEAD_LOSSES)}")
         if self.fresh and self.start_from:
             raise ConfigError(f"fresh=True and start_from={self.start_from}: weights begin in one way, leave out one")
 
@@ -143,22 +158,42 @@ class TrainingSetup:
             raise ConfigError(f"of {len(self.documents) - first} new documents none is to train on: write more answers")
         return train, held_out
 
-    def frequent(self, count: int) -> Tensor:
-        """int64 [count], ascending: the tokens that answers to train on hold most often; ties by id."""
-        seen: Counter[int] = Counter()
+    @cached_property
+    def _token_counts(self) -> tuple[Tensor, Tensor]:
+        """int64 [vocab] each: how often answers to train on hold a token, and so for those held out."""
         first = self.portions[0][0] if self.portions else len(self.documents)
-        for i in split(self.documents[:first], self.data.held_out, self.seed)[0]:  # as when the draft was made
-            document = self.documents[i]
-            seen.update(document.ids[document.start :])
-        order = sorted(range(self.config.vocab_size), key=lambda token: (-seen[token], token))
-        total = max(1, sum(seen.values()))
-        self.log(f"{count} draft tokens cover {sum(seen[t] for t in order[:count]) / total:.2%} of the answers")
-        return torch.tensor(sorted(order[:count]))
+        sides = split(self.documents[:first], self.data.held_out, self.seed)  # as when the draft was made
+        train, held_out = (
+            torch.tensor([t for i in side for t in self.documents[i].ids[self.documents[i].start :]]) for side in sides
+        )
+        size = self.config.vocab_size
+        return torch.bincount(train, minlength=size), torch.bincount(held_out, minlength=size)
+
+    def frequent(self, wanted: float) -> Tensor:
+        """int64 [n], ascending: the tokens that answers to train on hold most often; ties by id.
+
+        ``wanted``: how many, or the share of those answers that they are to cover, between 0 and 1.
+        """
+        seen, unseen = self._token_counts
+        order = seen.argsort(descending=True, stable=True)
+        covered = seen[order].cumsum(0) / max(1, int(seen.sum()))
+        count = int(wanted)
+        if wanted < 1:
+            enough = int((covered < wanted).sum()) + 1
+            count = min(len(order), -(-enough // _VOCAB_STEP) * _VOCAB_STEP)
+        ids = order[:count].sort().values
+        share = int(unseen[ids].sum()) / max(1, int(unseen.sum()))
+        self.log(f"{count:,} draft tokens cover {covered[count - 1]:.2%} of the answers, {share:.2%} of those held out")
+        return ids
 
     def store(self, wanted: FeatureSpec) -> FeatureStore:
         """The features of all documents, prepared."""
         d = self.data
-        store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, self.fingerprint.digest)
+        reader = None
+        if self.target.embedding.device.type == "cpu" and (wanted.layers is not None or wanted.top_k):
+            reader = native_reader(self.folder, wanted.layers, min(wanted.top_k, self.config.vocab_size))
+        name = self.fingerprint.digest
+        store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, name, reader)
         self.log(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")
         began, already = time.monotonic(), store.prepared
 

@@ -64,7 +64,7 @@ class HeadTask(ABC):
     """What the tasks of heads share: where they are saved, and which rows of the target's LM head score them."""
 
     module: nn.Module
-    rule = "kl"
+    rule: str = "kl"
 
     def __init__(self, module: nn.Module, config: HeadConfig, target: Llama, *, depth: int, max_shift: int) -> None:
         self.module, self.config, self.target = module, config, target

@@ -55,9 +55,11 @@ FeatureCache = Annotated[
 Seed = Annotated[int, typer.Option(help="Of the split, the order of the data and the first weights.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where a killed run was; the weights come out the same.")]
 DraftVocab = Annotated[
-    int | None,
+    float | None,
     typer.Option(
-        help="Tokens scored, the most frequent of the answers; 0: all.", show_default="8192 of a large one", hidden=True
+        help="Tokens scored, the most frequent of the answers: a number, or a share to cover such as 0.99; 0: all.",
+        show_default="8192 of a large one",
+        hidden=True,
     ),
 ]
 LmHead = Annotated[

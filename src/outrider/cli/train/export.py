@@ -1,4 +1,4 @@
-"""``outrider train export``: an EAGLE-3 head in the layout of the ``speculators`` library, which vLLM serves."""
+"""``outrider train export | import``: an EAGLE-3 head to and from the layout of ``speculators``, which vLLM serves."""
 
 from __future__ import annotations
 
@@ -27,3 +27,21 @@ def export(
 
     size = to_speculators(head, resolve(target, progress=True), out, verifier or target)
     typer.echo(f"{out}: {size / 1e6:.1f} MB")
+
+
+def import_(
+    head: Annotated[str, typer.Argument(help="A published EAGLE-3 or DFlash head: a folder or hub id.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    target: c.Target = c.DEFAULT_MODEL,
+) -> None:
+    """Make a published head one of your own, to train it further. --heads takes it as it is.
+
+    Example: outrider train import their-eagle --out my-eagle --target org/target
+    """
+    from outrider.checkpoints.catalog import resolve
+    from outrider.heads.find import find_head
+    from outrider.training.import_head import import_head
+
+    config = import_head(find_head(head), resolve(target, progress=True), out)
+    name = "DFlash" if config.kind == "diffusion" else f"EAGLE-{'3.1' if config.norm_output else '3'}"
+    typer.echo(f"{out}: {name}, on layers {', '.join(map(str, config.feature_layers))}")

@@ -18,6 +18,10 @@ Decay = Annotated[float, typer.Option(help="Weight of each position over that of
 FeatureLayers = Annotated[
     str | None, typer.Option(help="Layers that are fused, such as 2,15,27.", show_default="low, middle, high")
 ]
+Loss = Annotated[str, typer.Option(help="kl, adaptive, tv, alpha or reverse-kl: against the target's distribution.")]
+Window = Annotated[
+    int | None, typer.Option(help="Rows that its attention looks back at; 0: all.", show_default="all", hidden=True)
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Random first weights, not the target's last layer.")]
 StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train further, as on more data.")]
 
@@ -25,15 +29,22 @@ StartFrom = Annotated[Path | None, typer.Option(help="Folder of a head to train 
 @c.with_shared(default_lr=1e-3, default_batch=1024)
 def eagle(
     shared: c.Shared,
-    version: Annotated[int, typer.Option(help="3: fused features, unrolled. 1: the head of EAGLE-1 and 2.")] = 3,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            help="3: fused features, unrolled. 3.1: with norms on both. 1: the head of EAGLE-1 and 2.", show_default="3"
+        ),
+    ] = None,
     ttt_steps: Annotated[
         int | None, typer.Option(help="Steps unrolled in training.", hidden=True, show_default="4; 1 for version 1")
     ] = None,
     depth: Annotated[int, typer.Option(help="Draft positions measured.", hidden=True)] = 5,
     feature_layers: FeatureLayers = None,
     draft_vocab: c.DraftVocab = None,
+    window: Window = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    loss: Loss = "kl",
     fresh: Fresh = False,
     start_from: StartFrom = None,
 ) -> None:
@@ -43,22 +54,25 @@ def eagle(
     """
     from outrider.training.setup import HeadOptions
 
-    if version not in (1, 3):
-        raise ConfigError(f"version={version}: use 3, or 1 for the head that EAGLE-1 and EAGLE-2 share")
-    if version == 1 and feature_layers is not None:
+    if version not in (None, "1", "3", "3.1"):
+        raise ConfigError(f"version={version}: use 3 or 3.1, or 1 for the head that EAGLE-1 and EAGLE-2 share")
+    if version == "1" and feature_layers is not None:
         raise ConfigError(f"feature-layers={feature_layers}: version 1 reads the last hidden state alone")
     options = HeadOptions(
-        kind="eagle3" if version == 3 else "eagle",
+        kind="eagle" if version == "1" else "eagle3",
+        normed={"3": False, "3.1": True}.get(version or ""),
+        window=window,
         ttt_steps=ttt_steps,
         depth=depth,
         feature_layers=_layers(feature_layers),
         draft_vocab=draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        loss=loss,
         fresh=fresh,
         start_from=_folder(start_from),
     )
-    _train(shared, options, f"EAGLE-{version} head")
+    _train(shared, options, f"EAGLE-{version or 3} head")
 
 
 @c.with_shared(default_lr=1e-3, default_batch=1024)
@@ -71,8 +85,10 @@ def dflash(
     ] = 32,
     feature_layers: FeatureLayers = None,
     draft_vocab: c.DraftVocab = None,
+    window: Window = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    loss: Loss = "kl",
     fresh: Fresh = False,
     start_from: Annotated[
         Path | None, typer.Option(help="Folder of a head to train further, or of an EAGLE-3 head to begin with.")
@@ -86,6 +102,7 @@ def dflash(
 
     options = HeadOptions(
         kind="dflash",
+        window=window,
         heads=heads,
         layers=layers,
         selector_rank=selector_rank,
@@ -93,6 +110,7 @@ def dflash(
         draft_vocab=draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        loss=loss,
         fresh=fresh,
         start_from=_folder(start_from),
     )
@@ -106,6 +124,7 @@ def medusa(
     draft_vocab: c.DraftVocab = None,
     own_lm_head: c.LmHead = False,
     decay: Decay = 0.8,
+    loss: Loss = "kl",
     start_from: StartFrom = None,
     medusa2: Annotated[
         bool, typer.Option("--medusa2", help="Tune the target too. It becomes another model: its answers change.")
@@ -123,6 +142,7 @@ def medusa(
         draft_vocab=0 if medusa2 else draft_vocab,
         own_lm_head=own_lm_head,
         decay=decay,
+        loss=loss,
         start_from=_folder(start_from),
     )
     if not medusa2:

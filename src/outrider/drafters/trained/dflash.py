@@ -62,6 +62,7 @@ class BlockDrafter(FeatureDrafter):
             PendingDraft(
                 request, self._sequences[id].slot, budget if request.speculation.tree else depths[id],
                 self._vocab_size, self._config.acceptance, self._runner.vocabulary,
+                self._config.calibration,
             )
             for id, (request, budget) in asked.items() if self._is_ready(id, depths[id])
         ]  # fmt: skip

@@ -37,7 +37,7 @@ class EagleDrafter(FeatureDrafter):
     def __init__(self, target: HeadTarget, head: EagleLayer, *, vocab_size: int, cache: CacheSpec) -> None:
         """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
         c = head.config
-        self._vocab_size, self._learned = vocab_size, c.acceptance
+        self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
         runner = make_runner(head, target, replace(cache, prefix_reuse=False))
         super().__init__(runner, c.feature_layers or (target.config.num_layers,))
 
@@ -49,7 +49,13 @@ class EagleDrafter(FeatureDrafter):
             return [EMPTY] * len(requests)
         pending = [
             PendingDraft(
-                request, self._sequences[id].slot, budget, self._vocab_size, self._learned, self._runner.vocabulary
+                request,
+                self._sequences[id].slot,
+                budget,
+                self._vocab_size,
+                self._learned,
+                self._runner.vocabulary,
+                self._calibration,
             )
             for id, (request, budget) in asked.items()
             if id in ready

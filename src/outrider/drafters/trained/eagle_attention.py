@@ -14,9 +14,10 @@ from outrider.heads.eagle import Attend
 from outrider.kernels.batch import Span
 
 
-def attention(cache: KVCache, spans: Sequence[Span]) -> Attend:
+def attention(cache: KVCache, spans: Sequence[Span], window: int = 0) -> Attend:
     """Keys and values go to ``cache``, which has room for them; each row sees what its request has there.
 
+    ``window``: rows it looks back at, itself included, in a tree along its path; 0: all.
     The n-th call is that of the n-th layer.
     """
     layers = itertools.count()
@@ -27,20 +28,23 @@ def attention(cache: KVCache, spans: Sequence[Span]) -> Attend:
         for each in spans:
             part, end = slice(first, first + each.count), each.start + each.count
             cache.write(layer, each.slot, each.start, k[part], v[part])
-            outs.append(_attend(q[part], *cache.read(layer, each.slot, end), _visible(each, q.device)))
+            outs.append(_attend(q[part], *cache.read(layer, each.slot, end), _visible(each, q.device, window)))
             first += each.count
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
     return attend
 
 
-def _visible(span: Span, device: torch.device) -> Tensor | None:
+def _visible(span: Span, device: torch.device, window: int) -> Tensor | None:
     """bool [count, start + count]; None: all of it."""
-    if span.count == 1 and span.mask is None:
+    reaches = window and span.start + span.count > window
+    if span.count == 1 and span.mask is None and not reaches:
         return None
     visible = torch.ones(span.count, span.start + span.count, dtype=torch.bool, device=device).tril(span.start)
     if span.mask is not None:
         visible[-len(span.mask) :, -span.mask.shape[1] :] = span.mask
+    if reaches:
+        visible &= visible.flip(1).cumsum(1).flip(1) <= window  # how many a row sees from there on
     return visible
 
 

@@ -89,5 +89,5 @@ class TorchEagle:
         if added is not None:
             embeddings = embeddings + added
         at = torch.tensor(positions, device=self._target.device)
-        out: Tensor = self._head(embeddings, features, at, attention(self.cache, spans))
+        out: Tensor = self._head(embeddings, features, at, attention(self.cache, spans, self._head.config.window))
         return out, self._scores(self._head.scorable(out[list(logit_rows)]))

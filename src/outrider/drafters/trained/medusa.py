@@ -77,5 +77,5 @@ class MedusaDrafter(Drafter):
         return drafts_of(pending, requests, self._source)
 
     def _pending_draft(self, request: RequestView, budget: int) -> PendingDraft:
-        learned = self._config.acceptance
-        return PendingDraft(request, 0, budget, self._vocab_size, learned, self._scores.vocabulary)
+        c = self._config
+        return PendingDraft(request, 0, budget, self._vocab_size, c.acceptance, self._scores.vocabulary, c.calibration)

@@ -36,11 +36,17 @@ class NativeEagle:
         self._fc = pack_tensor(
             head.fc.weight.float(), head_format(target), bias=None if head.fc.bias is None else head.fc.bias.detach()
         )
-        self._lm_head = lm_head_weight(head, target)
+        self._eps = c.rms_norm_eps
         self._held: list[NativeWeight | Tensor] = []  # what the structs point to
+        self._input_norm = self._vector(head.input_norm) if c.norm_before_fc else None
+        self._stream_norm = self._vector(head.layer.hidden_norm) if c.norm_before_residual else None
+        self._fc_norms = [self._vector(norm) for norm in head.fc_norm or () if isinstance(norm, Norm)]
+        self._output_norm = self._vector(head.norm) if c.norm_output else None
+        self._lm_head = lm_head_weight(head, target)
         layers = [self._layer_struct(layer) for layer in head.layers if isinstance(layer, DecoderLayer)]
         self._layers = (LayerStruct * len(layers))(*layers)
-        self._rotations = rotation_table(inverse_frequencies(c.head_dim, c.rope_theta, {}), target.config.max_seq_len)
+        frequencies = inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
+        self._rotations = rotation_table(frequencies, target.config.max_seq_len)
         self._model = ModelStruct(
             layers=c.num_layers,
             hidden=c.hidden_size,
@@ -48,7 +54,7 @@ class NativeEagle:
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
             inner=c.intermediate_size,
-            window=0,
+            window=c.window,
             positions=target.config.max_seq_len,
             eps=c.rms_norm_eps,
             rotations=self._rotations.data_ptr(),
@@ -67,7 +73,7 @@ class NativeEagle:
         self._held += packed.values()
         return LayerStruct(
             **{name: weight.struct for name, weight in packed.items()},
-            attention_norm=self._vector(layer.hidden_norm),
+            attention_norm=None if layer.norms_residual else self._vector(layer.hidden_norm),  # see ``run``
             mlp_norm=self._vector(layer.post_attention_layernorm),
             embedding_norm=self._vector(layer.input_layernorm),
         )
@@ -82,7 +88,21 @@ class NativeEagle:
 
     def fuse(self, features: Tensor) -> Tensor:
         """See ``EagleRunner``."""
-        return self._fc(features) if self._reads_embeddings else self._target.final_norm(features)
+        if not self._reads_embeddings:
+            return self._target.final_norm(features)
+        if self._input_norm is not None:
+            features = self._normed(features, self._input_norm)
+        if self._fc_norms:
+            parts = features.chunk(len(self._fc_norms), dim=1)
+            features = torch.cat(list(map(self._normed, parts, self._fc_norms)), dim=1)
+        return self._fc(features)
+
+    def _normed(self, x: Tensor, weight: int | None) -> Tensor:
+        """The RMS norm of x: [n, d], with the weight at an address."""
+        x = x.to(torch.float32).contiguous()
+        out = torch.empty_like(x)
+        self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, self._eps, out.data_ptr())
+        return out
 
     def run(
         self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
@@ -94,6 +114,8 @@ class NativeEagle:
         if added is not None:
             embeddings = embeddings + added
         inputs = features if self._reads_embeddings else self._fc(torch.cat([embeddings, features], dim=1))
+        if self._stream_norm is not None:
+            inputs = self._normed(inputs, self._stream_norm)
         inputs = inputs.contiguous()
         structs, held = span_structs(spans, self.cache)
         out = torch.empty(len(tokens), self._hidden)
@@ -113,4 +135,4 @@ class NativeEagle:
         )
         check_status(self._library.outrider_forward(ctypes.byref(self._model), self._view.address, ctypes.byref(batch)))
         del held
-        return out, logits
+        return out if self._output_norm is None else self._normed(out, self._output_norm), logits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from outrider.drafters.trees.builders import Choices, TreeBuilder, tokens_to
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.drafters.trees.ranking import most_likely, most_likely_of_each
 from outrider.errors import GrammarError
+from outrider.heads.calibration import Calibration, calibrated
 
 
 def draft_params(request: RequestView) -> SamplingParams:
@@ -46,14 +48,24 @@ class ChildSampler:
     """
 
     def __init__(
-        self, request: RequestView, *, ranks: bool, vocab_size: int, vocabulary: DraftVocabulary | None = None
+        self,
+        request: RequestView,
+        *,
+        ranks: bool,
+        vocab_size: int,
+        vocabulary: DraftVocabulary | None = None,
+        calibration: Calibration = (),
     ) -> None:
-        """``vocabulary``: which tokens the logits are of, if not all of the target's."""
+        """``vocabulary``: which tokens the logits are of, if not all of the target's.
+
+        ``calibration``: what probabilities are worth where the request is greedy; scores elsewhere stay.
+        """
         self._params = draft_params(request)
         self._draws = request.draws()
         self._by_likelihood = self._params.greedy or (ranks and not self._draws.shares_noise)
         self._vocab_size, self._vocabulary = vocab_size, vocabulary
         self._constraint = request.constraint
+        self._calibration = calibration if self._params.greedy and request.params.greedy else ()
         self._request = request
 
     def __call__(self, logits: Tensor, path: Sequence[int], count: int, key: int) -> Choices:
@@ -80,14 +92,19 @@ class ChildSampler:
     def level(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
         """The choices behind every frontier node of a tree, from their rows: [frontier, vocab]."""
         found = self._at_once(tree, logits) if self._alike else None
-        if found is not None:
-            return found
-        if self._vocabulary is not None:
-            logits = self._vocabulary.full(logits)
-        return [
-            self(row, tokens_to(tree, node), tree.width(node), tree.key(node))
-            for node, row in zip(tree.frontier, logits, strict=True)
-        ]
+        if found is None:
+            if self._vocabulary is not None:
+                logits = self._vocabulary.full(logits)
+            found = [
+                self(row, tokens_to(tree, node), tree.width(node), tree.key(node))
+                for node, row in zip(tree.frontier, logits, strict=True)
+            ]
+        return self._calibrated(found, len(tokens_to(tree, tree.frontier[0]))) if self._calibration else found
+
+    def _calibrated(self, found: Sequence[Choices], depth: int) -> list[Choices]:
+        """The choices at a depth, with scores that say what they are worth; tokens and ``q_logits`` stay."""
+        worth = iter(calibrated([score for each in found for score in each.scores], self._calibration, depth))
+        return [replace(each, scores=list(islice(worth, len(each.scores)))) for each in found]
 
     @cached_property
     def _ranking_params(self) -> SamplingParams:

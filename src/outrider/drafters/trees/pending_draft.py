@@ -16,6 +16,7 @@ from outrider.drafters.trees.builders import TreeBuilder, make_tree_builder
 from outrider.drafters.trees.child_sampler import ChildSampler
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
+from outrider.heads.calibration import Calibration
 
 
 class PendingDraft:
@@ -34,16 +35,20 @@ class PendingDraft:
         vocab_size: int,
         learned: Acceptance = (),
         vocabulary: DraftVocabulary | None = None,
+        calibration: Calibration = (),
     ) -> None:
         """``nodes``: the most it may have.
 
         Args:
             learned: what ``tree="learned"`` is made from.
             vocabulary: which tokens the logits are of, if not all of the target's.
+            calibration: what their probabilities are worth.
         """
         self.request, self.slot = request, slot
         self._tree: TreeBuilder = make_tree_builder(request.speculation, nodes, request.depth_limit, learned)
-        self._sampler = ChildSampler(request, ranks=self._tree.ranks, vocab_size=vocab_size, vocabulary=vocabulary)
+        self._sampler = ChildSampler(
+            request, ranks=self._tree.ranks, vocab_size=vocab_size, vocabulary=vocabulary, calibration=calibration
+        )
         self._row: dict[int, int] = {}  # of each node fed, counted from the request's last token
         self._nodes = nodes
 

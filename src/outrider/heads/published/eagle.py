@@ -1,0 +1,67 @@
+"""Published EAGLE-3 and EAGLE-3.1 heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.checkpoints.config_keys import words
+from outrider.checkpoints.config_rope import read_rope
+from outrider.errors import ModelFormatError
+from outrider.heads.config import HeadConfig, TargetFingerprint
+from outrider.heads.published.keys import (
+    LAYER_KEYS,
+    LIBRARY_KEYS,
+    check_fixed,
+    check_keys,
+    draft_vocab_size,
+    layer_numbers,
+    sizes,
+    windows,
+)
+
+_NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+_OWN_KEYS = (
+    LIBRARY_KEYS
+    | {*_NORMS}
+    | words("target_hidden_size eagle_aux_hidden_state_layer_ids embed_requires_grad eagle_config")
+)
+_EAGLE_KEYS = words("eagle_aux_hidden_state_layer_ids use_aux_hidden_state")
+_FIXED = {
+    "model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "num_hidden_layers": 1,
+}  # fmt: skip
+
+
+def describes(raw: Mapping[str, Any]) -> bool:
+    """Whether a configuration is that of such a head, by its authors or by the library."""
+    names = raw.get("architectures")
+    named = isinstance(names, list) and any("Eagle3" in str(name) for name in names)
+    return raw.get("speculators_model_type", "eagle3" if named else None) == "eagle3"
+
+
+def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
+    """See ``published.read_config``. vLLM's layers are taken where none are named."""
+    own, layer = raw.get("eagle_config") or {}, raw.get("transformer_layer_config", raw)
+    if not isinstance(own, dict) or not isinstance(layer, dict):
+        raise ModelFormatError("eagle_config or transformer_layer_config is no object: download the head again")
+    check_keys(raw, _OWN_KEYS | (LAYER_KEYS if layer is raw else frozenset()), "config.json")
+    check_keys(own, _EAGLE_KEYS, "eagle_config")
+    if layer is not raw:
+        check_keys(layer, LAYER_KEYS, "transformer_layer_config")
+    merged = {**raw, **own}
+    check_fixed(layer, _FIXED)
+    check_fixed(merged, {"target_hidden_size": target.hidden_size, "use_aux_hidden_state": True})
+    theta, scaling = read_rope(layer)
+    found, count = merged.get("eagle_aux_hidden_state_layer_ids"), target.num_layers
+    named = [2, count // 2, count - 3] if found is None else found
+    return HeadConfig(
+        kind="eagle3",
+        **sizes({**layer, "vocab_size": target.vocab_size if layer is raw else layer.get("vocab_size")}, target),
+        feature_layers=layer_numbers(named, "eagle_aux_hidden_state_layer_ids"),
+        draft_vocab_size=draft_vocab_size(raw, target),
+        own_lm_head=True,
+        rope_theta=theta,
+        rope_scaling=scaling,
+        window=max(windows(layer, 1), default=0),
+        **{name: raw.get(name) or False for name in _NORMS},
+    )
