@@ -227,7 +227,8 @@ def test_the_command_trains_resumes_and_exports(folder: Path, tmp_path: Path) ->
     data = write(tmp_path, *({"prompt": "hello " * (1 + i % 7)} for i in range(12)))
     run = CliRunner()
     given = ["eagle", "-m", str(folder / "target"), "--data", str(data), "-o", str(tmp_path / "out")]
-    given += ["--regenerate", "--answer-tokens", "8", "--epochs", "1", "--held-out", "0.3", "--draft-vocab", "64"]
+    given += ["--regenerate", "--answer-tokens", "8", "--epochs", "1", "--held-out", "0.3", "--draft-vocab", "0.9"]
+    given += ["--version", "3.1", "--window", "16", "--loss", "adaptive"]
     done = run.invoke(app, given)
     assert done.exit_code == 0, done.output
     assert "τ" in done.output
@@ -237,7 +238,9 @@ def test_the_command_trains_resumes_and_exports(folder: Path, tmp_path: Path) ->
     assert isinstance(again.exception, ConfigError)
     assert "--resume" in str(again.exception)
     assert run.invoke(app, [*given, "--resume"]).exit_code == 0  # finished: measures again
-    assert load_head(tmp_path / "out")[1].draft_vocab_size == 64
+    config = load_head(tmp_path / "out")[1]
+    assert (config.draft_vocab_size, config.window, config.fc_norm, config.norm_output) == (64, 16, True, True)
+    assert json.loads((tmp_path / "out" / "state" / "state.json").read_text())["job"]["head"]["loss"] == "adaptive"
 
 
 def test_ctrl_c_ends_a_training_with_a_report_and_it_goes_on_later(

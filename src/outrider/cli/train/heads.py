@@ -150,6 +150,8 @@ def medusa(
         return
     if own_lm_head or draft_vocab:
         raise ConfigError("medusa2 uses the tuned target's own LM head: leave out --own-lm-head and --draft-vocab")
+    if loss != "kl":
+        raise ConfigError(f"loss={loss}: medusa2 learns with kl")
     c.log(
         f"warning: Medusa-2 tunes the target. {shared.out / 'target'} will be another model, whose answers are not "
         f"those of {shared.setup.model}; only with it do these heads work"
