@@ -45,7 +45,7 @@ class EagleTask(HeadTask):
         features = batch.features.to(embeddings.dtype)
         if first and step is not None:
             spread = torch.rand(features.shape, generator=noise(self.seed, step)) - 0.5
-            features = features + (_NOISE * spread).to(features.dtype)
+            features = features + (_NOISE * spread).to(features)
         x = self.module.fuse(features)
         behind = self.module.keys(embeddings[:, 1 : p + 1], x[:, :p], batch.positions[:, :p]) if p else None
         attend = Unrolled(batch, behind)
@@ -73,11 +73,10 @@ class Unrolled:
     def __init__(self, batch: Batch, behind: tuple[Tensor, Tensor] | None) -> None:
         """``behind``: keys and values of the context rows, [B, P, kv_heads, head_dim]."""
         self._behind = behind
-        rows = torch.arange(batch.attention_mask.shape[1])
-        before = rows <= torch.arange(batch.context, batch.attention_mask.shape[1])[:, None]  # [A, P + A]
-        hidden = ~(before & batch.attention_mask[:, None])
-        self._bias = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
-        self._bias = self._bias.to(batch.features.dtype)
+        rows = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
+        hidden = ~((rows <= rows[batch.context :, None]) & batch.attention_mask[:, None])  # [B, A, P + A]
+        bias = torch.zeros(hidden.shape, dtype=batch.features.dtype, device=hidden.device)
+        self._bias = bias.masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
@@ -117,7 +116,7 @@ def start_from_target(module: EagleLayer, target: Llama) -> None:
         own.self_attn.o_proj.weight.zero_()
         own.mlp.down_proj.weight.zero_()
     module.fc.weight.normal_(std=0.02)
-    module.fc.weight[:, -d:] += torch.eye(d)
+    module.fc.weight[:, -d:] += torch.eye(d, device=module.fc.weight.device)
     if module.fc.bias is not None:
         module.fc.bias.zero_()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.heads.checkpoint import write_whole
-from outrider.training.metrics import Evaluation, evaluate
+from outrider.training.metrics import Evaluation
 from outrider.training.state import Progress
-from outrider.training.trainer import Trainer, low_precision
+from outrider.training.trainer import Trainer
 
 HOW = (
     "Measured on held-out documents, teacher-forced: each draft position is judged by the target's own distribution "
@@ -26,12 +26,12 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
     """
     task, folder, progress = trainer.task, trainer.folder, trainer.progress
     task.restore(folder)
-    with low_precision():
-        found = evaluate(task, trainer.held_out)
+    found = trainer.measure()
     metrics = found.as_dict() | {
         "best_step": progress.best_step,
         "steps": progress.before + progress.step,
         "tokens": progress.tokens,
+        **progress.answer_tokens(),
         "seconds": round(progress.seconds, 1),
         "tokens_per_s": round(progress.tokens / max(1e-9, progress.seconds), 1),
     }
