@@ -32,7 +32,10 @@ from outrider.heads.checkpoint import write_whole
 from outrider.training.data import Document, digest
 from outrider.training.llama import Llama
 
-_RUN = {"cpu": 2048, "cuda": 32_768}  # padded tokens of one run of the target: on CPUs, more would only spill the caches
+_RUN = {
+    "cpu": 2048,
+    "cuda": 32_768,
+}  # padded tokens of one run of the target: on CPUs, more would only spill the caches
 _LABEL_ROWS = {"cpu": 512, "cuda": 4096}  # rows of logits at once
 _GROUP = 64  # documents computed between two notes of progress
 _KINDS: tuple[tuple[str, Any], ...] = (("features", np.uint16), ("ids", np.int32), ("probs", np.float16))
@@ -143,7 +146,10 @@ class FeatureStore:
         rows, labels = slice(self._row[i], self._row[i + 1]), slice(self._label[i], self._label[i + 1])
         if self.width:
             self._maps["features"][rows] = features.rows.cpu().view(torch.uint16).numpy()
-        self._maps["ids"][labels], self._maps["probs"][labels] = features.ids.cpu().numpy(), features.probs.cpu().numpy()
+        self._maps["ids"][labels], self._maps["probs"][labels] = (
+            features.ids.cpu().numpy(),
+            features.probs.cpu().numpy(),
+        )
 
     def _get(self, i: int) -> Features:
         rows, labels = slice(self._row[i], self._row[i + 1]), slice(self._label[i], self._label[i + 1])
