@@ -12,7 +12,8 @@ from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
 from outrider.training.report import write_report
 from outrider.training.setup import HeadOptions, TrainingSetup
 from outrider.training.trainer import Trainer
-from tests.training import elsewhere, small
+from tests import elsewhere
+from tests.training import small
 
 KINDS = ("eagle3", "dflash", "medusa", "eagle", "draft")
 

@@ -25,10 +25,13 @@ from outrider.cache.protocol import KVCache
 from outrider.kernels.batch import ForwardBatch
 
 MIN_KEYS = 512
-MAX_ROWS = 32  # of a sequence: longer ones read prompts, which keep a device busy without graphs
-MAX_SEQUENCES = 64
-MAX_CELLS = 512  # sequences x rows
-MAX_KEYS = 1 << 16  # sequences x keys, as these are copied together for each layer
+DECODING_ROWS = 32  # of a sequence: more are the reading of a prompt
+MAX_ROWS = 128  # of a sequence: longer ones keep a device busy without graphs
+MAX_SEQUENCES = 1024
+MAX_CELLS = 2048  # sequences x rows
+MAX_MASK = 1 << 24  # sequences x rows x keys
+MAX_COPIED = 1 << 30  # bytes of keys and values that are copied together for each layer
+MANY = 64  # sequences from which on keys are rounded up less, as they are most of what is copied
 
 
 @dataclass(frozen=True)
@@ -87,15 +90,18 @@ class Grid:
         return cls(**{field.name: part.view(shape) for field, part, shape in named})
 
 
-def bucket_for(batch: ForwardBatch, cache: KVCache) -> Bucket | None:
-    """The smallest shape that holds the batch. None: it is none of decoding or drafting, or too large to pad."""
+def bucket_for(batch: ForwardBatch, cache: KVCache, most_copied: int = MAX_COPIED) -> Bucket | None:
+    """The smallest shape that holds the batch. None: it is too large to pad, or to copy ``most_copied`` bytes for."""
     sequences = _power_of_two(len(batch.spans))
     rows = _power_of_two(max(span.count for span in batch.spans))
     width = _power_of_two(max(rows, *(span.mask.shape[1] for span in batch.spans if span.mask is not None), 1))
     longest = -(-cache.max_seq_len // MIN_KEYS) * MIN_KEYS
-    keys = min(longest, _power_of_two(max(MIN_KEYS, *(span.start + span.count for span in batch.spans))))
+    seen = max(MIN_KEYS, *(span.start + span.count for span in batch.spans))
+    keys = min(longest, _power_of_two(seen) if sequences < MANY else -(-seen // MIN_KEYS) * MIN_KEYS)
     fits = sequences <= MAX_SEQUENCES and rows <= MAX_ROWS and sequences * rows <= MAX_CELLS
-    if batch.inputs is not None or not fits or sequences * keys > MAX_KEYS:
+    key_bytes = 2 * cache.pool.k[0][0].numel() * cache.pool.k[0].element_size()
+    small = sequences * rows * keys <= MAX_MASK and sequences * keys * key_bytes <= most_copied
+    if batch.inputs is not None or not fits or not small:
         return None
     scored = len(batch.token_ids) if batch.logit_rows is None else len(batch.logit_rows)
     return Bucket(
