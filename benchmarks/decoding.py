@@ -115,7 +115,7 @@ def load(model: str, draft: str, heads: Sequence[str], drafts: Sequence[str], de
         heads=tuple(heads),
         draft_model=tuple(drafts) or None,
         device=device,
-        dtype=dtype,  # type: ignore[typeddict-item]
+        dtype=dtype,  # type: ignore[arg-type]
         max_batch_size=1,
         prefix_reuse=False,
     )

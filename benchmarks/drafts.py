@@ -57,7 +57,7 @@ def contenders(given: Sequence[str], verifiers: Sequence[str]) -> list[Contender
         label = setting + (f"@{Path(folder).name}" if folder else "")
         for verifier in verifiers or [base.verifier]:
             try:
-                own = replace(base, verifier=verifier)
+                own = replace(base, verifier=verifier)  # type: ignore[arg-type]
             except OutriderError as error:
                 print(f"{label} with {verifier} is left out: {error}")
                 continue
@@ -136,7 +136,14 @@ def markdown(result: Mapping[str, Any]) -> str:
         kinds = list(next(iter(found.values())))
         depth = max(len(kinds_of["all"]["alpha"]) for kinds_of in found.values())
         lines += ["", f"Temperature {temperature}:", ""]
-        head = ["draft", *(f"α{i + 1}" for i in range(depth)), "τ (95%)", "times plain (95%)", "ms a proposal", "a level"]
+        head = [
+            "draft",
+            *(f"α{i + 1}" for i in range(depth)),
+            "τ (95%)",
+            "times plain (95%)",
+            "ms a proposal",
+            "a level",
+        ]
         lines += _lines(head, [_cells(name, own["all"], depth) for name, own in found.items() if name != PLAIN])
         for title, key in (("τ by category", "tau"), ("Times plain by category", "speedup")):
             lines += ["", f"{title}:", ""]
