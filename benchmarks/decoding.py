@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,3 +120,26 @@ def load(model: str, draft: str, heads: Sequence[str], drafts: Sequence[str], de
         max_batch_size=1,
         prefix_reuse=False,
     )
+
+
+def speed(model: str, device: str, count: int, tokens: int, *, graphs: bool) -> dict[str, Any]:
+    """Plain greedy decoding of ``count`` sequences at once: tokens a second, once shapes are captured."""
+    llm = LLM(
+        model, draft="none", device=device, cuda_graphs=graphs, max_batch_size=count, kv_cache="paged",
+        kv_tokens=max(2, count) * 512, max_seq_len=512, prefix_reuse=False,
+    )  # fmt: skip
+    prompts = [[(7 * i + j) % 200 for j in range(32)] for i in range(count)]
+    seconds = []
+    for _ in range(2):
+        began = time.perf_counter()
+        found = llm.generate(prompts, SamplingParams(max_tokens=tokens, ignore_eos=True))
+        seconds.append(time.perf_counter() - began)
+    made = sum(len(output.token_ids) for output in found)
+    share = llm.engine.stats.overhead_s / llm.engine.stats.busy_s
+    llm.close()
+    return {
+        "sequences": count,
+        "graphs": graphs,
+        "tokens_per_s": round(made / min(seconds), 1),
+        "outside_the_forward_pass": round(share, 3),
+    }

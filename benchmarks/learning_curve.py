@@ -202,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     result = {way: told for way, (_, told) in found.items()}
+    if args.write is not None:
+        args.write.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if args.plot is not None:
         plot(args.plot, {way: (fitted, by_way[way]) for way, (fitted, _) in found.items()})
     shown = [line for way, told in result.items() for line in [*lines_of(way, told), ""]]
@@ -229,6 +231,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--plot", type=Path, help="write a picture here")
+    parser.add_argument("--write", type=Path, help="also write the JSON here")
     return parser.parse_args(arguments)
 
 
