@@ -183,7 +183,7 @@ def plot(path: Path, curves: Mapping[str, tuple[Fit, Sequence[Point]]]) -> None:
             axes.plot([p.tokens for p in points], [p.alpha[i] for p in points], marker, color=colour)
         axes.set(xscale="log", xlabel="fresh tokens of answers", ylim=(0, 1), title=title)
     panes[0][0].set_ylabel("acceptance α")
-    panes[0][-1].legend(loc="lower right", fontsize="small")
+    panes[0][-1].legend(loc="upper left", ncols=3, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     pyplot().close(figure)

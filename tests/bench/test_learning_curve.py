@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from benchmarks import drafts, learning_curve
 from benchmarks.power_law import chain_tau, fit
+
 from outrider.errors import ConfigError
+from outrider.training import report
 from tests.training import small
 from tests.whole import model_folder
 
@@ -53,7 +54,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["eagle", pytest.param("draft", marks=pytest.mark.slow)])
-def test_sizes_are_nested_and_held_against_the_same_documents(kind: str, answers: Path, tmp_path: Path) -> None:
+def test_sizes_are_nested_and_held_against_the_same_documents(
+    kind: str, answers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "plot", lambda *given: [])  # three pictures of each would take most of the time
     target = model_folder(tmp_path / "target")
     given = ["--model", str(target), "--answers", str(answers), "--kind", kind, "--sizes", "100", "200", "400"]
     given += ["--batch-tokens", "128", "--truncate", "1", "--device", "cpu", "--out", str(tmp_path / "out"), "--json"]
@@ -82,7 +86,8 @@ def test_reports_without_counts_and_data_that_is_too_short_are_refused(answers: 
 
 
 def test_the_table_of_drafts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sources = ["-s", f"eagle:3@{LAB / 'eagle'}", "-s", f"model:2@{LAB / 'distilled'}", "-s", f"eagle:tree=2,1@{LAB / 'eagle'}"]
+    folders = {"eagle:3": "eagle", "model:2": "distilled", "eagle:tree=2,1": "eagle"}
+    sources = [part for source, folder in folders.items() for part in ("-s", f"{source}@{LAB / folder}")]
     given = ["stories", "--model", str(LAB / "target"), *sources, "--verifiers", "matching", "block", "--count", "2"]
     given += ["--max-tokens", "12", "--repeat", "2", "--device", "cpu", "--temperatures", "0", "0.7", "--out"]
     found = drafts.main([*given, str(tmp_path / "table.json"), "--markdown", str(tmp_path / "table.md")])

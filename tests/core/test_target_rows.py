@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -143,12 +144,17 @@ def test_logits_elsewhere_come_over_once(monkeypatch: pytest.MonkeyPatch) -> Non
     here, there = FirstLargest(logits, 7), FirstLargest(elsewhere.There(logits), 7)
     assert [there[i] for i in range(4)] == [here[i] for i in range(4)]
     assert there[2][0] == 3
-    copies: list[torch.Size] = []
+    copies: list[tuple[int, ...]] = []
     copy = torch.Tensor.copy_
-    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, x, *a: copies.append(x.shape) or copy(self, x, *a))
+
+    def counted(self: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        copies.append(tuple(source.shape))
+        return copy(self, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", counted)
     for params in (SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_k=3, banned_token_ids=[1])):
         for first in range(4):
-            given = {"vocab_size": 7, "first": first}
+            given: dict[str, Any] = {"vocab_size": 7, "first": first}
             ours = TargetRows(elsewhere.There(logits), params, Context((), ()), EMPTY, largest=there, **given)
             theirs = TargetRows(logits, params, Context((), ()), EMPTY, largest=here, **given)
             assert ours.draw(0, Noise(first), 3) == theirs.draw(0, Noise(first), 3)

@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec, KVCache
 from outrider.core.tree import ancestor_mask, depths, path_to
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
-from outrider.models.cuda_graphs.buckets import Bucket, bucket_for
+from outrider.models.cuda_graphs.buckets import Bucket, bucket_for, split_at
 from outrider.models.cuda_graphs.graphs import CudaGraphRunner
 from outrider.models.llama import LlamaModel
 from tests import tiny
@@ -245,6 +245,20 @@ def test_keys_of_hundreds_of_sequences_are_rounded_up_to_blocks() -> None:
     assert few is not None
     assert many is not None
     assert (few.keys, many.keys) == (2048, 1536)
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit"),
+    [
+        ([1] * 600, None),  # all alike
+        ([1, 200], None),  # small enough as it is
+        ([1] * 100 + [20, 30], 1),
+        ([5] * 60 + [3] * 40 + [90], 8),
+        ([17] * 100 + [32], None),  # nothing gained
+    ],
+)
+def test_sequences_of_few_and_many_rows_run_apart(counts: list[int], limit: int | None) -> None:
+    assert split_at(batch(*(chain(i, 0, n) for i, n in enumerate(counts)))) == limit
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])

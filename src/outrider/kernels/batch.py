@@ -96,11 +96,9 @@ class Part:
 
 
 def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[Part]:
-    """The sequences for which ``first`` holds, and the others: one part where either has none."""
+    """The sequences for which ``first`` holds, and the others; there are both, and ``inputs`` is None."""
     chosen = [first(span) for span in batch.spans]
     scored = range(len(batch.token_ids)) if batch.logit_rows is None else batch.logit_rows
-    if batch.inputs is not None or all(chosen) or not any(chosen):
-        return [Part(batch, range(len(batch.token_ids)), range(len(scored)))]
     groups = [own for span, own in zip(batch.spans, chosen, strict=True) for _ in range(span.count)]
     parts: list[Part] = []
     for group in (True, False):

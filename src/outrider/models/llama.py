@@ -17,7 +17,7 @@ from outrider.kernels.linear.linear import Linear, TorchLinear
 from outrider.kernels.norm import RMSNorm
 from outrider.kernels.rope import inverse_frequencies, pair_rows, rotations
 from outrider.models.config import ModelConfig
-from outrider.models.cuda_graphs.buckets import DECODING_ROWS, Bucket, Grid, GridAttention
+from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
 from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 
 
@@ -108,9 +108,10 @@ class LlamaModel:
         """
         if self._fixed is None or self._fixed.failed:
             return self._packed(batch, cache)
-        parts = split(batch, lambda span: span.count <= DECODING_ROWS)  # prompts would make every sequence's rows many
-        if len(parts) == 1:
+        limit = split_at(batch)
+        if limit is None or batch.inputs is not None:
             return self._fixed.run(batch, cache) or self._packed(batch, cache)
+        parts = split(batch, lambda span: span.count <= limit)
         return join([self._fixed.run(part.batch, cache) or self._packed(part.batch, cache) for part in parts], parts)
 
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:

@@ -13,6 +13,7 @@ tensor, never a shape. Everything such a forward pass depends on is therefore wr
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -25,7 +26,7 @@ from outrider.cache.protocol import KVCache
 from outrider.kernels.batch import ForwardBatch
 
 MIN_KEYS = 512
-DECODING_ROWS = 32  # of a sequence: more are the reading of a prompt
+FEW_CELLS = 512  # which are not worth a second forward pass
 MAX_ROWS = 128  # of a sequence: longer ones keep a device busy without graphs
 MAX_SEQUENCES = 1024
 MAX_CELLS = 2048  # sequences x rows
@@ -107,6 +108,29 @@ def bucket_for(batch: ForwardBatch, cache: KVCache, most_copied: int = MAX_COPIE
     return Bucket(
         sequences, rows, keys, width, _power_of_two(max(1, scored)), cache.pool.block, batch.layers, batch.features
     )
+
+
+def split_at(batch: ForwardBatch) -> int | None:
+    """The rows up to which sequences are better run apart from those with more, as a grid is as wide as its widest.
+
+    So a prompt that is read does not widen the grid of those that decode. None: all fit one grid well enough.
+    """
+    counts = [span.count for span in batch.spans]
+    whole = _cells(counts)
+    if whole <= FEW_CELLS:
+        return None
+    costs = {
+        limit: _cells([n for n in counts if n <= limit]) + _cells([n for n in counts if n > limit])
+        for limit in (1 << i for i in range((max(counts) - 1).bit_length()))
+        if min(counts) <= limit
+    }
+    best = min(costs, key=costs.__getitem__, default=None)
+    return best if best is not None and 2 * costs[best] <= whole else None
+
+
+def _cells(counts: Sequence[int]) -> int:
+    """Of the grid of sequences with so many rows."""
+    return _power_of_two(len(counts)) * _power_of_two(max(counts))
 
 
 def _power_of_two(n: int) -> int:
