@@ -182,13 +182,13 @@ def test_hundreds_of_requests_that_come_and_go_stay_in_fixed_shapes() -> None:
         asked = [
             request(
                 tiny.ids(4 + i * 7 % 60, seed=i),
-                SamplingParams(max_tokens=2 + i % 3, temperature=float(i % 2), seed=i),
+                SamplingParams(max_tokens=5 + i % 2, temperature=float(i % 2), seed=i),
                 id=str(i),
                 draft="none",
             )
-            for i in range(70)
+            for i in range(80)
         ]
-        served = engine(model, slots=66, kind="paged", max_batched_tokens=2000)
+        served = engine(model, slots=75, kind="paged", max_batched_tokens=2000)
         run(served, *asked)
         found.append([list(r.output) for r in asked])
     assert found[0] == found[1]
