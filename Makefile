@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -45,6 +45,17 @@ format: $(READY)
 bench: $(READY)  ## time plain and speculative decoding on this machine
 	$(BIN)/python -m benchmarks.rows
 	$(BIN)/outrider bench -s none -s lookup:10 -s ngram:4
+
+STAGE ?=
+DEVICE ?= cuda
+SCALE ?= 1
+MINUTES_OF_GPU = $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),9.5)
+OUT ?= bench-results/gpu/results
+# It downloads nothing, so that it works where there is no network: without .venv, with the packages of $(PYTHON).
+gpu:  ## for a machine with one GPU: tests, answers, heads and benchmarks, as far as the time goes (STAGE=heads MINUTES=9)
+	PYTHONPATH=src $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu --device $(DEVICE) --scale $(SCALE) \
+		--minutes $(MINUTES_OF_GPU) --out "$(OUT)" --stage "$(STAGE)" $(if $(MODEL),--model "$(MODEL)") \
+		$(if $(QUESTIONS),--questions "$(QUESTIONS)") $(ARGS)
 
 lab: $(READY)  ## train a small target and drafts for it from nothing, and compare them
 	$(BIN)/python -m benchmarks.lab

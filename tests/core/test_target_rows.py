@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from outrider.core.first_largest import FirstLargest
 from outrider.core.native import NativeSampler
 from outrider.core.noise import Noise
 from outrider.errors import NumericalError
+from tests import elsewhere
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 
@@ -132,3 +134,28 @@ def test_a_part_of_a_list_stays_as_it_was_when_the_list_grows() -> None:
     part = Part(tokens, 1, 3)
     tokens.append(5)
     assert (list(part), len(part), part[-1], part[:1], 4 in part) == ([2, 3], 2, 3, [2], False)
+
+
+def test_logits_elsewhere_come_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a GPU's logits: greedy choices without a copy of the rows, and all rows in one copy for those who sample."""
+    logits = torch.randn(4, 8, generator=torch.Generator().manual_seed(1)).bfloat16()
+    logits[2, 5] = logits[2, 3] = 4.0  # the first of equals
+    logits[:, 7] = 9.0  # padding
+    here, there = FirstLargest(logits, 7), FirstLargest(elsewhere.There(logits), 7)
+    assert [there[i] for i in range(4)] == [here[i] for i in range(4)]
+    assert there[2][0] == 3
+    copies: list[tuple[int, ...]] = []
+    copy = torch.Tensor.copy_
+
+    def counted(self: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        copies.append(tuple(source.shape))
+        return copy(self, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", counted)
+    for params in (SamplingParams(temperature=0.7), SamplingParams(temperature=0.7, top_k=3, banned_token_ids=[1])):
+        for first in range(4):
+            given: dict[str, Any] = {"vocab_size": 7, "first": first}
+            ours = TargetRows(elsewhere.There(logits), params, Context((), ()), EMPTY, largest=there, **given)
+            theirs = TargetRows(logits, params, Context((), ()), EMPTY, largest=here, **given)
+            assert ours.draw(0, Noise(first), 3) == theirs.draw(0, Noise(first), 3)
+    assert copies == [(4, 8)]

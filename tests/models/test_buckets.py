@@ -14,7 +14,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec, KVCache
 from outrider.core.tree import ancestor_mask, depths, path_to
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
-from outrider.models.cuda_graphs.buckets import Bucket, bucket_for
+from outrider.models.cuda_graphs.buckets import Bucket, bucket_for, split_at
 from outrider.models.cuda_graphs.graphs import CudaGraphRunner
 from outrider.models.llama import LlamaModel
 from tests import tiny
@@ -216,9 +216,11 @@ BASE = Bucket(sequences=1, rows=1, keys=512, width=1, scored=1, block=512)
         (batch(chain(0, 511, 2)), Bucket(1, 2, 1024, 2, 2, 512)),
         (batch((Span(0, 20, 3, torch.ones(3, 11, dtype=torch.bool)), range(3))), Bucket(1, 4, 512, 16, 4, 512)),
         (batch(chain(0, 0, 32)), Bucket(1, 32, 512, 32, 32, 512)),
-        (batch(chain(0, 0, 33)), None),
-        (batch(*(chain(i, 0, 1) for i in range(65))), None),
-        (batch(*(chain(i, 0, 32) for i in range(17))), None),
+        (batch(chain(0, 0, 33)), Bucket(1, 64, 512, 64, 64, 512)),
+        (batch(chain(0, 0, 129)), None),
+        (batch(*(chain(i, 0, 1) for i in range(300))), Bucket(512, 1, 512, 1, 512, 512)),
+        (batch(*(chain(i, 0, 1) for i in range(1025))), None),
+        (batch(*(chain(i, 0, 32) for i in range(65))), None),
         (batch(chain(0, 0, 1), inputs=torch.zeros(1, 48)), None),
     ],
 )
@@ -231,4 +233,43 @@ def test_long_contexts_of_many_are_not_padded() -> None:
     cache = tiny.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
     few, many = (batch(*(chain(i, 5000, 1) for i in range(n))) for n in (8, 9))
     assert bucket_for(few, cache) == Bucket(8, 1, 8192, 1, 8, 512)
-    assert bucket_for(many, cache) is None
+    assert bucket_for(many, cache) == Bucket(16, 1, 8192, 1, 16, 512)
+    copied = 2 * 4 * cache.pool.k[0][0].numel() * 8 * 8192
+    assert bucket_for(few, cache, copied) is not None
+    assert bucket_for(many, cache, copied) is None
+
+
+def test_keys_of_hundreds_of_sequences_are_rounded_up_to_blocks() -> None:
+    cache = tiny.torch_llama(max_seq_len=8192).new_cache(CacheSpec(max_seq_len=8192))
+    few, many = (bucket_for(batch(*(chain(i, 1100, 1) for i in range(n))), cache) for n in (32, 100))
+    assert few is not None
+    assert many is not None
+    assert (few.keys, many.keys) == (2048, 1536)
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit"),
+    [
+        ([1] * 600, None),  # all alike
+        ([1, 200], None),  # small enough as it is
+        ([1] * 100 + [20, 30], 1),
+        ([5] * 60 + [3] * 40 + [90], 8),
+        ([17] * 100 + [32], None),  # nothing gained
+    ],
+)
+def test_sequences_of_few_and_many_rows_run_apart(counts: list[int], limit: int | None) -> None:
+    assert split_at(batch(*(chain(i, 0, n) for i, n in enumerate(counts)))) == limit
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+def test_a_prompt_does_not_keep_others_from_their_fixed_shape(kind: str) -> None:
+    twin = Twin(kind, 4)
+    for slot, count in zip(twin.slots, (5, 9, 140, 7), strict=True):
+        twin.extend(slot, count)
+    spans = (chain(twin.slots[0], 4, 1), chain(twin.slots[2], 0, 140), chain(twin.slots[1], 6, 3))
+    work = batch(*spans, logit_rows=[143, 0, 140, 142], features=(1,))
+    found = [m.forward(work, c) for m, c in zip((twin.plain, twin.fixed), twin.caches, strict=True)]
+    assert agree(*found)
+    assert found[0].logits.shape[0] == 4
+    assert twin.fixed._fixed is not None
+    assert [(b.sequences, b.rows) for b in twin.fixed._fixed._shapes[twin.caches[1]]] == [(2, 4)]

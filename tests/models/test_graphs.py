@@ -170,3 +170,29 @@ def test_an_engine_on_them_generates_the_same(kind: str) -> None:
         found.append([list(r.output) for r in asked])
     assert found[0] == found[1]
     assert all(sum(tape.replays for tape in capture.tapes) > 20 for capture in captures)
+
+
+def test_hundreds_of_requests_that_come_and_go_stay_in_fixed_shapes() -> None:
+    """While most decode, others read their prompts beside them."""
+    found = []
+    for captured in (False, True):
+        model = LlamaModel(CONFIG, WEIGHTS, dtype=torch.float32)
+        if captured:
+            model._fixed = CudaGraphRunner(model._on_grid, model.device)
+        asked = [
+            request(
+                tiny.ids(4 + i * 7 % 60, seed=i),
+                SamplingParams(max_tokens=5 + i % 2, temperature=float(i % 2), seed=i),
+                id=str(i),
+                draft="none",
+            )
+            for i in range(80)
+        ]
+        served = engine(model, slots=75, kind="paged", max_batched_tokens=2000)
+        run(served, *asked)
+        found.append([list(r.output) for r in asked])
+    assert found[0] == found[1]
+    assert model._fixed is not None
+    shapes = model._fixed._shapes[served.cache]
+    assert {bucket.rows == 1 for bucket in shapes if bucket.sequences > 64} == {True}
+    assert any(bucket.rows >= 32 for bucket in shapes)  # prompts, apart from those

@@ -170,7 +170,7 @@ class TargetRows:
                 return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
             return noise.draw_from_logits(self._processed(row, self._params), self._params, position)
         if not self._params.greedy:
-            logits = self._logits[self._first + row, : self._vocab_size].to("cpu", torch.float32).numpy()
+            logits = self._largest.on_cpu(self._first + row)[: self._vocab_size].numpy()
             return noise.draw_from_logits(logits, self._params, position)
         token, best = self._largest[self._first + row]
         if not -math.inf < best < math.inf:
@@ -203,7 +203,7 @@ class TargetRows:
         path = (self._draft.tokens[i] for i in path_to(self._draft.parents, row - 1))
         context = Context(self._context.prompt, [*self._context.output, *path])
         return _processed(
-            self._logits[self._first + row], params, context, self._stop_ids, self._vocab_size, self._constraint
+            self._largest.on_cpu(self._first + row), params, context, self._stop_ids, self._vocab_size, self._constraint
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 
@@ -83,3 +84,46 @@ class ForwardOutput:
     logits: Tensor  # float [R, vocab]
     hidden: Tensor  # float [R, d], after the final norm
     features: Tensor | None = None  # float [T, len(features) * d], those asked for side by side, for all T tokens
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some sequences of a batch as one of their own, and where its rows are in the whole."""
+
+    batch: ForwardBatch
+    rows: Sequence[int]  # of the whole's T
+    logit_rows: Sequence[int]  # of the whole's R
+
+
+def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[Part]:
+    """The sequences for which ``first`` holds, and the others; there are both, and ``inputs`` is None."""
+    chosen = [first(span) for span in batch.spans]
+    scored = range(len(batch.token_ids)) if batch.logit_rows is None else batch.logit_rows
+    groups = [own for span, own in zip(batch.spans, chosen, strict=True) for _ in range(span.count)]
+    parts: list[Part] = []
+    for group in (True, False):
+        rows = [row for row, own in enumerate(groups) if own is group]
+        place = {row: i for i, row in enumerate(rows)}
+        logit_rows = [i for i, row in enumerate(scored) if groups[row] is group]
+        own = replace(
+            batch,
+            token_ids=[batch.token_ids[row] for row in rows],
+            positions=[batch.positions[row] for row in rows],
+            spans=tuple(span for span, belongs in zip(batch.spans, chosen, strict=True) if belongs is group),
+            logit_rows=[place[scored[i]] for i in logit_rows],
+        )
+        parts.append(Part(own, rows, logit_rows))
+    return parts
+
+
+def join(outputs: Sequence[ForwardOutput], parts: Sequence[Part]) -> ForwardOutput:
+    """The output of the whole batch from those of its ``parts``."""
+    logit_rows = [row for part in parts for row in part.logit_rows]
+    device = outputs[0].logits.device
+    back = torch.tensor(logit_rows, dtype=torch.int64).argsort().to(device)
+    features = None
+    if outputs[0].features is not None:
+        rows = torch.tensor([row for part in parts for row in part.rows]).argsort().to(device)
+        features = torch.cat([out.features for out in outputs if out.features is not None])[rows]
+    logits, hidden = (torch.cat(list(given)) for given in zip(*((o.logits, o.hidden) for o in outputs), strict=True))
+    return ForwardOutput(logits[back], hidden[back], features)

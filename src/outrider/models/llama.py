@@ -12,12 +12,12 @@ from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.pool import Pool
 from outrider.kernels.attention.attention import plan
 from outrider.kernels.backends import Dimensions, LayerForward, LayerWeights, TorchBackend, unfused_layer
-from outrider.kernels.batch import ForwardBatch, ForwardOutput
+from outrider.kernels.batch import ForwardBatch, ForwardOutput, join, split
 from outrider.kernels.linear.linear import Linear, TorchLinear
 from outrider.kernels.norm import RMSNorm
 from outrider.kernels.rope import inverse_frequencies, pair_rows, rotations
 from outrider.models.config import ModelConfig
-from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention
+from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
 from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 
 
@@ -106,8 +106,13 @@ class LlamaModel:
 
         ``batch.features`` are read off on the way, which changes no bit of the rest.
         """
-        fixed = None if self._fixed is None else self._fixed.run(batch, cache)
-        return self._packed(batch, cache) if fixed is None else fixed
+        if self._fixed is None or self._fixed.failed:
+            return self._packed(batch, cache)
+        limit = split_at(batch)
+        if limit is None or batch.inputs is not None:
+            return self._fixed.run(batch, cache) or self._packed(batch, cache)
+        parts = split(batch, lambda span: span.count <= limit)
+        return join([self._fixed.run(part.batch, cache) or self._packed(part.batch, cache) for part in parts], parts)
 
     def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """Rows packed next to each other. On a CPU the bits of a row do not depend on the rest of the batch."""

@@ -54,12 +54,17 @@ class Batch:
         wide = self.label_mask.shape[1]
         column = (self.context + at % wide + 1).clamp_max(self.tokens.shape[1] - 1)
         ids = self.tokens[at // wide, column][:, None]
-        return Labels(ids, torch.ones(ids.shape))
+        return Labels(ids, torch.ones(ids.shape, device=ids.device))
 
     @property
     def queries(self) -> int:
         """A."""
         return self.query_mask.shape[1]
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of answers that are learned from."""
+        return sum(window.stop - window.start for window in self.windows)
 
     def at(self, shift: int) -> tuple[Tensor, Tensor]:
         """For each query row t: where the label of row t + ``shift`` is in ``labels``, and whether it counts.
@@ -67,8 +72,9 @@ class Batch:
         Two tensors of [B * A], int64 and bool.
         """
         wide = self.label_mask.shape[1]
-        columns = torch.arange(self.queries) + shift
-        index = torch.arange(len(self.label_mask))[:, None] * wide + columns
+        device = self.label_mask.device
+        columns = torch.arange(self.queries, device=device) + shift
+        index = torch.arange(len(self.label_mask), device=device)[:, None] * wide + columns
         return index.flatten(), (self.query_mask & self.label_mask[:, columns]).flatten()
 
 
@@ -99,8 +105,8 @@ class Batcher:
         ]
         self._map: Tensor | None = None
         if vocabulary is not None:
-            self._map = torch.full((store.target.config.vocab_size,), -1)
-            self._map[vocabulary] = torch.arange(len(vocabulary))
+            self._map = torch.full((store.target.config.vocab_size,), -1, device=store.device)
+            self._map[vocabulary] = torch.arange(len(vocabulary), device=store.device)
 
     def plan(self, epoch: int) -> list[list[Window]]:
         """The batches of an epoch, of windows of like size, in random order."""
@@ -124,18 +130,18 @@ class Batcher:
             yield self.assemble(windows)
 
     def assemble(self, windows: Sequence[Window]) -> Batch:
-        """The tensors of ``windows``."""
-        found = self.store.fetch([w.document for w in windows])
+        """The tensors of ``windows``, on the target's device; integers and masks go there in one piece each."""
+        found, device = self.store.fetch([w.document for w in windows]), self.store.device
         before = max(w.start - w.context for w in windows)
         asked = max(w.stop - w.start for w in windows)
         wide = asked + self.depth + 1
         count, k = len(windows), self.store.top_k
         tokens = torch.zeros(count, before + wide, dtype=torch.int64)
-        features = torch.zeros(count, before + asked, self.store.width, dtype=torch.bfloat16)
+        features = torch.zeros(count, before + asked, self.store.width, dtype=torch.bfloat16, device=device)
         positions = torch.zeros(count, before + asked, dtype=torch.int64)
         attention_mask = torch.zeros(count, before + asked, dtype=torch.bool)
-        ids = torch.zeros(count, wide, k, dtype=torch.int64)
-        probs = torch.zeros(count, wide, k)
+        ids = torch.zeros(count, wide, k, dtype=torch.int64, device=device)
+        probs = torch.zeros(count, wide, k, device=device)
         label_mask = torch.zeros(count, wide, dtype=torch.bool)
         query_mask = torch.zeros(count, asked, dtype=torch.bool)
         for b, (w, f) in enumerate(zip(windows, found, strict=True)):
@@ -151,7 +157,7 @@ class Batcher:
             first = w.start - (document.start - 1)  # label rows begin at row start - 1
             part = slice(first, first + wide)
             have = len(f.ids[part])
-            ids[b, :have], probs[b, :have] = f.ids[part].long(), f.probs[part].float()
+            ids[b, :have], probs[b, :have] = f.ids[part], f.probs[part]
             label_mask[b, : max(0, min(wide, n - 1 - w.start))] = True  # the last row predicts a token nobody knows
             if w.document in self.skip:
                 known = self.skip[w.document][w.start : w.start + wide]
@@ -160,6 +166,9 @@ class Batcher:
         if self._map is not None:
             ids = self._map[ids]
         labels = Labels(ids.flatten(0, 1), probs.flatten(0, 1))
+        tokens, positions, attention_mask, label_mask, query_mask = (
+            t.to(device) for t in (tokens, positions, attention_mask, label_mask, query_mask)
+        )
         return Batch(
             tokens, features, positions, attention_mask, before, labels, label_mask, query_mask, tuple(windows)
         )

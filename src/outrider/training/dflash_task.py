@@ -37,8 +37,9 @@ class DFlashTask(HeadTask):
         super().__init__(module, config, target, depth=config.heads, max_shift=config.heads)
         self.decay = decay
         ids = torch.arange(config.scored) if self.vocabulary is None else self.vocabulary
-        self._scored = torch.full((config.vocab_size,), config.scored)  # row of each token; behind all: not scored
-        self._scored[ids] = torch.arange(config.scored)
+        scored = torch.full((config.vocab_size,), config.scored)  # row of each token; behind all: not scored
+        scored[ids.cpu()] = torch.arange(config.scored)
+        self._scored = scored.to(target.embedding.device)
 
     def head(self) -> Tensor:
         """float [scored, d + rank]: the selector adds its product to the LM head's."""
@@ -91,10 +92,9 @@ class DFlashTask(HeadTask):
 
 def _causal(mask: Tensor, window: int) -> Attend:
     """Attention of rows [B, n] among themselves; padded rows see themselves, as softmax needs something."""
-    n = mask.shape[1]
-    seen = torch.ones(n, n, dtype=torch.bool).tril().triu(1 - (window or n)) & mask[:, None] | torch.eye(
-        n, dtype=torch.bool
-    )
+    rows = torch.arange(mask.shape[1], device=mask.device)
+    back = rows[:, None] - rows
+    seen = (back >= 0) & (back < (window or len(rows))) & mask[:, None] | (back == 0)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))

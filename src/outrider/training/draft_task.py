@@ -45,7 +45,7 @@ def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: b
                 f"{target.config.num_layers - 1}"
             )
         model.load_state_dict({k: v.float() for k, v in truncated(target, config.num_layers).items()})
-    return model
+    return model.to(target.embedding.device)
 
 
 def save_model(folder: Path, model: Llama, tokenizer: Path | None) -> None:
@@ -62,9 +62,9 @@ def save_model(folder: Path, model: Llama, tokenizer: Path | None) -> None:
 
 def dense_mask(batch: Batch) -> Tensor:
     """bool [B, 1, rows, rows]: causal, over rows that exist; padded rows see themselves."""
-    rows = torch.arange(batch.attention_mask.shape[1])
+    rows = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
     mask = (rows <= rows[:, None]) & batch.attention_mask[:, None]
-    return (mask | torch.eye(len(rows), dtype=torch.bool))[:, None]
+    return (mask | (rows == rows[:, None]))[:, None]
 
 
 class DraftTask:
@@ -91,7 +91,7 @@ class DraftTask:
         yield DraftPosition(hidden.flatten(0, 1), 0, 1.0)
         for i in range(1, self.depth if step is None else 1):
             rows = torch.roll(hidden, -i, dims=1)
-            own = (torch.arange(asked) < asked - i).expand(len(hidden), -1)
+            own = (torch.arange(asked, device=hidden.device) < asked - i).expand(len(hidden), -1)
             yield DraftPosition(rows.flatten(0, 1), i, 0.0, own=own.flatten())
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Medusa2Task:
     ) -> None:
         """``share``: λ0, the weight of the heads' losses."""
         self.heads, self.config, self._tokenizer = heads, config, tokenizer
-        self.target = draft = Llama(target.config)
+        self.target = draft = Llama(target.config).to(target.embedding.device)
         draft.load_state_dict({k: v.float() for k, v in target.state_dict().items()})
         self.module: nn.Module = nn.ModuleDict({"heads": heads, "target": draft})
         self.depth, self.max_shift = config.heads + 1, config.heads
@@ -170,7 +170,7 @@ def known_rows(task: Task, batcher: Batcher, known: Mapping[int, Tensor]) -> dic
         if not len(rows):
             out[i] = torch.zeros(len(batcher.store.documents[i].ids), dtype=torch.bool)
     for batch in batcher.in_order():
-        with low_precision():
+        with low_precision(batcher.store.device):
             position = next(task.draft_positions(batch, 0))
             rows, at = select(position, batch)
             right = judge(position.rows[rows], task.head(), labels_of(task, batch, at))[0] == 0

@@ -45,7 +45,7 @@ class EagleTask(HeadTask):
         features = batch.features.to(embeddings.dtype)
         if first and step is not None:
             spread = torch.rand(features.shape, generator=noise(self.seed, step)) - 0.5
-            features = features + (_NOISE * spread).to(features.dtype)
+            features = features + (_NOISE * spread).to(features)
         x = self.module.fuse(features)
         behind = self.module.keys(embeddings[:, 1 : p + 1], x[:, :p], batch.positions[:, :p]) if p else None
         attend = Unrolled(batch, behind, self.config.window)
@@ -76,13 +76,11 @@ class Unrolled:
         ``window``: rows that a row sees, itself included; 0: all before it.
         """
         self._behind, self._window = behind, window
-        rows = torch.arange(batch.attention_mask.shape[1])
-        self._back = (
-            torch.arange(batch.context, len(rows))[:, None] - rows
-        )  # [A, P + A]: rows from the one to the other
+        rows = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
+        self._back = rows[batch.context :, None] - rows  # [A, P + A]: rows from the one to the other
         hidden = ~((self._back >= 0) & batch.attention_mask[:, None] | (self._back == 0))  # softmax needs something
-        self._bias = torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
-        self._bias = self._bias.to(batch.features.dtype)
+        bias = torch.zeros(hidden.shape, dtype=batch.features.dtype, device=hidden.device)
+        self._bias = bias.masked_fill_(hidden, -torch.inf)[:, None, None]  # [B, 1, 1, A, P + A]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
@@ -131,7 +129,7 @@ def start_from_target(module: EagleLayer, target: Llama) -> None:
         own.self_attn.o_proj.weight.zero_()
         own.mlp.down_proj.weight.zero_()
     module.fc.weight.normal_(std=0.02)
-    module.fc.weight[:, -d:] += torch.eye(d)
+    module.fc.weight[:, -d:] += torch.eye(d, device=module.fc.weight.device)
     if module.fc.bias is not None:
         module.fc.bias.zero_()
 

@@ -1,7 +1,8 @@
 """What the target says about the documents: features of every row, and its most likely tokens where answers are.
 
 Computed once, in dense runs, and kept on disk up to a bound: an epoch then costs no run of the target. Documents beyond
-the bound are computed again whenever they are wanted.
+the bound are computed again whenever they are wanted, and then stay on the target's device: on a GPU that takes less
+time than the way to a disk and back.
 
     folder/features.bin   bfloat16 [rows, width]      every token of the stored documents
     folder/ids.bin        int32    [label rows, k]    rows ``start - 1`` and later of each document
@@ -32,7 +33,11 @@ from outrider.training.data import Document, digest
 from outrider.training.llama import Llama
 from outrider.training.native_features import NativeReader
 
-_RUN = 2048  # padded tokens of one run of the target: more would only spill the caches
+_RUN = {
+    "cpu": 2048,
+    "cuda": 32_768,
+}  # padded tokens of one run of the target: on CPUs, more would only spill the caches
+_LABEL_ROWS = {"cpu": 512, "cuda": 4096}  # rows of logits at once
 _GROUP = 64  # documents computed between two notes of progress
 _KINDS: tuple[tuple[str, Any], ...] = (("features", np.uint16), ("ids", np.int32), ("probs", np.float16))
 
@@ -79,6 +84,7 @@ class FeatureStore:
         """
         self._reader = reader
         self.target, self.documents, self.wanted = target, documents, wanted
+        self.device = target.embedding.device
         self.width = wanted.width(target.config.hidden_size)
         self.top_k = min(wanted.top_k, target.config.vocab_size)
         rows = np.array([len(d.ids) for d in documents])
@@ -147,8 +153,11 @@ class FeatureStore:
     def _put(self, i: int, features: Features) -> None:
         rows, labels = slice(self._row[i], self._row[i + 1]), slice(self._label[i], self._label[i + 1])
         if self.width:
-            self._maps["features"][rows] = features.rows.view(torch.uint16).numpy()
-        self._maps["ids"][labels], self._maps["probs"][labels] = features.ids.numpy(), features.probs.numpy()
+            self._maps["features"][rows] = features.rows.cpu().view(torch.uint16).numpy()
+        self._maps["ids"][labels], self._maps["probs"][labels] = (
+            features.ids.cpu().numpy(),
+            features.probs.cpu().numpy(),
+        )
 
     def _get(self, i: int) -> Features:
         rows, labels = slice(self._row[i], self._row[i + 1]), slice(self._label[i], self._label[i + 1])
@@ -171,7 +180,7 @@ class FeatureStore:
         order = sorted(indices, key=lambda i: len(self.documents[i].ids))
         while order:
             longest, take = len(self.documents[order[-1]].ids), 1
-            while take < len(order) and (take + 1) * longest <= _RUN:
+            while take < len(order) and (take + 1) * longest <= _RUN.get(self.device.type, 2048):
                 take += 1
             part, order = order[-take:], order[:-take]
             found.update(zip(part, self._run(part), strict=True))
@@ -182,18 +191,23 @@ class FeatureStore:
         ids = torch.zeros(len(part), max(len(d.ids) for d in documents), dtype=torch.int64)
         for row, document in zip(ids, documents, strict=True):
             row[: len(document.ids)] = torch.tensor(document.ids)
-        device = self.target.embedding.device
-        run = self.target(ids.to(device), layers=self.wanted.layers or ())
-        features = run.hidden if run.features is None else run.features
-        out = []
-        for hidden, row, document in zip(run.hidden, features, documents, strict=True):
-            n = len(document.ids)
-            logits = (hidden[document.start - 1 : n] @ self.target.head.T).float()
+        run = self.target(ids.to(self.device), layers=self.wanted.layers or ())
+        features = (run.hidden if run.features is None else run.features).to(torch.bfloat16)
+        rows = torch.cat([h[d.start - 1 : len(d.ids)] for h, d in zip(run.hidden, documents, strict=True)])
+        counts = [len(d.ids) - d.start + 1 for d in documents]
+        labels = zip(*(part.split(counts) for part in self._most_likely(rows)), strict=True)
+        kept = (row[: len(d.ids), : self.width] for row, d in zip(features, documents, strict=True))
+        return [Features(own, *of) for own, of in zip(kept, labels, strict=True)]
+
+    def _most_likely(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The target's likeliest tokens at rows [n, d]: int32 [n, k], best first, and float16 [n, k]."""
+        found: list[tuple[Tensor, Tensor]] = []
+        for part in hidden.split(_LABEL_ROWS.get(self.device.type, 512)):
+            logits = (part @ self.target.head.T).float()
             top = logits.topk(self.top_k, dim=-1)
-            probs = (top.values - logits.logsumexp(-1, keepdim=True)).exp()
-            kept = row[:n] if self.width else row[:n, :0]
-            out.append(Features(kept.to("cpu", torch.bfloat16), top.indices.to("cpu", torch.int32), probs.cpu().half()))
-        return out
+            found.append((top.indices.int(), (top.values - logits.logsumexp(-1, keepdim=True)).exp().half()))
+        ids, probs = zip(*found, strict=True)
+        return torch.cat(ids), torch.cat(probs)
 
 
 def _reserve(path: Path, dtype: Any, shape: tuple[int, int], *, fresh: bool) -> Any:

@@ -153,7 +153,8 @@ class Llama(nn.Module):
             return (t * cos + torch.cat([-second, first], dim=-1) * sin).to(t.dtype)
 
         if mask is None and self.config.sliding_window is not None and self.config.sliding_window < x.shape[1]:
-            back = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+            at = torch.arange(x.shape[1], device=x.device)
+            back = at[:, None] - at
             mask = ((back >= 0) & (back < self.config.sliding_window))[None, None]
         found: dict[int, Tensor] = {}
         kept: PastKeyValues = []

@@ -80,7 +80,7 @@ def labels_of(task: Task, batch: Batch, at: Tensor) -> Labels:
 
 def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list[tuple[int, int]]]:
     """The training loss of a batch, and for each position (hits, rows)."""
-    total = torch.zeros(())
+    total = torch.zeros((), device=batch.tokens.device)
     hits: list[tuple[int, int]] = []
     for position in task.draft_positions(batch, step):
         rows, at = select(position, batch)
@@ -96,15 +96,16 @@ def batch_loss(task: Task, batch: Batch, step: int | None) -> tuple[Tensor, list
 def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> Evaluation:
     """``task``'s draft on every window of ``batcher``; ``observe`` gets the rows one by one."""
     task.module.eval()
-    count = torch.zeros(task.depth, dtype=torch.float64)
+    device = batcher.store.device
+    count = torch.zeros(task.depth, dtype=torch.float64, device=device)
     overlap, loss = count.clone(), count.clone()
-    ranks = torch.zeros(task.depth, RANKS, dtype=torch.float64)
+    ranks = torch.zeros(task.depth, RANKS, dtype=torch.float64, device=device)
     weights = count.clone()
     lengths, chains = 0.0, 0
     for batch in batcher.in_order():
         alive = None  # bool [B * A]: whether all guesses so far were right
-        length = torch.zeros(batch.query_mask.numel())
-        started = torch.zeros(batch.query_mask.numel(), dtype=torch.bool)
+        length = torch.zeros(batch.query_mask.numel(), device=device)
+        started = torch.zeros_like(length, dtype=torch.bool)
         for i, position in enumerate(task.draft_positions(batch, None)):
             rows, at = select(position, batch)
             labels = labels_of(task, batch, at)
@@ -117,8 +118,9 @@ def evaluate(task: Task, batcher: Batcher, observe: Observer | None = None) -> E
             if observe is not None:
                 reached = rows >= 0 if alive is None else alive[rows]
                 scores = best_guesses(position.rows[rows], task.head(), min(RANKS, len(task.head())))
-                observe(i, JudgedRows(*_places(batch, rows, position.shift), rank, reached, scores))
-            right = torch.zeros(batch.query_mask.numel(), dtype=torch.bool)
+                seen_rows = (rank.cpu(), reached.cpu(), scores.cpu())
+                observe(i, JudgedRows(*_places(batch, rows.cpu(), position.shift), *seen_rows))
+            right = torch.zeros_like(started)
             right[rows] = rank == 0
             alive = right if alive is None else alive & right
             length += alive

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from outrider.heads import HeadConfig
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
+from outrider.training.draft_task import dense_mask
 from outrider.training.llama import Llama, PastKeyValues
 from outrider.training.tasks import DraftPosition, HeadTask, noise
 
@@ -34,20 +35,20 @@ class PassTask(HeadTask):
 
     def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
         count, asked, ahead = len(batch.tokens), batch.queries, self.config.heads
-        picks = self._picks(asked, step)
+        picks, device = self._picks(asked, step).to(batch.tokens.device), batch.tokens.device
         p, taken = batch.context, len(picks)
         past = self._read(batch)
         embeddings = self.module().to(self.target.embedding.dtype).repeat(taken, 1)  # [taken * T, d]
         x = embeddings.expand(count, -1, -1)
         at = picks.repeat_interleave(ahead)  # column of the row each [LA] is behind
-        offset = torch.arange(ahead).repeat(taken)
+        offset = torch.arange(ahead, device=device).repeat(taken)
         positions = batch.positions[:, p:][:, at] + 1 + offset
-        columns = torch.arange(p + asked)
+        columns = torch.arange(p + asked, device=device)
         tokens = (columns <= (p + at)[:, None]) & batch.attention_mask[:, None]  # [B, taken * T, P + A]
         ours = (at[:, None] == at) & (offset[:, None] >= offset)
         mask = torch.cat([tokens, ours.expand(count, -1, -1)], dim=-1)[:, None]
         hidden = self.target(x, positions, mask, past).hidden.unflatten(1, (taken, ahead))
-        own = torch.zeros(count, asked, dtype=torch.bool)
+        own = torch.zeros(count, asked, dtype=torch.bool, device=device)
         own[:, picks] = True
         for i in range(ahead):
             rows = hidden.new_zeros(count, asked, hidden.shape[-1]).index_copy(1, picks, hidden[:, :, i])
@@ -62,9 +63,7 @@ class PassTask(HeadTask):
     @torch.no_grad()
     def _read(self, batch: Batch) -> PastKeyValues:
         """The target's keys and values of every token row."""
-        rows = torch.arange(batch.attention_mask.shape[1])
-        mask = (rows <= rows[:, None]) & batch.attention_mask[:, None]
-        mask = mask | torch.eye(len(rows), dtype=torch.bool)  # a padded row sees itself: softmax needs something
-        x = F.embedding(batch.tokens[:, : len(rows)], self.target.embedding)
-        past: PastKeyValues = self.target(x, batch.positions, mask[:, None], keep=True).past
+        mask = dense_mask(batch)
+        x = F.embedding(batch.tokens[:, : mask.shape[-1]], self.target.embedding)
+        past: PastKeyValues = self.target(x, batch.positions, mask, keep=True).past
         return past

@@ -144,6 +144,7 @@ def head_task(setup: TrainingSetup, options: HeadOptions, seed: int) -> HeadTask
     """A head, new or trained before, and its task."""
     begin = options.start_from
     module, config = trained_head(setup, options, Path(begin)) if begin else fresh_head(setup, options, seed)
+    module = module.to(setup.target.embedding.device)
     task = _task_of(module, config, setup, options, seed)
     task.rule = options.loss
     return task

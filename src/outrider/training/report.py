@@ -14,9 +14,9 @@ from outrider.heads.checkpoint import write_whole
 from outrider.heads.vocabulary import ScoringHead
 from outrider.training.breakdown import breakdown, table, warnings
 from outrider.training.calibration import CalibrationReport, calibrate
-from outrider.training.metrics import Evaluation, JudgedRows, evaluate, joined
+from outrider.training.metrics import Evaluation, JudgedRows, joined
 from outrider.training.state import Progress
-from outrider.training.trainer import Trainer, low_precision
+from outrider.training.trainer import Trainer
 
 HOW = (
     "Measured on held-out documents, teacher-forced: each draft position is judged by the target's own distribution "
@@ -33,8 +33,7 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
     task, folder, progress = trainer.task, trainer.folder, trainer.progress
     task.restore(folder)
     judged: dict[int, list[JudgedRows]] = defaultdict(list)
-    with low_precision():
-        found = evaluate(task, trainer.held_out, lambda position, rows: judged[position].append(rows))
+    found = trainer.measure(lambda position, rows: judged[position].append(rows))
     positions = [joined(judged[i]) for i in sorted(judged)]
     fit = calibrate(positions) if isinstance(task.module, ScoringHead) else None
     buckets = breakdown(positions[0], trainer.held_out.store.documents)
@@ -49,6 +48,7 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
             "best_step": progress.best_step,
             "steps": progress.before + progress.step,
             "tokens": progress.tokens,
+            **progress.answer_tokens(),
             "seconds": round(progress.seconds, 1),
             "tokens_per_s": round(progress.tokens / max(1e-9, progress.seconds), 1),
         }
@@ -79,7 +79,10 @@ def _vocabulary(trainer: Trainer) -> dict[str, Any]:
         return {}
     documents = [held_out.store.documents[i] for i in {w.document for w in held_out.windows}]
     tokens = torch.tensor([token for d in documents for token in d.ids[d.start :]])
-    return {"draft_vocabulary": len(ids), "held_out_coverage": round(float(torch.isin(tokens, ids).double().mean()), 4)}
+    return {
+        "draft_vocabulary": len(ids),
+        "held_out_coverage": round(float(torch.isin(tokens, ids.cpu()).double().mean()), 4),
+    }
 
 
 def _errors(fit: CalibrationReport | None) -> dict[str, Any]:

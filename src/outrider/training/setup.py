@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.loader import choose_device
 from outrider.errors import ConfigError
 from outrider.heads import TargetFingerprint
 from outrider.heads.config import MOST_LAYERS, MOST_RANK, fingerprint_rows
@@ -106,6 +107,7 @@ class TrainingSetup:
     seed: int
     lines: Sequence[Line] | None = None  # read already; None: read ``data.paths``
     one_pass_in: Path | None = None  # the folder of a run that trains on each document once; None: several epochs
+    device: str = "auto"  # what the target and its drafts run on; auto: a GPU if there is one
     log: LogFn = field(default=lambda line: None)
 
     @cached_property
@@ -118,7 +120,9 @@ class TrainingSetup:
 
     @cached_property
     def target(self) -> Llama:
-        return load_llama(self.folder, torch.bfloat16 if has_bf16_instructions() else torch.float32)
+        device = choose_device(self.device)
+        low = device.type == "cuda" or has_bf16_instructions()
+        return load_llama(self.folder, torch.bfloat16 if low else torch.float32).to(device)
 
     @cached_property
     def config(self) -> ModelConfig:

@@ -36,15 +36,26 @@ class Progress:
     finished: bool = False
     seconds: float = 0.0
     tokens: int = 0
+    fresh_answer_tokens: int = 0  # of answers, in windows seen for the first time
+    repeated_answer_tokens: int = 0  # in later epochs
     before: int = 0  # steps of earlier portions
     portions: list[Portion] = field(default_factory=list)  # of a run that trains on each document once
     history: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer_tokens(self) -> dict[str, int]:
+        """Tokens of answers learned from so far, for reports."""
+        return {
+            "fresh_answer_tokens": self.fresh_answer_tokens,
+            "repeated_answer_tokens": self.repeated_answer_tokens,
+        }
 
     def next_portion(self, portions: Sequence[Portion]) -> Progress:
         """The beginning of the last of ``portions``, behind what was done."""
         return Progress(
             seconds=self.seconds,
             tokens=self.tokens,
+            fresh_answer_tokens=self.fresh_answer_tokens,
+            repeated_answer_tokens=self.repeated_answer_tokens,
             history=self.history,
             before=self.before + self.step,
             portions=list(portions),
@@ -120,9 +131,9 @@ def _name(progress: Progress) -> str:
 def _tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     tensors = {}
     for name, parameter in _trained(module).items():
-        tensors[f"parameter/{name}"] = parameter.detach().clone()
+        tensors[f"parameter/{name}"] = parameter.detach().to("cpu", copy=True)
         for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{key}/{name}"] = value.detach().clone()
+            tensors[f"{key}/{name}"] = value.detach().to("cpu", copy=True)
     return tensors
 
 
@@ -130,8 +141,9 @@ def _restore(tensors: Mapping[str, Tensor], module: nn.Module, optimizer: torch.
     with torch.no_grad():
         for name, parameter in _trained(module).items():
             parameter.copy_(tensors[f"parameter/{name}"])
-            moments = {key: tensors[f"{key}/{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-            optimizer.state[parameter] = {key: value.clone() for key, value in moments.items()}
+            moments = {key: tensors[f"{key}/{name}"] for key in ("exp_avg", "exp_avg_sq")}
+            state = {key: value.to(parameter.device, copy=True) for key, value in moments.items()}
+            optimizer.state[parameter] = {"step": tensors[f"step/{name}"].clone(), **state}
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:

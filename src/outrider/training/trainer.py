@@ -17,7 +17,7 @@ import torch
 from outrider.errors import ConfigError, NumericalError
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
-from outrider.training.metrics import Evaluation, batch_loss, evaluate
+from outrider.training.metrics import Evaluation, Observer, batch_loss, evaluate
 from outrider.training.portions import Portion
 from outrider.training.state import Progress, TrainerState
 from outrider.training.tasks import LogFn, Task
@@ -160,7 +160,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(step)
         self.optimizer.zero_grad(set_to_none=True)
-        with low_precision():
+        with self._low_precision():
             loss, hits = batch_loss(self.task, batch, self.progress.before + step)
         loss.backward()
         parameters = self.optimizer.param_groups[0]["params"]
@@ -173,6 +173,7 @@ class Trainer:
         self.optimizer.step()
         self.progress.step += 1
         self.progress.tokens += int(batch.attention_mask.sum())
+        self._count_answers(batch.answer_tokens)
         self._tell(step, float(loss.detach()), hits)
 
     def _kept(self) -> str:
@@ -187,13 +188,26 @@ class Trainer:
         left = f"  {duration(seconds)} left" if step else ""
         self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s{left}")
 
+    def _count_answers(self, count: int) -> None:
+        """The step just taken learned from so many tokens of answers; epochs behind the first only repeat them."""
+        if not self.ends or self.progress.step <= self.ends[0]:
+            self.progress.fresh_answer_tokens += count
+        else:
+            self.progress.repeated_answer_tokens += count
+
+    def measure(self, observe: Observer | None = None) -> Evaluation:
+        """The draft as it is, on the held-out documents; ``observe`` as in ``evaluate``."""
+        with self._low_precision():
+            return evaluate(self.task, self.held_out, observe)
+
+    def _low_precision(self) -> contextlib.AbstractContextManager[Any]:
+        return low_precision(self.train.store.device)
+
     def _evaluate(self) -> None:
         """Measure on held-out documents; keep the draft if it is the best; save the state."""
-        with low_precision():
-            found = evaluate(self.task, self.held_out)
-        p = self.progress
+        found, p = self.measure(), self.progress
         step = p.before + p.step
-        p.history.append({"step": step, **found.as_dict()})
+        p.history.append({"step": step, **p.answer_tokens(), **found.as_dict()})
         if p.best_loss is None or found.loss < p.best_loss:
             p.best_loss, p.best_step, p.without_gain = found.loss, step, 0
             self.task.save(self.folder, {"acceptance": found.by_rank, "training": {"step": step}})
@@ -208,8 +222,8 @@ def _line(found: Evaluation) -> str:
     return f"loss {found.loss:.4f}  α {alpha}  τ {found.tau:.2f}"
 
 
-def low_precision() -> contextlib.AbstractContextManager[Any]:
+def low_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """bfloat16 matrix products where the processor has them; float32 elsewhere."""
-    if has_bf16_instructions() or torch.cuda.is_available():
-        return torch.autocast("cpu", dtype=torch.bfloat16)
+    if device.type == "cuda" or has_bf16_instructions():
+        return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()

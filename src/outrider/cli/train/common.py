@@ -123,6 +123,7 @@ def _shared(
     feature_cache: FeatureCache = "2GB",
     seed: Seed = 0,
     resume: Resume = False,
+    device: o.Device = o.ENGINE.device,
 ) -> None:
     """The options themselves; ``with_shared`` reads them off this signature."""
 
@@ -168,6 +169,7 @@ def _make(
     feature_cache: str,
     seed: int,
     resume: bool,
+    device: str,
     **train: Any,
 ) -> Shared:
     from outrider.cli.working import working
@@ -187,12 +189,19 @@ def _make(
         answers = out / "answers"
         with working("answers") as tell:
             regenerate_answers(
-                target, paths, answers, max_tokens=answer_tokens, temperature=answer_temperature, seed=seed, tell=tell
+                target,
+                paths,
+                answers,
+                max_tokens=answer_tokens,
+                temperature=answer_temperature,
+                seed=seed,
+                engine={"device": device},
+                tell=tell,
             )
         paths = (answers,)
     cache = out / "features" if size else None
     documents = DataOptions(paths, max_length=max_length, held_out=held_out, top_k=top_k, cache=cache, cache_bytes=size)
-    setup = TrainingSetup(target, documents, seed, log=log, one_pass_in=out if one_pass else None)
+    setup = TrainingSetup(target, documents, seed, log=log, one_pass_in=out if one_pass else None, device=device)
     return Shared(setup, options, out, resume)
 
 

@@ -13,6 +13,7 @@ tensor, never a shape. Everything such a forward pass depends on is therefore wr
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -25,10 +26,13 @@ from outrider.cache.protocol import KVCache
 from outrider.kernels.batch import ForwardBatch
 
 MIN_KEYS = 512
-MAX_ROWS = 32  # of a sequence: longer ones read prompts, which keep a device busy without graphs
-MAX_SEQUENCES = 64
-MAX_CELLS = 512  # sequences x rows
-MAX_KEYS = 1 << 16  # sequences x keys, as these are copied together for each layer
+FEW_CELLS = 512  # which are not worth a second forward pass
+MAX_ROWS = 128  # of a sequence: longer ones keep a device busy without graphs
+MAX_SEQUENCES = 1024
+MAX_CELLS = 2048  # sequences x rows
+MAX_MASK = 1 << 24  # sequences x rows x keys
+MAX_COPIED = 1 << 30  # bytes of keys and values that are copied together for each layer
+MANY = 64  # sequences from which on keys are rounded up less, as they are most of what is copied
 
 
 @dataclass(frozen=True)
@@ -87,20 +91,46 @@ class Grid:
         return cls(**{field.name: part.view(shape) for field, part, shape in named})
 
 
-def bucket_for(batch: ForwardBatch, cache: KVCache) -> Bucket | None:
-    """The smallest shape that holds the batch. None: it is none of decoding or drafting, or too large to pad."""
+def bucket_for(batch: ForwardBatch, cache: KVCache, most_copied: int = MAX_COPIED) -> Bucket | None:
+    """The smallest shape that holds the batch. None: it is too large to pad, or to copy ``most_copied`` bytes for."""
     sequences = _power_of_two(len(batch.spans))
     rows = _power_of_two(max(span.count for span in batch.spans))
     width = _power_of_two(max(rows, *(span.mask.shape[1] for span in batch.spans if span.mask is not None), 1))
     longest = -(-cache.max_seq_len // MIN_KEYS) * MIN_KEYS
-    keys = min(longest, _power_of_two(max(MIN_KEYS, *(span.start + span.count for span in batch.spans))))
+    seen = max(MIN_KEYS, *(span.start + span.count for span in batch.spans))
+    keys = min(longest, _power_of_two(seen) if sequences < MANY else -(-seen // MIN_KEYS) * MIN_KEYS)
     fits = sequences <= MAX_SEQUENCES and rows <= MAX_ROWS and sequences * rows <= MAX_CELLS
-    if batch.inputs is not None or not fits or sequences * keys > MAX_KEYS:
+    key_bytes = 2 * cache.pool.k[0][0].numel() * cache.pool.k[0].element_size()
+    small = sequences * rows * keys <= MAX_MASK and sequences * keys * key_bytes <= most_copied
+    if batch.inputs is not None or not fits or not small:
         return None
     scored = len(batch.token_ids) if batch.logit_rows is None else len(batch.logit_rows)
     return Bucket(
         sequences, rows, keys, width, _power_of_two(max(1, scored)), cache.pool.block, batch.layers, batch.features
     )
+
+
+def split_at(batch: ForwardBatch) -> int | None:
+    """The rows up to which sequences are better run apart from those with more, as a grid is as wide as its widest.
+
+    So a prompt that is read does not widen the grid of those that decode. None: all fit one grid well enough.
+    """
+    counts = [span.count for span in batch.spans]
+    whole = _cells(counts)
+    if whole <= FEW_CELLS:
+        return None
+    costs = {
+        limit: _cells([n for n in counts if n <= limit]) + _cells([n for n in counts if n > limit])
+        for limit in (1 << i for i in range((max(counts) - 1).bit_length()))
+        if min(counts) <= limit
+    }
+    best = min(costs, key=costs.__getitem__, default=None)
+    return best if best is not None and 2 * costs[best] <= whole else None
+
+
+def _cells(counts: Sequence[int]) -> int:
+    """Of the grid of sequences with so many rows."""
+    return _power_of_two(len(counts)) * _power_of_two(max(counts))
 
 
 def _power_of_two(n: int) -> int:

@@ -19,11 +19,12 @@ from torch import Tensor
 from outrider.cache.pool import Pool
 from outrider.cache.protocol import KVCache
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
-from outrider.models.cuda_graphs.buckets import Bucket, Grid, bucket_for, lay_out
+from outrider.models.cuda_graphs.buckets import MAX_COPIED, Bucket, Grid, bucket_for, lay_out
 
 logger = logging.getLogger(__name__)
 
 MAX_GRAPHS = 32  # of one cache; the one longest unused goes first
+_SHARE_COPIED = 64  # the part of a device's memory that keys and values copied for a layer may take
 
 Compute = Callable[[Grid, Bucket, Pool], ForwardOutput]
 """A forward pass in a fixed shape: it reads its inputs from the grid, and neither looks at them nor at their values."""
@@ -81,6 +82,10 @@ class CudaGraphRunner:
     ) -> None:
         """Without ``capture`` every forward pass is computed afresh. ``limit``: shapes kept for a cache."""
         self._compute, self._device, self._capture, self._limit = compute, device, capture, limit
+        self._most_copied = MAX_COPIED
+        if device.type == "cuda":
+            memory = torch.cuda.get_device_properties(device).total_memory
+            self._most_copied = min(MAX_COPIED, memory // _SHARE_COPIED)
         # Graphs are made for the memory of one cache, and go with it: so nothing here may hold on to the cache.
         self._shapes: WeakKeyDictionary[KVCache, OrderedDict[Bucket, _Shape]] = WeakKeyDictionary()
         self.failed = False
@@ -91,7 +96,7 @@ class CudaGraphRunner:
 
     def run(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput | None:
         """The results of a forward pass, or None if it is to be computed in the usual way."""
-        bucket = None if self.failed else bucket_for(batch, cache)
+        bucket = None if self.failed else bucket_for(batch, cache, self._most_copied)
         if bucket is None:
             return None
         shapes = self._shapes.setdefault(cache, OrderedDict())

@@ -78,6 +78,7 @@ def regenerate_answers(
     temperature: float,
     seed: int,
     llm: LLM | None = None,
+    engine: Mapping[str, Any] | None = None,
     tell: Tell | None = None,
 ) -> None:
     """``--regenerate``: the folder ``out`` gets an answer to each prompt of ``paths``, in order, one in three sampled.
@@ -87,7 +88,7 @@ def regenerate_answers(
     options = AnswerOptions(
         prompts=tuple(paths), max_tokens=max_tokens, temperature=temperature, greedy=2 / 3, seed=seed, keep_all=True
     )
-    write_answers(model, out, options, Effort(), llm=llm, tell=tell)
+    write_answers(model, out, options, Effort(), llm=llm, engine=engine, tell=tell)
 
 
 def _settings(model: str, dtype: str, options: AnswerOptions) -> dict[str, Any]:

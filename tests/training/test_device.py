@@ -1,0 +1,62 @@
+"""Training beside a device: nothing is left behind on the CPU, and a run there learns what it learns here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from outrider.training import trainer as trainer_module
+from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.report import write_report
+from outrider.training.setup import HeadOptions, TrainingSetup
+from outrider.training.trainer import Trainer
+from tests import elsewhere
+from tests.training import small
+
+KINDS = ("eagle3", "dflash", "medusa", "eagle", "draft")
+
+
+@pytest.fixture(autouse=True)
+def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in device has no autocast."""
+    for module in ("outrider.training.trainer", "outrider.training.setup"):
+        monkeypatch.setattr(f"{module}.has_bf16_instructions", lambda: False)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+
+
+def made(folder: Path, kind: str, name: str, device: torch.device) -> Trainer:
+    setup: TrainingSetup = small.setup(folder)
+    setup.lines = small.lines(10)
+    setup.target.to(device)
+    train, out = small.train_options(epochs=0.3, evaluations=1), folder / f"{name}-{kind}"
+    if kind == "draft":
+        return next(draft_trainers(setup, DraftOptions(truncate=1), train, out))
+    return head_trainer(setup, HeadOptions(kind=kind, heads=2, depth=3, draft_vocab=64), train, out)[0]
+
+
+@pytest.mark.filterwarnings("ignore:for .* copying from a non-meta:UserWarning")  # the stand-in's name
+@pytest.mark.parametrize("kind", [*KINDS[:2], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[2:])])
+def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path) -> None:
+    here = made(tmp_path, kind, "here", torch.device("cpu"))
+    here.run()
+    with elsewhere.Elsewhere():  # type: ignore[no-untyped-call]
+        there = made(tmp_path, kind, "there", torch.device(elsewhere.NAME))
+        assert all(p.device.type == elsewhere.NAME for p in there.task.module.parameters())
+        there.run()
+        write_report(there, name=kind, about={})
+    for a, b in zip(here.progress.history, there.progress.history, strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_on_a_gpu(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = made(tmp_path, kind, "here", torch.device("cpu"))
+    here.run()
+    there = made(tmp_path, kind, "there", torch.device("cuda"))
+    assert trainer_module.low_precision(there.train.store.device) is not None
+    there.run()
+    assert there.progress.history[-1]["loss"] == pytest.approx(here.progress.history[-1]["loss"], rel=0.1, abs=0.05)
