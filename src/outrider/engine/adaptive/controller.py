@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from outrider.core.draft import EMPTY, Draft
+from outrider.engine.adaptive.acceptance import Measured, nothing_measured
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.experience import CAPACITY, Experience
+from outrider.engine.adaptive.kinds import Kind
 from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
@@ -31,13 +33,18 @@ from outrider.utils.domains import Domains, Lease
 class AdaptiveLength:
     """The ``DraftLengthPolicy`` of an engine: it decides for adaptive requests, and others get what they ask for."""
 
-    def __init__(self, calibrate: Callable[[], ForwardPassCost], settings: AdaptiveSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        calibrate: Callable[[], ForwardPassCost],
+        settings: AdaptiveSettings = DEFAULT_SETTINGS,
+        measured: Measured = nothing_measured,
+    ) -> None:
         """``calibrate`` is called when the first adaptive request drafts, or before."""
         self._measure = calibrate
         self._settings = settings
         self._forward_pass: ForwardPassCost | None = None
         self._requests: dict[str, RequestStatistics] = {}
-        self._learned = Domains(lambda: Experience(settings), CAPACITY)
+        self._learned = Domains(lambda: Experience(settings, measured), CAPACITY)
         self._leases: dict[str, Lease[Experience]] = {}  # by request
         self._overhead = StepOverhead(settings)
         self._proposing = 0.0  # seconds that drafters took in this step
@@ -223,6 +230,7 @@ class AdaptiveLength:
 
     def _start(self, request: Request) -> RequestStatistics:
         lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)
+        lease.store.acceptance.start(request.id, Kind.of(request))
         totals_of, names = lease.store.totals_of, request.speculation.combination.names
         sources = {name: SourceStatistics(totals_of(name).expected_gain) for name in names}
         return self._requests.setdefault(request.id, RequestStatistics(sources))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from outrider.engine.adaptive.acceptance import Acceptance
+from outrider.engine.adaptive.acceptance import Acceptance, Measured, nothing_measured
 from outrider.engine.adaptive.settings import AdaptiveSettings
 from outrider.engine.adaptive.statistics import SourceTotals
 
 CAPACITY = 16 << 20  # bytes of all domains together
-_RATE_BYTES = 250  # of a rate, or a drafter's totals, about
+_RATE_BYTES = 2500  # of what is known of a drafter, about
 
 
 class Experience:
     """A ``Store`` of ``outrider.utils.domains``: how much is drafted, which answers report, tells of the texts."""
 
-    def __init__(self, settings: AdaptiveSettings) -> None:
+    def __init__(self, settings: AdaptiveSettings, measured: Measured = nothing_measured) -> None:
         self._settings = settings
-        self.acceptance = Acceptance(settings)
+        self.acceptance = Acceptance(settings, measured)
         self._totals: dict[str, SourceTotals] = {}
 
     def totals_of(self, source: str) -> SourceTotals:

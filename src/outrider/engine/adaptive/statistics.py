@@ -47,6 +47,10 @@ class SourceTotals:
         """Whether another request may begin with the drafter."""
         return self.is_new or self.debt <= 0 or self.expected_gain > 0
 
+    def loses(self, token: float) -> bool:
+        """Whether it has cost more than it gained in so many steps that chance does not explain it."""
+        return self.gained < -self.settings.gain_noise * token * math.sqrt(self.steps)
+
     def record(self, lost: float, token: float) -> None:
         """Add ``lost`` seconds, below 0 if gained; ``token``: seconds of a token without drafts.
 
@@ -86,8 +90,8 @@ class SourceStatistics:
             self.profit = settings.decay * self.profit + (1 - settings.decay) * gain
             totals.count_step()
             if self.profit < 0 and not totals.is_new:
-                # ``select`` judges the rows of a drafter that pays on the whole one by one; those of others are waste.
-                cost = self.proposing if totals.expected_gain > 0 else self.proposing + self.scoring
+                # ``select`` judges rows one by one; those of a drafter that loses all the same are waste.
+                cost = self.proposing + self.scoring if totals.loses(token) else self.proposing
                 pause = math.ceil(cost / (settings.max_waste * token)) - 1
                 self.pause = min(settings.max_pause, max(0, pause))
         self.proposing = self.scoring = 0.0
