@@ -1,4 +1,4 @@
-"""What drafters have cost and gained: in each request, and over all of them (docs/algorithms/adaptive.md).
+"""What drafters have cost and gained: in each request, and in all of its kind (docs/algorithms/adaptive.md).
 
 All amounts are seconds. A step with a drafter costs what its proposal took and what its scored nodes added to the
 forward pass; every accepted token gains the time of a token without drafts.
@@ -25,7 +25,7 @@ class ProposalCost:
 
 @dataclass
 class SourceTotals:
-    """What a drafter has cost and gained over all requests, including the reading of prompts for it."""
+    """What a drafter has cost and gained over all requests of a kind, including the reading of prompts for it."""
 
     settings: AdaptiveSettings = DEFAULT_SETTINGS
     debt: float = 0.0  # seconds it has cost lately beyond what it gained; below 0 is credit
@@ -102,6 +102,7 @@ class RequestStatistics:
     """One request's drafters by name, and what they are doing in this step."""
 
     sources: dict[str, SourceStatistics]
+    totals: dict[str, SourceTotals]  # of the same drafters, in all requests of its kind
     active: tuple[str, ...] = ()  # those that are not paused
     proposed: Draft = EMPTY
 
