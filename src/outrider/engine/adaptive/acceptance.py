@@ -56,12 +56,12 @@ class Acceptance:
     def probabilities(self, request_id: str, draft: Draft) -> list[float]:
         """Of each node to be on the accepted path: the product along its path."""
         ceiling, scores, depths, sources = self._settings.max_probability, draft.scores, draft.depths, draft.sources
-        ranks = None if scores is not None else _ranks(draft.parents)
+        ranks = _ranks(draft.parents) if scores is None else ()
         about = {name: (self._rates_of(name), self._factor(request_id, name)) for name in {*sources} or {draft.source}}
         out: list[float] = []
         for node, parent in enumerate(draft.parents):
             rates, factor = about[sources[node] if sources else draft.source]
-            score, rank = (None, ranks[node]) if scores is None or ranks else (scores[node], 0)
+            score, rank = (None, ranks[node]) if scores is None else (scores[node], 0)
             own = min(ceiling, rates.probability(depths[node], score, rank, factor))
             out.append(own if parent < 0 else own * out[parent])
         return out
@@ -71,7 +71,7 @@ class Acceptance:
         right = {-1}  # nodes on the path of the committed tokens
         levels: dict[tuple[str, int], bool] = {}  # by drafter: whether it had the right token there, behind a right one
         scores, depths = draft.scores, draft.depths
-        ranks = None if scores is not None else _ranks(draft.parents)
+        ranks = _ranks(draft.parents) if scores is None else ()
         for node, parent in enumerate(draft.parents):
             depth = depths[node]
             if parent not in right or depth >= len(committed):
@@ -80,7 +80,7 @@ class Acceptance:
             if accepted:
                 right.add(node)
             source = draft.source_of(node)
-            score, rank = (None, ranks[node]) if scores is None or ranks else (scores[node], 0)
+            score, rank = (None, ranks[node]) if scores is None else (scores[node], 0)
             self._learn(request_id, source, depth, score, rank, accepted)
             level = source, depth
             levels[level] = accepted or levels.get(level, False)
@@ -124,7 +124,7 @@ class Acceptance:
         return (record.corrections.get(source) or self._kinds.begin(record, source)).factor
 
 
-def _ranks(parents: Sequence[int]) -> list[int]:
+def _ranks(parents: Sequence[int]) -> Sequence[int]:
     """Of each node among its parent's children, which come best first."""
     children: dict[int, int] = {}
     out: list[int] = []

@@ -18,6 +18,8 @@ class SourceRates:
     def __init__(self, settings: AdaptiveSettings, measured: ByRank = ()) -> None:
         """``measured``: by depth and rank, how often its guesses were right; (): not known."""
         self._settings, self._measured = settings, measured
+        self._deepest, self._bins = settings.depth_bins - 1, settings.score_bins
+        self._least, self._most = settings.min_probability, settings.max_probability
         self._depths = [Correction(settings.score_variance) for _ in range(settings.depth_bins)]
         self._scores = [Correction(settings.score_variance) for _ in range(settings.score_bins)]
         self._no_score = Correction(settings.unknown_variance)
@@ -27,7 +29,9 @@ class SourceRates:
         """Of a token at a depth, with a score or as the guess of some rank; ``factor``: by which its odds are higher in
         its request than in others."""
         by_depth, by_score = self._corrections(depth, score)
-        return corrected(self._prior(depth, score, rank), by_depth.factor * by_score.factor * factor)
+        prior = self._prior(depth, score, rank)
+        odds = prior * by_depth.factor * by_score.factor * factor
+        return odds / (1.0 - prior + odds)
 
     def learn(self, depth: int, score: float | None, rank: int, accepted: bool) -> None:
         """Its parent was accepted, and now it is known whether it was."""
@@ -43,18 +47,19 @@ class SourceRates:
         learn([self._level(depth)], self.level_probability(depth), found, self._settings.least_variance)
 
     def _corrections(self, depth: int, score: float | None) -> tuple[Correction, Correction]:
-        bins = self._settings.score_bins
-        by_score = self._no_score if score is None else self._scores[min(bins - 1, max(0, int(score * bins)))]
-        return self._depths[min(depth, self._settings.depth_bins - 1)], by_score
+        by_depth = self._depths[depth if depth < self._deepest else self._deepest]
+        if score is None:
+            return by_depth, self._no_score
+        place = int(score * self._bins)
+        return by_depth, self._scores[place if 0 <= place < self._bins else self._bins - 1]
 
     def _level(self, depth: int) -> Correction:
-        return self._levels[min(depth, self._settings.depth_bins - 1)]
+        return self._levels[min(depth, self._deepest)]
 
     def _prior(self, depth: int, score: float | None, rank: int) -> float:
-        s = self._settings
         if score is None:
             if not self._measured:
-                return s.unknown_score
+                return self._settings.unknown_score
             row = self._measured[min(depth, len(self._measured) - 1)]
             score = row[rank] if rank < len(row) else 0.0
-        return min(s.max_probability, max(s.min_probability, score))
+        return self._least if score < self._least else self._most if score > self._most else score
