@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import EngineConfig, source_record
 from outrider.config.combination import parse
+from outrider.core.shapes import Acceptance
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
@@ -20,6 +24,7 @@ from outrider.drafters.trained.heads import head_memory, load_heads
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import IncompatibleDraftError
+from outrider.heads import HeadConfig
 from outrider.models.base import LoadedModel
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
@@ -84,10 +89,20 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
         cache=cache,
         kv_cache=kv_cache,
         max_batched_tokens=config.max_batched_tokens,
+        measured=partial(_measured_acceptance, heads),
     )
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate()
     return Loaded(config, tokenizer, model, draft_models, plan, eos, drafters, engine)
+
+
+def _measured_acceptance(heads: Mapping[str, nn.Module], source: str) -> Acceptance:
+    """How often a source's guesses were right when its head was trained, by depth and rank; (): it has no head."""
+    config = heads[source].config if source in heads else None
+    if not isinstance(config, HeadConfig):
+        return ()
+    own = ((1.0,),) if config.kind == "pass" and config.acceptance else ()  # its first guess is the target's own token
+    return own + config.acceptance
 
 
 def _load_draft_models(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
@@ -13,7 +13,8 @@ from outrider.bench import runner, show
 from outrider.bench.arrivals import closed_loop, poisson
 from outrider.bench.backends import OutriderBackend, PeerBackend
 from outrider.bench.process import PeerProcess
-from outrider.bench.summary import add_regrets, paired_ratio
+from outrider.bench.regret import regret
+from outrider.bench.summary import BackendResult, paired_ratio
 from outrider.data.workloads import Question
 from outrider.errors import ConfigError
 from tests.whole import model_folder
@@ -107,22 +108,43 @@ def test_a_group_of_mixed_categories_counts_for_none_of_them(llm: LLM) -> None:
 
 
 def test_auto_is_held_against_the_best_fixed_setting_of_each_category() -> None:
-    def found(every: float, a: float, b: float) -> dict[str, Any]:
-        return {"all": {"speedup": every}, "categories": {"a": {"speedup": a}, "b": {"speedup": b}}}
-
-    results = {
-        "none": found(1.0, 1.0, 1.0),
-        "lookup:4": found(1.5, 2.0, 0.5),
-        "lookup:auto": found(1.2, 1.5, 1.1),
-        "ngram": found(1.0, 1.0, 1.0),  # adaptive too, without a fixed setting of its own
-        "llama.cpp:q4.gguf": found(9.0, 9.0, 9.0),
+    seconds = {  # a token, of the questions of a and of b
+        "none": (1.0, 1.0),
+        "lookup:4": (0.5, 2.0),
+        "lookup:auto": (0.8, 0.9),
+        "ngram": (0.1, 0.1),  # adaptive too, without a fixed setting of its own
+        "llama.cpp:q4.gguf": (0.1, 0.1),
     }
-    ours = {name: runner.parse_source(name, "auto") for name in results if not name.startswith("llama.cpp")}
-    add_regrets(results, ours)
-    auto = results["lookup:auto"]
-    assert auto["all"]["regret"] == 0.2
-    assert {kind: row["regret"] for kind, row in auto["categories"].items()} == {"a": 0.25, "b": -0.1}
+    records = {name: BackendResult() for name in seconds}
+    for name, (a, b) in seconds.items():
+        for unit in range(8):
+            records[name].add(unit, a if unit < 4 else b, [[1]], [])
+    ours = {name: runner.parse_source(name, "auto") for name in seconds if not name.startswith("llama.cpp")}
+    questions = [Question(str(i), "a" if i < 4 else "b", "") for i in range(8)]
+    results = runner.results(records, questions, 1, ours)
+    auto = results["lookup:auto"]["categories"]
+    assert auto["a"]["regret"] == pytest.approx(1 - 0.5 / 0.8, abs=1e-3)
+    assert auto["b"]["regret"] == pytest.approx(1 - 1 / 0.9, abs=1e-3)
+    assert auto["b"]["regret_low"] == auto["b"]["regret_high"] == auto["b"]["regret"]  # every question says the same
+    assert results["lookup:auto"]["all"]["regret_low"] <= results["lookup:auto"]["all"]["regret_high"]
     assert not any("regret" in results[name]["all"] for name in results if name != "lookup:auto")
+
+
+def test_a_regret_within_the_noise_is_told_from_one_that_is_not() -> None:
+    rng = np.random.default_rng(1)
+
+    def noisy(seconds: float) -> list[float]:
+        return [float(seconds * noise) for noise in rng.lognormal(0, 0.1, 24)]
+
+    rivals = [noisy(1.0) for _ in range(8)]  # all equal: the best of them is the luckiest
+    assert regret(noisy(1.0), rivals).share > 0
+    assert not regret(noisy(1.0), rivals).is_told
+    told = regret(noisy(1.2), rivals)
+    assert told.is_told
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low < 1 - 1 / 1.2 < told.high
+    assert regret([1.0, 1.0], [[0.9, 0.9]]).low is None  # of two questions nothing can be said
 
 
 def test_a_plot_is_written(llm: LLM, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY
-from outrider.drafters.text.lookup import MAX_MATCH, LookupDrafter, reach
+from outrider.drafters.text.lookup import MAX_MATCH, LookupDrafter, reach, trust
 from tests.drafters.views import grow, propose, request
 
 
@@ -35,6 +35,18 @@ def drafted(tokens: list[int], budget: int) -> tuple[int, ...]:
 )
 def test_examples(tokens: list[int], expected: tuple[int, ...]) -> None:
     assert drafted(tokens, 4) == expected
+
+
+def test_the_longer_the_match_the_surer_it_is_and_each_token_that_is_right_makes_it_longer() -> None:
+    drafter = LookupDrafter()
+    scores = []
+    for tokens in ([8, 1, 2, 3, 9, 1], [8, 1, 2, 3, 4, 5, 9, 1, 2]):
+        view = request(tokens)
+        drafter.start(view)
+        scores.append(propose(drafter, view, 4).scores)
+    assert scores[0] == (trust(1), trust(2), trust(3))
+    assert scores[1] == (trust(2), trust(3), trust(4), trust(5))
+    assert trust(1) < trust(2) < trust(3) < trust(4) < trust(MAX_MATCH) == trust(99)
 
 
 def by_search(tokens: list[int], budget: int) -> tuple[int, ...]:

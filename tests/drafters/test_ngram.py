@@ -84,6 +84,18 @@ def test_chains_its_own_predictions() -> None:
     assert propose(drafter, view, 2).tokens == (2, 3)
 
 
+def test_what_came_once_is_believed_less_than_what_came_often() -> None:
+    def sure(times: int) -> float:
+        table = NgramTable()
+        for _ in range(times):
+            table.update([1, 2])
+        found = table.best([1])
+        assert found is not None
+        return found[1]
+
+    assert sure(1) < 0.5 < sure(2) < sure(20) < 1
+
+
 def test_stops_where_it_knows_nothing() -> None:
     drafter, view = NgramDrafter(10), request([1, 2, 3, 1])
     drafter.start(view)

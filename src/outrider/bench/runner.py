@@ -13,7 +13,8 @@ import torch
 
 from outrider.bench.arrivals import ServedRequest
 from outrider.bench.backends import Backend
-from outrider.bench.summary import BackendResult, add_regrets, details, summary
+from outrider.bench.regret import add_regrets
+from outrider.bench.summary import BackendResult, details, summary
 from outrider.config import VERIFIERS, SpeculationParams
 from outrider.config.combination import check_known
 from outrider.data.workloads import Question
@@ -143,5 +144,5 @@ def results(
         }
         for name, record in records.items()
     }
-    add_regrets(found, settings)
+    add_regrets(found, records, units, settings)
     return found

@@ -50,6 +50,8 @@ def table(results: dict[str, Any]) -> list[str]:
     if len(results[first]["categories"]) > 1:
         lines += _by_category("times as fast, by category", results, "speedup", wide)
         lines += _by_category("regret of auto", results, "regret", wide)
+        lines += _by_category("  its interval, from", results, "regret_low", wide)
+        lines += _by_category("  to", results, "regret_high", wide)
         lines += _by_category("τ, by category", results, "mean_acceptance_length", wide)
         lines += _by_category("α, by category", results, "draft_acceptance_rate", wide)
     return lines
@@ -66,7 +68,7 @@ def _by_category(title: str, results: dict[str, Any], key: str, wide: int) -> li
 
 
 def _number(found: dict[str, Any], key: str) -> str:
-    return f"{found[key]:.2f}" if key in found else ""
+    return f"{found[key]:.2f}" if found.get(key) is not None else ""
 
 
 def pyplot() -> Any:

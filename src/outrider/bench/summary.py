@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 from scipy import stats
 
 from outrider.bench.arrivals import ServedRequest
-from outrider.config import SpeculationParams
 
 
 @dataclass(frozen=True)
@@ -118,29 +117,6 @@ def summary(own: BackendResult, base: BackendResult, units: Sequence[int]) -> di
         "requests": sum(len(own.tokens[u]) for u in units),
         **drafts.rates(),
     }
-    return found
-
-
-def add_regrets(results: dict[str, Any], settings: Mapping[str, SpeculationParams]) -> None:
-    """``regret`` of each of our adaptive settings: the share of speed it lacks to the best fixed setting beside it.
-
-    Fixed settings are ``none`` and those of the same source. The best is chosen with the same measurements, so
-    that noise makes regrets larger. Negative: better than all of them. Settings that have none beside them get none.
-    """
-    for name, own in settings.items():
-        if own.spec_length != "auto" or own.draft == "none":
-            continue
-        fixed = [n for n, s in settings.items() if s.draft == own.draft and s.spec_length != "auto"]
-        for part in [("all",), *(("categories", kind) for kind in results[name]["categories"])] if fixed else []:
-            rivals = [*fixed, *(n for n, s in settings.items() if s.draft == "none")]
-            best = max(_at(results[rival], part)["speedup"] for rival in rivals)
-            mine = _at(results[name], part)
-            mine["regret"] = round(1 - mine["speedup"] / best, 3)
-
-
-def _at(found: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    for key in keys:
-        found = found[key]
     return found
 
 

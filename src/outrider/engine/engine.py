@@ -12,6 +12,7 @@ from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Verdict
 from outrider.drafters.api import Drafter, Outcome
+from outrider.engine.adaptive.acceptance import Measured, nothing_measured
 from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
@@ -48,10 +49,12 @@ class Engine:
         cache: CacheSpec,
         kv_cache: KVCache | None = None,
         max_batched_tokens: int = 1024,
+        measured: Measured = nothing_measured,
     ) -> None:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
 
         ``kv_cache`` is made as ``cache`` says, unless it is given because a draft source works in it too.
+        ``measured``: what is known beforehand of how often a draft source is right.
         """
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.vocab_size = min(vocab_size, model.config.vocab_size)
@@ -59,7 +62,7 @@ class Engine:
         self.stats = EngineStats()
         self._model = model
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
-        self._policy: DraftLengthPolicy = AdaptiveLength(partial(calibrate, model))
+        self._policy: DraftLengthPolicy = AdaptiveLength(partial(calibrate, model), measured=measured)
         self._drafting = Drafting(drafters, self.vocab_size, self._policy)
         self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
         self._scheduler: Scheduler[Request] = Scheduler(

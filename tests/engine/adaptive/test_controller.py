@@ -125,7 +125,7 @@ def test_sure_drafts_grow_longer_than_doubtful_ones() -> None:
     assert chain(policy, r, 0.9) <= 2  # nobody knows yet what it costs
     sure = [chain(policy, r, 0.9) for _ in range(20)]
     assert sure[-1] == 8
-    assert chain(policy, r, 0.3) == 1
+    assert chain(policy, r, 0.3) <= 3
 
 
 def test_sources_that_are_sure_and_wrong_are_not_believed_for_long() -> None:
@@ -147,7 +147,7 @@ def test_a_source_known_to_pay_is_not_put_to_rest_by_a_few_failures() -> None:
 
 def test_a_level_of_a_tree_is_worth_what_all_its_places_bring() -> None:
     policy, r = AdaptiveLength(lambda: REAL), asked()
-    for _ in range(5):
+    for _ in range(3):
         chain(policy, r, 0.4, seconds=0.002, right=False)
     assert not policy.should_continue(r, "source", [[0.4]])
     assert policy.should_continue(r, "source", [[0.4], [0.3], [0.2], [0.1]])

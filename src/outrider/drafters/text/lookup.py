@@ -95,4 +95,5 @@ class LookupDrafter(SingleRequestDrafter):
         period = len(tokens) - end
         while len(copied) < count:  # the match overlaps the end: the text repeats with this period
             copied.append(copied[len(copied) - period])
-        return Draft.chain(copied, source="lookup", scores=[trust(match)] * count)
+        scores = [trust(match + i) for i in range(count)]  # behind accepted tokens the match is longer by as many
+        return Draft.chain(copied, source="lookup", scores=scores)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.text.counts import CountsDrafter
+from outrider.drafters.text.counts import CountsDrafter, share
 
 MAX_ORDER = 4  # 4-grams: a context of three tokens and the token after it
 MIN_ORDER = 2
@@ -64,12 +64,12 @@ class NgramTable:
         return None
 
     def best(self, context: Sequence[int]) -> tuple[int, float] | None:
-        """The most frequent follower, the most recent of equals, and its share; or None."""
+        """The most frequent follower, the most recent of equals, and how likely it is to come again; or None."""
         found = self.followers(context)
         if found is None:
             return None
         token = most_frequent(found)
-        return token, found[token] / sum(found.values())
+        return token, share(found[token], sum(found.values()))
 
 
 def most_frequent(followers: dict[int, int]) -> int:

@@ -1,139 +1,134 @@
-"""How likely a draft token is to be accepted: running estimates by drafter, depth and the drafter's own score."""
+"""How likely a draft token is to be accepted: what its drafter says, corrected by what became of such tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from outrider.core.draft import Draft
+from outrider.core.shapes import Acceptance as ByRank
+from outrider.engine.adaptive.kinds import Kind, Kinds, RequestRecord
+from outrider.engine.adaptive.log_odds import learn
+from outrider.engine.adaptive.rates import SourceRates
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 
-
-@dataclass
-class _Count:
-    accepted: float = 0.0
-    trials: float = 0.0
-
-    def add(self, accepted: bool, most: float) -> None:
-        """Count a trial; with ``most`` trials, those before are halved."""
-        if self.trials >= most:
-            self.accepted, self.trials = self.accepted / 2, self.trials / 2
-        self.accepted += accepted
-        self.trials += 1
+Measured = Callable[[str], ByRank]
+"""By drafter: how often its guess of each rank at each depth was right, as measured beforehand; (): not known."""
 
 
-@dataclass
-class _Record:
-    """A request's own record: tokens accepted, and tokens that the estimates said would be."""
-
-    accepted: float = 0.0
-    expected: float = 0.0
+def nothing_measured(source: str) -> ByRank:
+    """Of drafters that nobody has measured."""
+    return ()
 
 
 class Acceptance:
     """Estimates acceptance probabilities; learns from every proposal, also from nodes that were not scored.
 
-    The probability of a node given that its parent is accepted: the share of such nodes that were, among those of the
-    same drafter, depth and score, times how well drafts have done for this request. The drafter's own score is the
-    prior.
+    The odds of a node, given that its parent is accepted, are those in all requests (``SourceRates``), times how much
+    higher they are in this request. A request begins with what requests of its kind had (``Kinds``).
     """
 
-    def __init__(self, settings: AdaptiveSettings = DEFAULT_SETTINGS) -> None:
-        self._settings = settings
-        self._counts: dict[tuple[str, int, int], _Count] = {}  # by drafter, depth and score
-        self._levels: dict[tuple[str, int], _Count] = {}  # of whole levels, by drafter and depth
-        self._records: dict[str, _Record] = {}
+    def __init__(self, settings: AdaptiveSettings = DEFAULT_SETTINGS, measured: Measured = nothing_measured) -> None:
+        self._settings, self._measured = settings, measured
+        self._rates: dict[str, SourceRates] = {}
+        self._kinds = Kinds(settings)
+        self._records: dict[str, RequestRecord] = {}
 
     @property
     def num_rates(self) -> int:
-        """Shares that have been learned."""
-        return len(self._counts) + len(self._levels)
+        """Drafters, and kinds of requests with each, of which something has been learned."""
+        return len(self._rates) + len(self._kinds)
 
     def forget_rates(self) -> None:
         """Forget all of them; requests keep their own records."""
-        self._counts.clear()
-        self._levels.clear()
+        self._rates.clear()
+        self._kinds.clear()
+
+    def start(self, request_id: str, kind: Kind) -> None:
+        """A request begins with what is known of its kind."""
+        self._records[request_id] = RequestRecord(kind)
+
+    def finish(self, request_id: str) -> None:
+        """Drop a request's own record; its kind learns from it."""
+        record = self._records.pop(request_id, None)
+        if record is not None:
+            self._kinds.end(record)
 
     def probabilities(self, request_id: str, draft: Draft) -> list[float]:
         """Of each node to be on the accepted path: the product along its path."""
-        factor, ceiling = self._factor(request_id), self._settings.max_probability
+        ceiling, scores, depths, sources = self._settings.max_probability, draft.scores, draft.depths, draft.sources
+        ranks = _ranks(draft.parents) if scores is None else ()
+        about = {name: (self._rates_of(name), self._factor(request_id, name)) for name in {*sources} or {draft.source}}
         out: list[float] = []
         for node, parent in enumerate(draft.parents):
-            own = min(ceiling, self._estimate(draft, node) * factor)
+            rates, factor = about[sources[node] if sources else draft.source]
+            score, rank = (None, ranks[node]) if scores is None else (scores[node], 0)
+            own = min(ceiling, rates.probability(depths[node], score, rank, factor))
             out.append(own if parent < 0 else own * out[parent])
         return out
 
     def observe(self, request_id: str, draft: Draft, committed: Sequence[int]) -> None:
         """Compare a proposal with the tokens that were committed instead or because of it."""
-        settings = self._settings
-        record = self._records.setdefault(request_id, _Record())
         right = {-1}  # nodes on the path of the committed tokens
         levels: dict[tuple[str, int], bool] = {}  # by drafter: whether it had the right token there, behind a right one
+        scores, depths = draft.scores, draft.depths
+        ranks = _ranks(draft.parents) if scores is None else ()
         for node, parent in enumerate(draft.parents):
-            depth = draft.depths[node]
+            depth = depths[node]
             if parent not in right or depth >= len(committed):
                 continue
             accepted = draft.tokens[node] == committed[depth]
             if accepted:
                 right.add(node)
-            record.accepted = record.accepted * settings.request_decay + accepted
-            record.expected = record.expected * settings.request_decay + self._estimate(draft, node)
             source = draft.source_of(node)
-            key = self._key(source, depth, None if draft.scores is None else draft.scores[node])
-            self._counts.setdefault(key, _Count()).add(accepted, settings.max_trials)
+            score, rank = (None, ranks[node]) if scores is None else (scores[node], 0)
+            self._learn(request_id, source, depth, score, rank, accepted)
             level = source, depth
             levels[level] = accepted or levels.get(level, False)
         for (source, depth), found in levels.items():
-            key_of_level = source, min(depth, settings.depth_bins - 1)
-            self._levels.setdefault(key_of_level, _Count()).add(found, settings.max_trials)
+            self._rates_of(source).learn_level(depth, found)
 
     def expected_tokens(self, request_id: str, source: str, paths: Sequence[Sequence[float]]) -> float:
         """How many tokens a further level of ``source`` behind ``paths`` can be expected to bring: at most 1.
 
         ``paths``: the drafter's own scores of the tokens down to each of its places, all of one depth.
         """
-        settings = self._settings
-        count = self._levels.get((source, min(len(paths[0]), settings.depth_bins - 1)), _Count())
-        prior = settings.prior_trials
-        level = (count.accepted + prior * settings.unknown_score) / (count.trials + prior)
-        factor = self._factor(request_id)
-        reached = 0.0
+        rates, factor = self._rates_of(source), self._factor(request_id, source)
+        reached, ceiling = 0.0, self._settings.max_probability
         for path in paths:
             probability = 1.0
             for depth, score in enumerate(path):
-                probability *= min(settings.max_probability, self._given_parent(source, depth, score) * factor)
+                probability *= min(ceiling, rates.probability(depth, score, 0, factor))
             reached += probability
-        return min(1.0, reached) * level
+        return min(1.0, reached) * rates.level_probability(len(paths[0]), factor)
 
-    def finish(self, request_id: str) -> None:
-        """Drop a request's own record."""
-        self._records.pop(request_id, None)
+    def _learn(self, request_id: str, source: str, depth: int, score: float | None, rank: int, accepted: bool) -> None:
+        """A token's parent was accepted, and now it is known whether it was."""
+        rates, settings = self._rates_of(source), self._settings
+        record = self._records.setdefault(request_id, RequestRecord(None))
+        own = record.corrections.get(source) or self._kinds.begin(record, source)
+        own.variance = min(own.variance + settings.request_drift, record.most_variance[source])
+        learn([own], rates.probability(depth, score, rank, own.factor), accepted)
+        rates.learn(depth, score, rank, accepted)
 
-    def _factor(self, request_id: str) -> float:
-        """How much better than the common estimate drafts do for this request."""
+    def _rates_of(self, source: str) -> SourceRates:
+        rates = self._rates.get(source)
+        if rates is None:
+            rates = self._rates[source] = SourceRates(self._settings, self._measured(source))
+        return rates
+
+    def _factor(self, request_id: str, source: str) -> float:
+        """How many times as high as in all requests the odds of a drafter's tokens are in this one."""
         record = self._records.get(request_id)
         if record is None:
             return 1.0
-        prior = self._settings.request_prior_tokens
-        return (record.accepted + prior) / (record.expected + prior)
+        return (record.corrections.get(source) or self._kinds.begin(record, source)).factor
 
-    def _estimate(self, draft: Draft, node: int) -> float:
-        score = None if draft.scores is None else draft.scores[node]
-        return self._given_parent(draft.source_of(node), draft.depths[node], score)
 
-    def _given_parent(self, source: str, depth: int, score: float | None) -> float:
-        """The probability of a token with this score, if its parent is accepted."""
-        s = self._settings
-        prior = s.unknown_score if score is None else min(s.max_probability, max(s.min_probability, score))
-        count = self._counts.get(self._key(source, depth, score))
-        if count is None:
-            return prior
-        return (count.accepted + s.prior_trials * prior) / (count.trials + s.prior_trials)
-
-    def _key(self, source: str, depth: int, score: float | None) -> tuple[str, int, int]:
-        s = self._settings
-        return (
-            source,
-            min(depth, s.depth_bins - 1),
-            -1 if score is None else min(s.score_bins - 1, int(score * s.score_bins)),
-        )
+def _ranks(parents: Sequence[int]) -> Sequence[int]:
+    """Of each node among its parent's children, which come best first."""
+    children: dict[int, int] = {}
+    out: list[int] = []
+    for parent in parents:
+        out.append(children.get(parent, 0))
+        children[parent] = out[-1] + 1
+    return out

@@ -3,8 +3,8 @@
 For requests with ``spec_length="auto"``. Each step, for all requests together (docs/algorithms/adaptive.md):
 
 1. Before drafting, drafters that have recently lost time for a request are paused, and tried again after a while. A
-   drafter that has lost time over all requests is not started for another until the loss is small beside the time that
-   has passed.
+   drafter that has lost time over all requests of a kind is not started for another until the loss is small beside
+   the time that has passed.
 2. While drafting, cheap drafters run first; expensive ones are skipped when those are already confident; drafters that
    take time for each level ask whether another is likely to pay (``RequestView.should_continue``).
 3. Of the nodes they propose, the likeliest are scored, as many as pay (``engine.adaptive.selection``).
@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from outrider.core.draft import EMPTY, Draft
+from outrider.engine.adaptive.acceptance import Measured, nothing_measured
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.experience import CAPACITY, Experience
+from outrider.engine.adaptive.kinds import Kind
 from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
@@ -31,13 +33,18 @@ from outrider.utils.domains import Domains, Lease
 class AdaptiveLength:
     """The ``DraftLengthPolicy`` of an engine: it decides for adaptive requests, and others get what they ask for."""
 
-    def __init__(self, calibrate: Callable[[], ForwardPassCost], settings: AdaptiveSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        calibrate: Callable[[], ForwardPassCost],
+        settings: AdaptiveSettings = DEFAULT_SETTINGS,
+        measured: Measured = nothing_measured,
+    ) -> None:
         """``calibrate`` is called when the first adaptive request drafts, or before."""
         self._measure = calibrate
         self._settings = settings
         self._forward_pass: ForwardPassCost | None = None
         self._requests: dict[str, RequestStatistics] = {}
-        self._learned = Domains(lambda: Experience(settings), CAPACITY)
+        self._learned = Domains(lambda: Experience(settings, measured), CAPACITY)
         self._leases: dict[str, Lease[Experience]] = {}  # by request
         self._overhead = StepOverhead(settings)
         self._proposing = 0.0  # seconds that drafters took in this step
@@ -114,9 +121,8 @@ class AdaptiveLength:
         statistics = self._requests.get(request.id)
         if not request.adaptive or statistics is None:
             return
-        experience = self._experience(request)
         for name, cost in costs.items():
-            source, totals, seconds = statistics.sources[name], experience.totals_of(name), cost.seconds
+            source, totals, seconds = statistics.sources[name], statistics.totals[name], cost.seconds
             if source.started and cost.levels:
                 level, weight = seconds / cost.levels, self._settings.decay
                 old = self._level.get(name, level)
@@ -174,12 +180,11 @@ class AdaptiveLength:
         statistics = self._requests.get(request.id)
         if statistics is None:
             return
-        experience = self._experience(request)
         if statistics.proposed:
-            experience.acceptance.observe(request.id, statistics.proposed, committed)
+            self._experience(request).acceptance.observe(request.id, statistics.proposed, committed)
         accepted = statistics.count_by_source(draft, path) if path else {}
         for name, source in statistics.sources.items():
-            totals, right = experience.totals_of(name), accepted.get(name, 0)
+            totals, right = statistics.totals[name], accepted.get(name, 0)
             totals.decay_debt(self._token)
             if right or source.scoring or source.proposing:
                 totals.record(source.scoring - right * self._token, self._token)
@@ -211,11 +216,11 @@ class AdaptiveLength:
         statistics = self._requests.get(request.id)
         if statistics is None:
             statistics = self._start(request)
-        totals_of = self._experience(request).totals_of
+        totals = statistics.totals
         statistics.active = tuple(  # not paused, and if it has yet to start in its request, that can be afforded
             name
             for name, source in statistics.sources.items()
-            if source.pause == 0 and (source.started or totals_of(name).may_start)
+            if source.pause == 0 and (source.started or totals[name].may_start)
         )
         for source in statistics.sources.values():
             source.pause = max(0, source.pause - 1)
@@ -223,9 +228,11 @@ class AdaptiveLength:
 
     def _start(self, request: Request) -> RequestStatistics:
         lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)
-        totals_of, names = lease.store.totals_of, request.speculation.combination.names
-        sources = {name: SourceStatistics(totals_of(name).expected_gain) for name in names}
-        return self._requests.setdefault(request.id, RequestStatistics(sources))
+        kind, experience = Kind.of(request), lease.store
+        experience.acceptance.start(request.id, kind)
+        totals = {name: experience.totals_of(kind, name) for name in request.speculation.combination.names}
+        sources = {name: SourceStatistics(each.expected_gain) for name, each in totals.items()}
+        return self._requests.setdefault(request.id, RequestStatistics(sources, totals))
 
     def _seconds_without_drafts(self, requests: Sequence[Request]) -> float:
         """Seconds of a step of these requests in plain decoding."""

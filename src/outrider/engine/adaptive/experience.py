@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from outrider.engine.adaptive.acceptance import Acceptance
+from collections import OrderedDict
+
+from outrider.engine.adaptive.acceptance import Acceptance, Measured, nothing_measured
+from outrider.engine.adaptive.kinds import Kind
 from outrider.engine.adaptive.settings import AdaptiveSettings
 from outrider.engine.adaptive.statistics import SourceTotals
 
 CAPACITY = 16 << 20  # bytes of all domains together
-_RATE_BYTES = 250  # of a rate, or a drafter's totals, about
+_RATE_BYTES = 2500  # of what is known of a drafter, about
+_TOTALS_BYTES = 300  # of what it has cost and gained in requests of a kind
 
 
 class Experience:
     """A ``Store`` of ``outrider.utils.domains``: how much is drafted, which answers report, tells of the texts."""
 
-    def __init__(self, settings: AdaptiveSettings) -> None:
+    def __init__(self, settings: AdaptiveSettings, measured: Measured = nothing_measured) -> None:
         self._settings = settings
-        self.acceptance = Acceptance(settings)
-        self._totals: dict[str, SourceTotals] = {}
+        self.acceptance = Acceptance(settings, measured)
+        self._totals: OrderedDict[tuple[Kind, str], SourceTotals] = OrderedDict()
 
-    def totals_of(self, source: str) -> SourceTotals:
-        """What a drafter has cost and gained over all requests of the domain."""
-        if source not in self._totals:
-            self._totals[source] = SourceTotals(self._settings)
-        return self._totals[source]
+    def totals_of(self, kind: Kind, source: str) -> SourceTotals:
+        """What a drafter has cost and gained over all requests of a kind in the domain."""
+        totals = self._totals.get((kind, source))
+        if totals is None:
+            totals = self._totals[kind, source] = SourceTotals(self._settings)
+        self._totals.move_to_end((kind, source))
+        if len(self._totals) > self._settings.max_kinds:
+            self._totals.popitem(last=False)
+        return totals
 
     @property
     def size(self) -> int:
-        return _RATE_BYTES * (self.acceptance.num_rates + len(self._totals))
+        return _RATE_BYTES * self.acceptance.num_rates + _TOTALS_BYTES * len(self._totals)
 
     def forget(self) -> None:
         self.acceptance.forget_rates()

@@ -90,7 +90,8 @@ class _Scan:
         """The best rate in tokens a second, and its nodes, without branches that bring fewer than ``min_gains[i]``."""
         cost, contexts, overhead = self.cost, self.contexts, self.overhead.plain(len(self.num_tokens))
         rows, total, expected = list(self.num_tokens), sum(self.num_tokens), float(len(self.num_tokens))
-        beyond, branching = sum(map(cost.beyond, rows, contexts)), 0.0  # what contexts and branches add
+        added, branching = list(map(cost.beyond, rows, contexts)), 0.0  # by each request's context, and by branches
+        beyond = sum(added)
         best, count = expected / ((cost.at_short_context(total) + beyond) * cost.correction(total) + overhead), 0
         taken: list[tuple[int, int]] = []
         begun: set[int] = set()  # requests with a node
@@ -110,9 +111,9 @@ class _Scan:
             expected -= probability  # which is stored negative, to sort by
             total += 1
             grown = len(taken) % len(rows)  # whose row it is matters little to the time
-            beyond -= cost.beyond(rows[grown], contexts[grown])
             rows[grown] += 1
-            beyond += cost.beyond(rows[grown], contexts[grown])
+            more = cost.beyond(rows[grown], contexts[grown])
+            beyond, added[grown] = beyond + more - added[grown], more
             seconds = (cost.at_short_context(total) + beyond) * cost.correction(total) + branching + overhead
             if expected / seconds > best:
                 best, count = expected / seconds, len(taken)

@@ -21,14 +21,21 @@ class AdaptiveSettings:
     """Bins for the drafter's own score. More: finer, but each is learned later."""
     unknown_score: float = 0.5
     """The score of a token whose drafter gives none. Larger: unknown drafters are trusted with longer drafts."""
-    prior_trials: float = 6.0
-    """Trials that the drafter's score counts for. Larger: the score is believed longer against the record."""
-    max_trials: float = 400.0
-    """Trials after which counts are halved. Larger: steadier rates, which follow a change of traffic more slowly."""
-    request_decay: float = 0.95
-    """Weight of a request's past after another trial. Larger: a request's own record reaches further back."""
-    request_prior_tokens: float = 2.0
-    """Accepted tokens that a request is taken to have had beforehand, as expected. Larger: requests differ less."""
+    score_variance: float = 0.5
+    """How far off scores may be at each depth, and in each bin of theirs, as a variance of log-odds. Larger: the record
+    decides sooner, with more noise."""
+    unknown_variance: float = 2.0
+    """The same of tokens without a score. Larger: the record decides sooner, with more noise."""
+    least_variance: float = 0.01
+    """Of what is known best: 0.01 remembers about 400 tokens. Larger: rates follow a change of traffic sooner."""
+    request_variance: float = 0.15
+    """How far requests of a kind differ. Larger: a request's own record decides sooner, with more noise."""
+    request_drift: float = 0.005
+    """What a request's own variance grows by with each trial. Larger: its last tokens decide."""
+    kind_variance: float = 0.1
+    """How far kinds of requests differ. Larger: the first requests of a kind tell more of those to come."""
+    max_kinds: int = 64
+    """Kinds of requests, for each drafter, that a domain remembers."""
     min_probability: float = 0.02
     """Floor of the drafter's score as a prior."""
     max_probability: float = 0.98
@@ -81,6 +88,8 @@ class AdaptiveSettings:
     """Steps in which a drafter new to the engine is asked whatever it costs. More: first calls distort less."""
     gain_window: int = 200
     """Steps whose average tells what a drafter gains in a step. Larger: steadier, follows the traffic more slowly."""
+    gain_noise: float = 0.5
+    """Tokens by which the gain of a step varies by chance. Larger: it takes more steps to know that a drafter loses."""
     trial_levels: int = 2
     """Levels that a drafter may propose before the cost of a level is known."""
 

@@ -1,4 +1,4 @@
-"""What drafters have cost and gained: in each request, and over all of them (docs/algorithms/adaptive.md).
+"""What drafters have cost and gained: in each request, and in all of its kind (docs/algorithms/adaptive.md).
 
 All amounts are seconds. A step with a drafter costs what its proposal took and what its scored nodes added to the
 forward pass; every accepted token gains the time of a token without drafts.
@@ -25,7 +25,7 @@ class ProposalCost:
 
 @dataclass
 class SourceTotals:
-    """What a drafter has cost and gained over all requests, including the reading of prompts for it."""
+    """What a drafter has cost and gained over all requests of a kind, including the reading of prompts for it."""
 
     settings: AdaptiveSettings = DEFAULT_SETTINGS
     debt: float = 0.0  # seconds it has cost lately beyond what it gained; below 0 is credit
@@ -46,6 +46,10 @@ class SourceTotals:
     def may_start(self) -> bool:
         """Whether another request may begin with the drafter."""
         return self.is_new or self.debt <= 0 or self.expected_gain > 0
+
+    def loses(self, token: float) -> bool:
+        """Whether it has cost more than it gained in so many steps that chance does not explain it."""
+        return self.gained < -self.settings.gain_noise * token * math.sqrt(self.steps)
 
     def record(self, lost: float, token: float) -> None:
         """Add ``lost`` seconds, below 0 if gained; ``token``: seconds of a token without drafts.
@@ -86,8 +90,8 @@ class SourceStatistics:
             self.profit = settings.decay * self.profit + (1 - settings.decay) * gain
             totals.count_step()
             if self.profit < 0 and not totals.is_new:
-                # ``select`` judges the rows of a drafter that pays on the whole one by one; those of others are waste.
-                cost = self.proposing if totals.expected_gain > 0 else self.proposing + self.scoring
+                # ``select`` judges rows one by one; those of a drafter that loses all the same are waste.
+                cost = self.proposing + self.scoring if totals.loses(token) else self.proposing
                 pause = math.ceil(cost / (settings.max_waste * token)) - 1
                 self.pause = min(settings.max_pause, max(0, pause))
         self.proposing = self.scoring = 0.0
@@ -98,6 +102,7 @@ class RequestStatistics:
     """One request's drafters by name, and what they are doing in this step."""
 
     sources: dict[str, SourceStatistics]
+    totals: dict[str, SourceTotals]  # of the same drafters, in all requests of its kind
     active: tuple[str, ...] = ()  # those that are not paused
     proposed: Draft = EMPTY
 

@@ -1,0 +1,128 @@
+"""Regret of the adaptive length: the share of speed it lacks to the best fixed length, by category, with intervals.
+
+    python -m benchmarks.regret --questions QUESTIONS --count 24
+    python -m benchmarks.regret --questions QUESTIONS --draft suffix --lengths 2 4 8 --clock runs --json
+
+The interval is a paired bootstrap over questions (``outrider.bench.regret``). A regret whose interval holds 0 is within
+the noise. ``--clock runs`` counts what the target's runs cost by their rows (``benchmarks.replay``) instead of seconds:
+for machines that are busy with something else. It leaves out the time of proposals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.replay import run_cost
+from outrider import LLM, SamplingParams
+from outrider.bench import runner
+from outrider.bench.arrivals import ServedRequest
+from outrider.bench.backends import OutriderBackend
+from outrider.core.draft import Draft
+from outrider.data import workloads
+from outrider.engine.adaptive.policy import DraftLengthPolicy
+from outrider.engine.request import Request
+
+
+@dataclass
+class RunMeter:
+    """What the target's runs cost by their rows, in runs of one row."""
+
+    policy: DraftLengthPolicy
+    cost: float = 0.0
+    _observe: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._observe = self.policy.observe_forward_pass
+        self.policy.observe_forward_pass = self.observe  # type: ignore[method-assign]
+
+    def observe(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """A run is over."""
+        self.cost += run_cost(sum(1 + len(draft) for draft in drafts))
+        self._observe(requests, drafts, seconds)
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A backend whose clock counts runs."""
+
+    inner: OutriderBackend
+    meter: RunMeter
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[ServedRequest]]:
+        self.meter.cost = 0.0
+        tokens, _, served = self.inner.run(prompts, salt)
+        return tokens, self.meter.cost, served
+
+    def peak_mb(self) -> float:
+        return self.inner.peak_mb()
+
+
+def main() -> None:
+    args = arguments()
+    llm = LLM(args.model, draft=args.draft, prefix_reuse=False, max_batch_size=1, progress=not args.json)
+    draft = llm.config.speculation.draft
+    names = ["none", *(f"{draft}:{length}" for length in args.lengths), f"{draft}:auto"]
+    settings = {name: runner.parse_source(name, "auto") for name in names}
+    params = SamplingParams(max_tokens=args.max_tokens, temperature=args.temperature, seed=1)
+    backends = [OutriderBackend(name, llm, params, each, 1, None) for name, each in settings.items()]
+    questions = workloads.load(args.questions, count=args.count, max_chars=args.max_chars)
+    prompts = workloads.token_ids(llm.tokenizer, questions)
+    meter = RunMeter(llm.engine._policy)
+    timed = [Metered(each, meter) for each in backends] if args.clock == "runs" else backends
+    records = runner.run_interleaved(timed, prompts, group=1, rounds=args.rounds)
+    found = runner.results(records, questions, 1, settings)
+    result = {
+        **runner.environment(llm, backends),
+        "model": args.model,
+        "count": len(questions),
+        "rounds": args.rounds,
+        "max_tokens": args.max_tokens,
+        "temperature": args.temperature,
+        "clock": args.clock,
+        "results": found,
+    }
+    print(json.dumps(result) if args.json else "\n".join(table(found, names[-1])))
+
+
+def table(found: dict[str, Any], auto: str) -> list[str]:
+    """A line for each category: the best setting, speeds over none, and the regret."""
+    lines = [f"{'':16} {'best':>22} {'its speed':>10} {'auto':>6} {'τ':>6}   regret"]
+    for kind in ["all", *found[auto]["categories"]]:
+        rows = {name: row["all"] if kind == "all" else row["categories"][kind] for name, row in found.items()}
+        own = rows.pop(auto)
+        best = max(rows, key=lambda name: rows[name]["speedup"])
+        low, high = own["regret_low"], own["regret_high"]
+        told = "" if low is None else f" ({100 * low:+.1f} to {100 * high:+.1f})" + ("" if low > 0 else ", noise")
+        lines.append(
+            f"{kind:16} {best:>22} {rows[best]['speedup']:10.2f} {own['speedup']:6.2f} "
+            f"{own.get('mean_acceptance_length', 1.0):6.2f}   {100 * own['regret']:+.1f}%{told}"
+        )
+    return lines
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--draft", default="auto")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1, 2, 3, 5, 8])
+    parser.add_argument("--questions", default="mix")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--max-chars", type=int)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--clock", choices=["seconds", "runs"], default="seconds")
+    parser.add_argument("--json", action="store_true", help="print one object instead of a table")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
