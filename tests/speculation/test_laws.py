@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,27 @@ from outrider.speculation.walk import Walk
 from tests.exactness.enumeration import Enumerating, law
 from tests.speculation.cases import Batched, Chain, P, Q, Rows, walk
 
+N = 1200
 TWO_P: Rows = np.array([[0.7, 0.3], [0.2, 0.8]])
 TWO_Q: Rows = np.array([[0.4, 0.6], [0.9, 0.1]])
+
+
+def shifted(prefix: Prefix) -> Normal:
+    """A guess at ``walk()`` that is one too high."""
+    return Normal(0.9 * (prefix[-1] if prefix else 0.0) + 1.0, 1.0)
+
+
+class Box:
+    """Values between two numbers, all alike."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+
+    def sample(self, rng: np.random.Generator) -> float:
+        return float(rng.uniform(self.low, self.high))
+
+    def log_density(self, value: float) -> float:
+        return -math.log(self.high - self.low) if self.low <= value < self.high else -math.inf
 
 
 def transitions(values: list[int], rows: Rows) -> float:
@@ -66,30 +86,30 @@ def test_probabilities_of_all_outcomes(draft_length: int, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("verifier", ["matching", "rejection"])
 def test_probabilities(verifier: Any) -> None:
-    run = speculate(Chain(), Chain(Q), 3000, verifier=verifier, seed=1, draft_length=3)
+    run = speculate(Chain(), Chain(Q), N, verifier=verifier, seed=1, draft_length=3)
     assert transitions(run.values, P) > 0.01
     assert 0 < run.report.accepted < run.report.tested
 
 
 def test_a_wrong_residual_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recursive, "residual", lambda p, q: p)
-    run = speculate(Chain(), Chain(Q), 3000, verifier="rejection", seed=1, draft_length=3)
-    assert transitions(run.values, P) < 1e-6
+    run = speculate(Chain(), Chain(Q), N, verifier="rejection", seed=1, draft_length=3)
+    assert transitions(run.values, P) < 1e-4
 
 
 def test_guesses_without_a_law() -> None:
-    run = speculate(Chain(), lambda prefix: 1, 3000, verifier="rejection", seed=2)
+    run = speculate(Chain(), lambda prefix: 1, N, verifier="rejection", seed=2)
     assert transitions(run.values, P) > 0.01
 
 
 def test_densities_by_rejection() -> None:
-    run = speculate(Batched(walk()), walk(0.7, 1.3), 3000, seed=1)
+    run = speculate(Batched(walk()), shifted, N, seed=1)
     assert innovations(run.values) > 0.01
-    assert run.report.alpha == pytest.approx(0.8, abs=0.1)
+    assert run.report.alpha == pytest.approx(2 * stats.norm.cdf(-0.5), abs=0.05)  # 1 - total variation
 
 
 def test_densities_by_matching() -> None:
-    run = speculate(Batched(walk()), walk(0.8, 1.1), 1500, seed=1, base=Normal(0, 6))
+    run = speculate(Batched(walk()), walk(0.8, 1.1), 600, seed=1, base=Normal(0, 6))
     assert innovations(run.values) > 0.01
     assert run.report.alpha is not None
     assert run.report.alpha > 0.6
@@ -101,13 +121,13 @@ def test_densities_by_matching() -> None:
         lambda prefix: Normal(0.0, 1.0),  # f's own law
         lambda prefix: Normal(0.0, 0.05),  # far too sure
         lambda prefix: Normal(0.0, 40.0),
-        lambda prefix: stats.uniform(8, 1),  # next to no common support
+        lambda prefix: Box(8.0, 9.0),  # next to no common support
         lambda prefix: None if len(prefix) % 2 else Normal(0.3, 1.0),
     ],
     ids=["same", "narrow", "wide", "elsewhere", "sometimes"],
 )
 def test_any_density_as_a_guess(g: Callable[[Prefix], Any]) -> None:
-    run = speculate(Batched(lambda prefix: Normal(0.0, 1.0)), g, 1500, seed=3)
+    run = speculate(Batched(lambda prefix: Normal(0.0, 1.0)), g, 600, seed=3)
     assert stats.kstest(run.values, "norm").pvalue > 0.01
 
 
@@ -123,7 +143,7 @@ def test_wrong_rules_for_densities_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 
     for wrong in (kept_always, replaced_from_p):
         monkeypatch.setattr(Judge, "_by_density", wrong)
-        assert innovations(speculate(Batched(walk()), walk(0.7, 1.3), 3000, seed=1).values) < 1e-3
+        assert innovations(speculate(Batched(walk()), shifted, N, seed=1).values) < 1e-3
 
 
 def test_a_race_that_ends_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,19 +155,19 @@ def test_a_race_that_ends_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_the_cap_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The law is that of ``f`` for any cap on acceptance, here one that refuses half of the best guesses."""
     monkeypatch.setattr(judge, "CAP", 0.5)
-    run = speculate(Batched(walk()), walk(), 3000, seed=5)
+    run = speculate(Batched(walk()), walk(), N, seed=5)
     assert innovations(run.values) > 0.01
     assert run.report.alpha == pytest.approx(0.5, abs=0.05)
 
 
 def test_counts_and_vectors() -> None:
-    counted = speculate(Batched(lambda prefix: stats.poisson(3.0)), lambda prefix: stats.poisson(2.5), 1500, seed=1)
+    counted = speculate(Batched(lambda prefix: stats.poisson(3.0)), lambda prefix: stats.poisson(2.5), 300, seed=1)
     seen = np.bincount(np.minimum(counted.values, 8), minlength=9)
-    expected = 1500 * np.append(stats.poisson.pmf(range(8), 3.0), stats.poisson.sf(7, 3.0))
+    expected = 300 * np.append(stats.poisson.pmf(range(8), 3.0), stats.poisson.sf(7, 3.0))
     assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > 0.01
 
     pairs = speculate(
-        Batched(lambda prefix: Normal([0.0, 5.0], [1.0, 2.0])), lambda prefix: Normal([0.2, 4.8], 1.5), 1500, seed=1
+        Batched(lambda prefix: Normal([0.0, 5.0], [1.0, 2.0])), lambda prefix: Normal([0.2, 4.8], 1.5), 400, seed=1
     )
     values = np.array(pairs.values)
     assert stats.kstest(values[:, 0], "norm").pvalue > 0.01

@@ -20,7 +20,7 @@ P, Q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.35, 0.35, 0.2, 0.1])
 )
 def test_rounds_are_those_of_the_formula(verifier: Any, law: Any) -> None:
     """The same laws at every position: acceptances are independent and equally likely, as the paper supposes."""
-    alpha, k, values = float(law(P, Q)), 3, 3000
+    alpha, k, values = float(law(P, Q)), 3, 1500
     report = speculate(
         Batched(lambda prefix: P), lambda prefix: Q, values, seed=4, verifier=verifier, draft_length=k
     ).report
@@ -30,8 +30,8 @@ def test_rounds_are_those_of_the_formula(verifier: Any, law: Any) -> None:
     chances = np.append(alpha ** (lengths[:-1] - 1) * (1 - alpha), alpha**k)
     spread = float((chances @ (lengths - expected) ** 2) ** 0.5)
     assert report.values_per_round == pytest.approx(expected, abs=3 * spread / report.rounds**0.5)
-    assert report.operations == pytest.approx(float(theory.operations(alpha, k)), rel=0.03)
-    assert report.expected_values_per_round == pytest.approx(expected, rel=0.03)
+    assert report.operations == pytest.approx(float(theory.operations(alpha, k)), rel=0.05)
+    assert report.expected_values_per_round == pytest.approx(expected, rel=0.05)
 
 
 def test_a_pool_has_the_same_rounds() -> None:
