@@ -4,12 +4,14 @@ It needs scikit-learn, for its images of digits. ``--picture FILE`` draws the im
 """
 
 import argparse
+from itertools import pairwise
 
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
 from outrider import speculate
+from outrider.speculation import Result
 
 SIDE, SHADES = 8, 4
 PIXELS = SIDE * SIDE
@@ -26,7 +28,7 @@ class PixelNetwork(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = [PIXELS * (SHADES + 1), 256, 256]
-        hidden = [part for a, b in zip(widths, widths[1:]) for part in (torch.nn.Linear(a, b), torch.nn.GELU())]
+        hidden = [part for a, b in pairwise(widths) for part in (torch.nn.Linear(a, b), torch.nn.GELU())]
         self.layers = torch.nn.Sequential(*hidden, torch.nn.Linear(256, SHADES))
 
     def forward(self, images: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
@@ -77,7 +79,7 @@ class NeighbourTable:
         return int(left), int(above), int(right)
 
 
-def main(count: int = 8, steps: int = 1500, draft_length: int = 8) -> list[tuple]:
+def main(count: int = 8, steps: int = 1500, draft_length: int = 8) -> list[tuple[Result, Result]]:
     """Sample ``count`` images with and without guesses, and return pairs of results."""
     torch.manual_seed(0)
     images = digits()
@@ -93,14 +95,14 @@ def main(count: int = 8, steps: int = 1500, draft_length: int = 8) -> list[tuple
     return pairs
 
 
-def draw(pairs: list[tuple], path: str) -> None:
+def draw(pairs: list[tuple[Result, Result]], path: str) -> None:
     from outrider.analysis.figures.page import COLOURS, pyplot
 
     plt = pyplot()
     figure, panes = plt.subplots(3, len(pairs), figsize=(1.1 * len(pairs) + 1, 3.9), squeeze=False)
     tints = {"accepted": COLOURS[2], "recovered": COLOURS[5], "direct": COLOURS[0]}
-    for column, (plain, drafted) in zip(panes.T, pairs):
-        for pane, run in zip(column, (plain, drafted, drafted)):
+    for column, (plain, drafted) in zip(panes.T, pairs, strict=True):
+        for pane, run in zip(column, (plain, drafted, drafted), strict=True):
             pane.imshow(np.reshape(run.values, (SIDE, SIDE)), cmap="gray_r", vmin=0, vmax=SHADES - 1)
             pane.set(xticks=[], yticks=[])
             pane.grid(False)
@@ -110,7 +112,7 @@ def draw(pairs: list[tuple], path: str) -> None:
         column[2].imshow(np.reshape(rgb, (SIDE, SIDE, 3)), alpha=0.75)
         column[0].set_title(f"{plain.report.rounds} passes", fontsize=8, loc="center")
         column[1].set_title(f"{drafted.report.rounds} passes", fontsize=8, loc="center")
-    for pane, text in zip(panes[:, 0], ("plain", "with guesses", "which pixels")):
+    for pane, text in zip(panes[:, 0], ("plain", "with guesses", "which pixels"), strict=True):
         pane.set_ylabel(text, fontsize=9)
     handles = [plt.Line2D([], [], marker="s", linestyle="", color=tints[name]) for name in tints]
     names = ["guessed, accepted", "guess refused, put right", "behind the last guess"]

@@ -48,7 +48,9 @@ def test_a_report_is_shown_and_stored() -> None:
     kept = json.loads(run.report.to_json())
     assert kept["values"] == 50
     assert kept["alpha"] == run.report.alpha
-    assert {"rounds", "f_calls", "f_wasted", "g_calls", "wall_s", "best_draft_length", "improvement"} <= set(kept)
+    assert {"rounds", "f_calls", "f_wasted", "g_calls", "wall_s", "best_draft_length", "expected_improvement"} <= set(
+        kept
+    )
     shown = str(run.report)
     assert f"50 values in {kept['rounds']} rounds of f, K = 4" in shown
     assert len(shown.splitlines()) == 5
