@@ -62,21 +62,21 @@ class NeighbourTable:
 
     def __init__(self, images: np.ndarray) -> None:
         self.counts = np.full((PIXELS, SHADES, SHADES, SHADES, SHADES), 0.05)
-        for image in images:
-            for place in range(PIXELS):
-                self.counts[(place, *self._neighbours(image, place), image[place])] += 1
+        for place in range(PIXELS):
+            columns = [images[:, other] if other >= 0 else 0 for other in self._neighbours(place)]
+            np.add.at(self.counts[place], (*columns, images[:, place]), 1)
 
     def __call__(self, prefix: tuple[int, ...]) -> np.ndarray:
-        row = self.counts[(len(prefix), *self._neighbours(prefix, len(prefix)))]
+        around = [prefix[other] if other >= 0 else 0 for other in self._neighbours(len(prefix))]
+        row = self.counts[(len(prefix), *around)]
         return row / row.sum()
 
     @staticmethod
-    def _neighbours(image: np.ndarray | tuple[int, ...], place: int) -> tuple[int, int, int]:
+    def _neighbours(place: int) -> tuple[int, int, int]:
+        """Places to the left, above, and above to the right; -1 is outside."""
         row, column = divmod(place, SIDE)
-        left = image[place - 1] if column else 0
-        above = image[place - SIDE] if row else 0
-        right = image[place - SIDE + 1] if row and column + 1 < SIDE else 0
-        return int(left), int(above), int(right)
+        above = place - SIDE if row else -1
+        return (place - 1 if column else -1), above, (above + 1 if row and column + 1 < SIDE else -1)
 
 
 def main(count: int = 8, steps: int = 1500, draft_length: int = 8) -> list[tuple[Result, Result]]:

@@ -30,7 +30,7 @@ def speculation() -> Drawing:
         d.box(left + at * unit - 17, 163, 26, 22, value, color=color, mono=True, size=12)
         d.line(left + at * unit - 4, 185, left + at * unit - 4, 196)
     d.text(left + 10 * unit, 208, "time", size=11, color=DIM, anchor="end")
-    d.text(16, 20, "Two values in the time of hardly more than one call of f", bold=True)
+    d.text(16, 20, "Two values in hardly more time than one call of f", bold=True)
     d.legend(16, 240, {"guess": VIOLET, "confirmed": GREEN, "put right": AMBER, "not needed": GREY, "under way": BLUE})
     return d
 

@@ -41,6 +41,9 @@ def test_a_pool_has_the_same_rounds() -> None:
     pool = speculate(lambda prefix: P, lambda prefix: Q, 200, **options).report
     assert pool.rounds == batch.rounds
     assert pool.f_calls - pool.f_wasted == batch.f_calls - batch.f_wasted == 200
+    assert pool.operations == pytest.approx(pool.expected_operations, rel=0.03)
+    assert batch.operations == pytest.approx(batch.expected_operations, rel=0.1)
+    assert pool.operations > batch.operations
 
 
 def test_a_report_is_shown_and_stored() -> None:

@@ -20,6 +20,7 @@ class Report:
 
     values: int
     draft_length: int  # K, the paper's γ
+    pooled: bool  # f ran in a pool or an event loop, which are kept full, and not in batches
     rounds: int
     f_calls: int  # prefixes that f was asked for
     f_wasted: int  # of those, for prefixes that turned out otherwise
@@ -65,7 +66,9 @@ class Report:
 
     @property
     def expected_operations(self) -> float:
-        """Theorem 3.11, without those of ``g``."""
+        """Theorem 3.11, without those of ``g``. In a pool 1 + (1 - α)K: each refusal finds K calls under way."""
+        if self.pooled:
+            return 1 + (1 - self._alpha) * self.draft_length
         return float(theory.operations(self._alpha, self.draft_length))
 
     @property
@@ -125,6 +128,7 @@ class Result:
         report = Report(
             values=len(walk.values),
             draft_length=walk.draft_length,
+            pooled=walk.calls.eager,
             rounds=walk.rounds,
             f_calls=counts.started,
             f_wasted=counts.dropped,
