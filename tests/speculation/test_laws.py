@@ -146,6 +146,20 @@ def test_wrong_rules_for_densities_are_noticed(monkeypatch: pytest.MonkeyPatch) 
         assert innovations(speculate(Batched(walk()), shifted, N, seed=1).values) < 1e-3
 
 
+def test_a_guess_and_its_replacement_share_no_noise() -> None:
+    keys: list[tuple[int, Purpose]] = []
+
+    class Noted(Noise):
+        def generator(self, position: int, purpose: Purpose, node: int = 0) -> np.random.Generator:
+            keys.append((position, purpose))
+            return super().generator(position, purpose, node)
+
+    judged = Judge("rejection", Noted(1))
+    guess = judged.guess(Normal(0, 0.1), ())
+    assert judged.decide(Normal(3, 0.1), guess, ())[1] is False
+    assert keys == [(0, Purpose.DRAFT), (0, Purpose.RECOVER)]
+
+
 def test_a_race_that_ends_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "_log_density", lambda *_, **__: 0.0)  # every point as good as any: the base's law
     run = speculate(Batched(walk()), None, 300, seed=1, base=Normal(0, 6), draft_length=0)
