@@ -10,12 +10,13 @@ import distributions
 import drafting
 import house
 import modelling
+import speculating
 import verifying
 
 import heads
 import native
 
-ROOMS = (verifying, distributions, drafting, modelling, heads, adaptive, native, house)
+ROOMS = (verifying, distributions, drafting, modelling, heads, adaptive, native, speculating, house)
 FIGURES = {name: figure for room in ROOMS for name, figure in room.FIGURES.items()}
 
 

@@ -13,6 +13,7 @@ SOURCE = ROOT / "src" / "outrider"
 COLORS = {
     BLUE: (
         "cli",
+        "speculation",
         "server",
         "analysis",
         "bench",

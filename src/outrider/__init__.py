@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from outrider.errors import OutriderError
     from outrider.llm import LLM
     from outrider.output import Output
+    from outrider.speculation import speculate, speculate_async
 
 _HOMES = {
     "LLM": "outrider.llm",
@@ -42,6 +43,8 @@ _HOMES = {
     "SpeculationParams": "outrider.config",
     "StepOutput": "outrider.engine.request",
     "StructuredOutput": "outrider.config.structured",
+    "speculate": "outrider.speculation",
+    "speculate_async": "outrider.speculation",
 }
 
 __version__ = "0.1.0"
@@ -61,6 +64,8 @@ __all__ = [
     "StepOutput",
     "StructuredOutput",
     "__version__",
+    "speculate",
+    "speculate_async",
 ]
 
 

@@ -94,6 +94,11 @@ class Noise:
         """A number in [0, 1) with 53 random bits, independent of ``gumbel`` with the same arguments."""
         return (int.from_bytes(self._digest(position, purpose, node)[24:], "little") >> 11) * 2.0**-53
 
+    def generator(self, position: int, purpose: Purpose, node: int = 0) -> np.random.Generator:
+        """NumPy's generator for values that are not tokens: its stream belongs to the same place."""
+        key = np.frombuffer(self._digest(position, purpose, node)[:16], dtype="<u8")
+        return np.random.Generator(np.random.Philox(key=key))
+
     def draw(self, log_weights: Tensor, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         """Draw a token with probability proportional to ``exp(log_weights)``.
 

@@ -1,0 +1,1 @@
+"""Speculative execution of samplers that are no language models."""
