@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from outrider.checkpoints.families.base import Family, words
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
 
 __all__ = [
-    "DEFAULTS",
     "GENERATION_IGNORED",
     "GENERATION_REFUSED",
     "HARMLESS",
@@ -20,81 +20,38 @@ __all__ = [
     "check_generation_config",
 ]
 
-_COMMON = {
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "hidden_size": 4096,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-}
-_LLAMA = _COMMON | {
-    "vocab_size": 32000,
-    "intermediate_size": 11008,
-    "num_key_value_heads": None,
-    "max_position_embeddings": 2048,
-}
-_MISTRAL = _LLAMA | {
-    "intermediate_size": 14336,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 131072,
-    "sliding_window": 4096,
-}
-_QWEN = _COMMON | {
-    "vocab_size": 151936,
-    "intermediate_size": 22016,
-    "num_key_value_heads": 32,
-    "max_position_embeddings": 32768,
-    "use_sliding_window": False,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": _LLAMA,
-    "mistral": _MISTRAL,
-    "qwen2": _QWEN,
-    "qwen3": _QWEN | {"head_dim": 128},
-}
-"""What transformers takes for a key that is absent, family by family. A key that is null is not absent."""
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-READ = _words(
+READ = words(
     "model_type architectures vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
     "num_key_value_heads head_dim max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters "
-    "original_max_position_embeddings tie_word_embeddings sliding_window use_sliding_window max_window_layers "
-    "layer_types bos_token_id eos_token_id"
+    "original_max_position_embeddings tie_word_embeddings sliding_window layer_types bos_token_id eos_token_id"
 )
 """Keys that ``hf_config`` reads."""
 
 HARMLESS: Mapping[str, frozenset[str]] = {
-    "who wrote the file, and with what": _words(
+    "who wrote the file, and with what": words(
         "_name_or_path name_or_path _commit_hash transformers_version transformers.js_config unsloth_version "
         "unsloth_fixed is_llama_config tokenizer_class"
     ),
     "the dtype to load in: here dtype is an option, and the file's own by default": frozenset(["dtype", "torch_dtype"]),
-    "training only": _words(
+    "training only": words(
         "initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop pretraining_tp "
         "neftune_noise_alpha gradient_checkpointing use_bfloat16 tf_legacy_loss torchscript"
     ),
-    "how transformers runs and what it returns, not what it computes": _words(
+    "how transformers runs and what it returns, not what it computes": words(
         "_attn_implementation attn_implementation _attn_implementation_internal _experts_implementation "
         "_attn_implementation_autoset _flash_attn_2_enabled return_dict chunk_size_feed_forward is_decoder"
     ),
-    "of classifiers, whose tensors are refused": _words(
+    "of classifiers, whose tensors are refused": words(
         "id2label label2id num_labels problem_type finetuning_task task_specific_params"
     ),
-    "tokens that a decoder neither starts nor ends with": _words("sep_token_id unk_token_id"),
-    "other names of a length that max_position_embeddings bounds": _words(
+    "tokens that a decoder neither starts nor ends with": words("sep_token_id unk_token_id"),
+    "other names of a length that max_position_embeddings bounds": words(
         "max_sequence_length model_max_length tokenizer_model_max_length seq_length"
     ),
 }
 """Keys of ``config.json`` without effect on the output, by reason; those of generation may stand there too."""
 
-GENERATION_REFUSED = _words(
+GENERATION_REFUSED = words(
     "suppress_tokens begin_suppress_tokens bad_words_ids sequence_bias forced_bos_token_id forced_eos_token_id "
     "forced_decoder_ids exponential_decay_length_penalty stop_strings guidance_scale watermarking_config "
     "token_healing"
@@ -102,19 +59,19 @@ GENERATION_REFUSED = _words(
 """Keys of ``generation_config.json`` that force or forbid tokens: a model that needs them is not this one without."""
 
 GENERATION_IGNORED: Mapping[str, frozenset[str]] = {
-    "suggestions for sampling and for the length of an answer: here the request says them": _words(
+    "suggestions for sampling and for the length of an answer: here the request says them": words(
         "do_sample temperature top_k top_p min_p top_h typical_p epsilon_cutoff eta_cutoff repetition_penalty "
         "encoder_repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
         "diversity_penalty renormalize_logits remove_invalid_values num_beams num_beam_groups early_stopping "
         "penalty_alpha dola_layers constraints force_words_ids num_return_sequences max_length max_new_tokens "
         "min_length min_new_tokens max_time low_memory"
     ),
-    "how transformers drafts: here an option": _words(
+    "how transformers drafts: here an option": words(
         "is_assistant num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold "
         "prompt_lookup_num_tokens max_matching_ngram_size assistant_early_exit assistant_lookbehind "
         "assistant_ensemble_weight speculation_type target_lookbehind use_mtp"
     ),
-    "how transformers runs, what it returns, and tokens that a decoder neither starts nor ends with": _words(
+    "how transformers runs, what it returns, and tokens that a decoder neither starts nor ends with": words(
         "use_cache cache_implementation cache_config compile_config disable_compile prefill_chunk_size "
         "return_dict_in_generate return_legacy_cache output_attentions output_hidden_states output_scores "
         "output_logits pad_token_id bos_token_id decoder_start_token_id generation_kwargs transformers_version "
@@ -123,19 +80,19 @@ GENERATION_IGNORED: Mapping[str, frozenset[str]] = {
 }
 """Keys of ``generation_config.json`` that are not applied, by reason. Of the others, ``eos_token_id`` is read."""
 
-_ONLY: Mapping[str, Any] = {  # features that are not implemented, and the value that leaves them off
-    "hidden_act": "silu",
-    "mlp_bias": False,
-    "attention_bias": False,
-    "partial_rotary_factor": 1,
-    "rope_interleaved": False,
-    "use_mrope": False,
-    "is_causal": True,
-    "use_bidirectional_attention": False,
-    "is_encoder_decoder": False,
-    "tie_encoder_decoder": False,
-    "add_cross_attention": False,
-    "pruned_heads": {},
+_ONLY: Mapping[str, tuple[Any, ...]] = {  # what Llama does not do, and the value that leaves it off
+    "hidden_act": ("silu",),
+    "mlp_bias": (False,),
+    "attention_bias": (False,),
+    "partial_rotary_factor": (1,),
+    "rope_interleaved": (False,),
+    "use_mrope": (False,),
+    "is_causal": (True,),
+    "use_bidirectional_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "tie_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({},),
 }
 _QUANTISED = ("quantization_config", "quantization", "compression_config")
 _KNOWN = (
@@ -145,27 +102,35 @@ _KNOWN = (
 )
 
 
-def check_config_keys(raw: Mapping[str, Any], family: str) -> None:
+def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     """Raise ``ModelFormatError`` naming a key of ``config.json`` that may change the arithmetic and is not computed."""
     for key in _QUANTISED:
         if raw.get(key):
             raise ModelFormatError(
                 f"quantised checkpoints ({key}) are not supported: use the bfloat16 weights or a GGUF file"
             )
-    if raw.get("auto_map"):
+    if raw.get("auto_map") and not _names_known_classes(raw["auto_map"], family):
         raise ModelFormatError("auto_map says that this model brings its own code, which is never run: use another")
-    for key, off in _ONLY.items():
-        if key == "attention_bias" and family == "qwen2":
-            continue  # its q, k and v have biases whatever the key says
-        if raw.get(key, off) != off and raw[key] is not None:
-            raise ModelFormatError(f"{key}={shown(raw[key])} is not supported for {family}: only {off!r} is")
+    read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
+    for key, values in (_ONLY | family.only).items():
+        value = raw.get(key)
+        if key not in read and value is not None and not any(value == v and type(value) is type(v) for v in values):
+            if value == 1 and 1 in values and not isinstance(value, bool):
+                continue  # 1.0 for 1
+            wanted = " or ".join(repr(v) for v in values)
+            raise ModelFormatError(f"{key}={shown(value)} is not supported for {family.name}: only {wanted} is")
     check_generation_config(raw)  # older files keep these keys here
     for key, value in raw.items():
-        if value is not None and key not in _KNOWN:
+        if value is not None and key not in _KNOWN | read | family.only.keys():
             raise ModelFormatError(
                 f"{shown(key)}: {shown(value)} is not known here and may change what the model computes: "
                 "if it does not, remove it"
             )
+
+
+def _names_known_classes(auto_map: object, family: Family) -> bool:
+    """Whether transformers would take its own classes in place of the model's code, as it does by default."""
+    return isinstance(auto_map, dict) and all(str(v).rpartition(".")[2] in family.own_code for v in auto_map.values())
 
 
 def check_generation_config(raw: Mapping[str, Any]) -> None:

@@ -91,7 +91,8 @@ class ModelConfig:
         return self.experts is not None and (not self.experts.layers or self.experts.layers[layer])
 
 
-_DIFFERENCES = frozenset(
-    "rotary_dim rope_layers window_layers local_rope_theta output_bias whole_qk_norm attention_scale attention_cap "
-    "norms layer_norm activation gated mlp_bias experts residual_scale embedding_scale logit_scale logit_cap".split()
+_DIFFERENCES = (
+    *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
+    *("attention_scale", "attention_cap", "norms", "layer_norm", "activation", "gated", "mlp_bias", "experts"),
+    *("residual_scale", "embedding_scale", "logit_scale", "logit_cap"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+
 import torch
 from torch import Tensor
 

@@ -50,13 +50,13 @@ class TorchWeights:
     def layer(self, i: int) -> LayerWeights:
         c, name = self._config, f"model.layers.{i}."
         attention = name + "self_attn."
-        q_norm, k_norm = (self._head_norm(f"{attention}{x}_norm.weight", x) for x in "qk") if c.qk_norm else (None, None)
+        q_norm, k_norm = (
+            (self._head_norm(f"{attention}{x}_norm.weight", x) for x in "qk") if c.qk_norm else (None, None)
+        )
         return LayerWeights(
             index=i,
             attention_norm=None if c.norms == "after" else self.norm(name + "input_layernorm"),
-            qkv=self._linear(
-                *(f"{attention}{x}_proj" for x in "qkv"), heads={0: c.num_heads, 1: c.num_kv_heads}
-            ),
+            qkv=self._linear(*(f"{attention}{x}_proj" for x in "qkv"), heads={0: c.num_heads, 1: c.num_kv_heads}),
             q_norm=q_norm,
             k_norm=k_norm,
             out=self._linear(attention + "o_proj"),

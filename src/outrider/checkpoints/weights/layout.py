@@ -10,6 +10,7 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
+_MOST_EXPERTS = 1024
 _HARMLESS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")  # old files store what the configuration already says
 
 
@@ -67,15 +68,23 @@ def _projections(config: ModelConfig, name: str, size: int) -> dict[str, tuple[i
     return shapes | _linear(f"{name}.down_proj", config.hidden_size, size, config.mlp_bias)
 
 
-def check_shapes(config: ModelConfig, found: Mapping[str, tuple[int, ...]], where: Path) -> None:
-    """Compare the shapes ``found`` in file headers with those ``config`` implies, before anything is loaded.
+def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:
+    """Refuse counts that cannot be true of so many tensors, before names are built for them."""
+    layers, experts = config.num_layers, config.experts.count if config.experts is not None else 0
+    if layers > max(tensors, 1):
+        raise ModelFormatError(f"{where}: {layers} layers are declared, but there are {tensors} tensors")
+    if experts > _MOST_EXPERTS:
+        raise ModelFormatError(f"{where}: {experts} experts are declared: at most {_MOST_EXPERTS} are supported")
+
+
+def check_shapes(
+    config: ModelConfig, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], where: Path
+) -> None:
+    """Compare the shapes ``found`` in file headers with those that are expected, before anything is loaded.
 
     Raises ``ModelFormatError`` naming the first tensor that is missing, of another shape, or unknown: a tensor we
     would leave out (a bias, an adapter, an expert) would silently make it another model.
     """
-    if config.num_layers > max(len(found), 1):  # before building names for a count that may be a lie
-        raise ModelFormatError(f"{where}: {config.num_layers} layers are declared, but there are {len(found)} tensors")
-    expected = expected_shapes(config)
     for name, shape in expected.items():
         if name not in found:
             raise ModelFormatError(f"{where}: tensor {name} is missing (expected shape {list(shape)})")

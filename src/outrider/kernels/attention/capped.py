@@ -39,9 +39,7 @@ def _in_blocks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, cap:
     return (total / weight).to(v.dtype)
 
 
-def _block(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, cap: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _block(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, cap: float) -> tuple[Tensor, Tensor, Tensor]:
     """Attention [..., n, d] over these keys, the largest score of each row, and its sum of exponentials."""
     scores = torch.tanh(q @ k.mT * scale / cap) * cap + mask
     most = scores.amax(dim=-1, keepdim=True)
