@@ -112,7 +112,7 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     if raw.get("auto_map") and not _names_known_classes(raw["auto_map"], family):
         raise ModelFormatError("auto_map says that this model brings its own code, which is never run: use another")
     read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
-    for key, values in (_ONLY | family.only).items():
+    for key, values in {**_ONLY, **family.only}.items():
         value = raw.get(key)
         if key not in read and value is not None and not any(value == v and type(value) is type(v) for v in values):
             if value == 1 and 1 in values and not isinstance(value, bool):

@@ -50,9 +50,7 @@ class TorchWeights:
     def layer(self, i: int) -> LayerWeights:
         c, name = self._config, f"model.layers.{i}."
         attention = name + "self_attn."
-        q_norm, k_norm = (
-            (self._head_norm(f"{attention}{x}_norm.weight", x) for x in "qk") if c.qk_norm else (None, None)
-        )
+        q_norm, k_norm = (self._head_norm(f"{attention}{x}_norm.weight", x) if c.qk_norm else None for x in "qk")
         return LayerWeights(
             index=i,
             attention_norm=None if c.norms == "after" else self.norm(name + "input_layernorm"),

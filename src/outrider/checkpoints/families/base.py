@@ -11,7 +11,7 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
-__all__ = ["COMMON", "Family", "Raw", "biases", "flag", "optional", "pattern", "words"]
+__all__ = ["COMMON", "Family", "Raw", "biases", "flag", "kinds_of", "num_layers", "optional", "pattern", "words"]
 
 Raw = Mapping[str, Any]
 """``config.json``, with the family's defaults for keys that are absent."""
@@ -113,9 +113,17 @@ def biases(raw: Raw) -> dict[str, Any]:
     return {"attention_bias": attention, "output_bias": attention, "mlp_bias": mlp}
 
 
+def num_layers(raw: Raw) -> int:
+    """``num_hidden_layers``, which may be a lie of damaged files: lists of so many are made of it."""
+    layers = positive_integer(raw, "num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        raise ModelFormatError(f"num_hidden_layers={layers}: {layers} layers are declared, more than any model has")
+    return layers
+
+
 def pattern(raw: Raw, full_every: int) -> dict[str, Any]:
     """Which layers have the window: those of ``layer_types``, or all but every so many."""
-    layers = positive_integer(raw, "num_hidden_layers")
+    layers = num_layers(raw)
     kinds = raw.get("layer_types")
     if kinds is None:
         windowed = tuple((i + 1) % full_every != 0 for i in range(layers))
@@ -133,4 +141,5 @@ def kinds_of(config: ModelConfig) -> list[str]:
     return [_KINDS[config.window(i) is not None] for i in range(config.num_layers)]
 
 
+_MOST_LAYERS = 10_000
 _KINDS = ("full_attention", "sliding_attention")

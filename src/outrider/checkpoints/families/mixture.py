@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.checkpoints.config_values import positive_integer
-from outrider.checkpoints.families.base import COMMON, Family, Raw, flag, words
+from outrider.checkpoints.families.base import COMMON, Family, Raw, flag, num_layers, words
 from outrider.errors import ModelFormatError
 from outrider.models.config import Experts, ModelConfig
 from outrider.utils.json_files import shown
@@ -31,7 +31,7 @@ def _write_mixtral(config: ModelConfig) -> dict[str, Any]:
 
 
 def _read_qwen3(raw: Raw) -> dict[str, Any]:
-    layers, every = positive_integer(raw, "num_hidden_layers"), positive_integer(raw, "decoder_sparse_step")
+    layers, every = num_layers(raw), positive_integer(raw, "decoder_sparse_step")
     dense = raw["mlp_only_layers"] or []
     if not isinstance(dense, list) or not all(isinstance(n, int) for n in dense):
         raise ModelFormatError(f"mlp_only_layers={shown(dense)} is no list of layers: download the model again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.checkpoints.config_values import positive_integer
-from outrider.checkpoints.families.base import COMMON, Family, Raw, biases, words
+from outrider.checkpoints.families.base import COMMON, Family, Raw, biases, num_layers, words
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
@@ -14,7 +14,7 @@ __all__ = ["SMOLLM3"]
 
 
 def _read(raw: Raw) -> dict[str, Any]:
-    layers = positive_integer(raw, "num_hidden_layers")
+    layers = num_layers(raw)
     rotated = raw.get("no_rope_layers")
     if rotated is None:
         every = positive_integer(raw, "no_rope_layer_interval")

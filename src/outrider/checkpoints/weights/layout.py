@@ -28,7 +28,7 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def _norm(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
-    size = (config.hidden_size,)
+    size: tuple[int, ...] = (config.hidden_size,)
     return {f"{name}.weight": size} | ({f"{name}.bias": size} if config.layer_norm else {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from outrider.models.config import ModelConfig
 __all__ = ["Part", "PartTensors", "find_parts", "pair_order", "stored_parts"]
 
 Shape = tuple[int, ...]
+Pairs = tuple[int, int, int | None, bool]
+"""Arguments of ``pair_order``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +32,15 @@ class Part:
     shape: Shape
     first: int = 0
     """Row of the file's tensor, all but its last dimension taken as rows."""
-    order: NDArray[np.int64] | None = None
-    """The part's row for each row of the model's tensor; None if they are the same."""
+    pairs: Pairs | None = None
+    """How rotary pairs lie in it, for q and k."""
     plus: float = 0.0
     """Added to every number."""
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """The part's row for each row of the model's tensor; None if they are the same."""
+        return None if self.pairs is None else pair_order(*self.pairs)
 
 
 def find_parts(
@@ -49,13 +57,14 @@ def find_parts(
         first = files[own][0] if own in files else 0
         files[own] = (first + shape[0], *shape[1:])
         plus = norm_offset if name.endswith("norm.weight") else 0.0
-        parts[name] = Part(own, shape, first, _row_order(name, config, interleaved), plus)
+        parts[name] = Part(own, shape, first, _pairs(name, config, interleaved), plus)
     experts = config.experts.count if config.experts is not None else 0
     for own in {p.tensor for name, p in parts.items() if ".experts." in name and p.first}:
         files[own] = (experts, files[own][0] // experts, *files[own][1:])
     return parts, files
 
 
+@lru_cache(maxsize=8)
 def pair_order(heads: int, head_dim: int, rotary_dim: int | None, interleaved: bool) -> NDArray[np.int64] | None:
     """The row order that gives every head its rotary pairs half a head apart; None if they are so already.
 
@@ -74,10 +83,10 @@ def pair_order(heads: int, head_dim: int, rotary_dim: int | None, interleaved: b
     return order
 
 
-def _row_order(name: str, config: ModelConfig, interleaved: bool) -> NDArray[np.int64] | None:
+def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
     heads = {"q_proj": config.num_heads, "k_proj": config.num_kv_heads}
     count = heads.get(name.rpartition("self_attn.")[2].partition(".")[0])
-    return None if count is None else pair_order(count, config.head_dim, config.rotary_dim, interleaved)
+    return None if count is None else (count, config.head_dim, config.rotary_dim, interleaved)
 
 
 def stored_parts(parts: Mapping[str, Part], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -108,8 +117,9 @@ class PartTensors(Mapping[str, Tensor]):
         if not part.shape:
             return whole
         tensor = whole.reshape(-1, *part.shape[1:])[part.first : part.first + part.shape[0]]
-        if part.order is not None:
-            tensor = tensor[torch.from_numpy(part.order)]
+        order = part.order
+        if order is not None:
+            tensor = tensor[torch.from_numpy(order)]
         return tensor.float() + part.plus if part.plus else tensor
 
     def __contains__(self, name: object) -> bool:
