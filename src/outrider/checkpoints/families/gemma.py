@@ -25,8 +25,6 @@ _DEFAULTS = COMMON | {
     "attention_bias": False,
     "sliding_window": 4096,
     "query_pre_attn_scalar": 256,
-    "eos_token_id": 1,
-    "bos_token_id": 2,
 }
 _NAMES = {
     "attention_output_norm": "post_attention_layernorm",

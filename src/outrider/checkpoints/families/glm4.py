@@ -16,7 +16,6 @@ _DEFAULTS = COMMON | {
     "rms_norm_eps": 1.5625e-07,
     "attention_bias": True,
     "partial_rotary_factor": 0.5,
-    "eos_token_id": [151329, 151336, 151338],
 }
 _FUSED = {f"mlp.{x}_proj": "mlp.gate_up_proj" for x in ("gate", "up")}
 
