@@ -7,6 +7,9 @@ from typing import Any
 import torch
 import transformers
 
+from outrider.checkpoints.hf_config import parse_config
+from outrider.models.config import ModelConfig
+
 VOCAB = 96
 
 _DIMS: dict[str, Any] = {
@@ -105,6 +108,12 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Names of transformers' classes, and what their configuration says beyond the dimensions."""
+
+
+def config_of(member: str) -> ModelConfig:
+    """What we read of a member's ``config.json``."""
+    kind, own = MEMBERS[member]
+    return parse_config(getattr(transformers, f"{kind}Config")(**(_DIMS | own)).to_dict())
 
 
 def build(member: str) -> Any:

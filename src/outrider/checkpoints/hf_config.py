@@ -150,8 +150,8 @@ def _check_architecture(names: object, family: Family) -> None:
 def _sliding_window(raw: Mapping[str, Any], family: str, layers: int) -> int | None:
     """The window every layer uses, or None; models that mix windowed and full layers are refused."""
     window = None if raw.get("sliding_window") is None else _size(raw, "sliding_window")
-    if family == "llama" and window is not None:
-        raise ModelFormatError(f"sliding_window={window} is not supported for llama: use model_type mistral, or null")
+    if window is not None and "sliding_window" not in FAMILIES[family].defaults:
+        raise ModelFormatError(f"sliding_window={window} is not supported for {family}, which has none: use null")
     full = 0  # the layers before those with a window
     if family in ("qwen2", "qwen3"):
         window = window if flag(raw, "use_sliding_window") else None

@@ -158,8 +158,9 @@ class LlamaModel:
         return logits if c.logit_cap is None else cap_rows(logits, c.logit_cap)
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Rows of the LM head for int64 [n]: float [n, d]."""
-        return self._head[token_ids.to(self.device)]
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        rows = self._head[token_ids.to(self.device)]
+        return rows if self.config.logit_scale == 1.0 else rows * self.config.logit_scale
 
     @property
     def precision(self) -> str:

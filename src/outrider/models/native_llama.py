@@ -160,8 +160,8 @@ class NativeLlamaModel:
         return logits if c.logit_cap is None else (logits / c.logit_cap).tanh_().mul_(c.logit_cap)
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Rows of the LM head for int64 [n]: float [n, d]."""
-        return self.head.rows(token_ids)
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        return self.head.rows(token_ids) * self.config.logit_scale
 
 
 def _unless_one(scale: float) -> float:

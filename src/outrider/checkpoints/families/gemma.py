@@ -70,14 +70,13 @@ GEMMA = Family(
     name="gemma",
     architecture="GemmaForCausalLM",
     differs="embeddings times the root of their size; norms of 1 + w; gated GELU",
-    defaults=_DEFAULTS
+    defaults={key: value for key, value in _DEFAULTS.items() if key not in ("sliding_window", "query_pre_attn_scalar")}
     | {
         "num_hidden_layers": 28,
         "num_attention_heads": 16,
         "num_key_value_heads": 16,
         "hidden_size": 3072,
         "intermediate_size": 24576,
-        "sliding_window": None,
     },
     read=_common,
     write=_write_common,

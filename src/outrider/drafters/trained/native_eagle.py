@@ -51,6 +51,8 @@ class NativeEagle:
             inner=c.intermediate_size,
             positions=target.config.max_seq_len,
             eps=c.rms_norm_eps,
+            logit_scale=target.config.logit_scale if head.lm_head is None and head.draft_ids is None else 0.0,
+            logit_cap=(target.config.logit_cap or 0.0) if head.lm_head is None else 0.0,
             layer=ctypes.addressof(self._layers),
             final_norm=NormStruct(weight=self._vector(head.norm) if c.fuses_layers else None),
             head=ctypes.addressof(self._lm_head.struct),
