@@ -39,7 +39,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "lookup": {"draft": "lookup"},
     "cascade": {"draft": "ngram,model"},
 }
-ASKED = (
+ASKED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("matching", {}),
     ("matching", {"temperature": 0.9, "seed": 6, "top_p": 0.9}),
     ("matching", {"repetition_penalty": 1.3}),
