@@ -20,13 +20,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from outrider.cache import CacheSpec
-from outrider.checkpoints.config_keys import DEFAULTS, GENERATION_IGNORED, GENERATION_REFUSED
+from outrider.checkpoints.config_keys import GENERATION_IGNORED, GENERATION_REFUSED
+from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ModelFormatError
 from tests import tiny
 
 VOCAB, HIDDEN, LAYERS, INNER = 40, 32, 2, 48
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3")
+DEFAULTS = {name: FAMILIES[name].defaults for name in LLAMAS}
 TOKENS = tiny.ids(40, VOCAB)
 
 _THETAS = st.sampled_from([100.0, 10000, 5e5])
@@ -256,14 +259,21 @@ def test_a_context_whose_tables_fill_memory_is_refused(tmp_path: Path) -> None:
     assert load_model(tmp_path, ModelOptions(device="cpu", max_seq_len=64)).config.max_seq_len == 64
 
 
-@pytest.mark.parametrize("family", sorted(DEFAULTS))
+@pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_defaults_are_those_of_transformers(family: str) -> None:
     theirs = transformers.AutoConfig.for_model(family)
-    for key, value in DEFAULTS[family].items():
+    for key, value in FAMILIES[family].defaults.items():
+        if key in {"no_rope_layers", "sliding_window_pattern", "partial_rotary_factor", "mlp_only_layers"}:
+            continue  # it makes others of them at once
+        if family.startswith("gemma") and (key == "hidden_act" or not hasattr(theirs, key)):
+            continue  # shared with Gemmas that have them
         found = getattr(theirs, key)
         if key == "num_key_value_heads" and value is None:
             value = theirs.num_attention_heads
         if key == "sliding_window" and not getattr(theirs, "use_sliding_window", True):
             value = None
         assert found == value, key
-    assert math.isclose(theirs.rope_parameters["rope_theta"], 10000.0)
+    rope = theirs.rope_parameters
+    full, local = (rope.get(kind, rope)["rope_theta"] for kind in ("full_attention", "sliding_attention"))
+    assert math.isclose(full, FAMILIES[family].theta)
+    assert math.isclose(local, FAMILIES[family].rope_by_kind or FAMILIES[family].theta)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import transformers
 
-from outrider.checkpoints.hf_config import FAMILIES, parse_config, read_config, to_hf_config
+from outrider.checkpoints.hf_config import parse_config, read_config, to_hf_config
 from outrider.errors import ModelFormatError
 from tests.checkpoints.files import raw_config
 
@@ -28,7 +28,7 @@ LLAMA3 = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CLASSES)
 def test_reads_what_transformers_saves(family: str, tmp_path: Path) -> None:
     theirs = CLASSES[family](
         vocab_size=99, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
@@ -46,7 +46,7 @@ def test_reads_what_transformers_saves(family: str, tmp_path: Path) -> None:
     assert ours.sliding_window == (4096 if family == "mistral" else None)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CLASSES)
 @pytest.mark.parametrize("rope", [{}, {"rope_type": "linear", "factor": 2.0}, LLAMA3])
 def test_transformers_reads_what_we_write(family: str, rope: dict[str, Any], tmp_path: Path) -> None:
     window = {"llama": None, "mistral": 32, "qwen2": None, "qwen3": 32}[family]
@@ -80,7 +80,8 @@ def test_head_dim_defaults() -> None:
     ("family", "changes", "named"),
     [
         ("gemma3", {}, "llama, mistral, qwen2, qwen3"),
-        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "'yarn'"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate=False"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "'mscale': 1.0"),
         ("llama", {"rope_scaling": {"type": "longrope"}}, "'longrope'"),
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
         ("llama", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary"),

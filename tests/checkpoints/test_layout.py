@@ -27,10 +27,10 @@ def test_shapes_of_grouped_query_attention() -> None:
 def test_a_transposed_tensor_is_refused() -> None:
     name = LAYER + "mlp.down_proj.weight"
     with pytest.raises(ModelFormatError, match=rf"{name} has shape \[128, 48\].*\[48, 128\]"):
-        check_shapes(CONFIG, expected_shapes(CONFIG) | {name: (128, 48)}, Path("model"))
+        check_shapes(CONFIG, expected_shapes(CONFIG), expected_shapes(CONFIG) | {name: (128, 48)}, Path("model"))
 
 
 def test_a_bias_that_the_model_would_not_use_is_refused() -> None:
     name = LAYER + "mlp.down_proj.bias"
     with pytest.raises(ModelFormatError, match=f"'{name}' belongs to no llama model"):
-        check_shapes(CONFIG, expected_shapes(CONFIG) | {name: (48,)}, Path("model"))
+        check_shapes(CONFIG, expected_shapes(CONFIG), expected_shapes(CONFIG) | {name: (48,)}, Path("model"))

@@ -155,11 +155,12 @@ static outrider_model random_model(int which) {
             .k = random_weight(f + 1, own, s->hidden, s->has_bias),
             .v = random_weight(f + 2 * i, own, s->hidden, s->has_bias),
             .out = random_weight(f + 2, s->hidden, width, s->has_bias),
-            .gate = random_weight(f + 3, s->inner, s->hidden, s->has_bias),
-            .up = random_weight(f + 3 + i, s->inner, s->hidden, s->has_bias),
-            .down = random_weight(f + 5, s->hidden, s->inner, s->has_bias),
-            .attention_norm = random_floats(s->hidden, 1.0f),
-            .mlp_norm = random_floats(s->hidden, 1.0f),
+            .mlp = {.gate = random_weight(f + 3, s->inner, s->hidden, s->has_bias),
+                    .up = random_weight(f + 3 + i, s->inner, s->hidden, s->has_bias),
+                    .down = random_weight(f + 5, s->hidden, s->inner, s->has_bias)},
+            .attention_norm = {random_floats(s->hidden, 1.0f)},
+            .mlp_norm = {random_floats(s->hidden, 1.0f)},
+            .window = s->window,
             .q_norm = s->has_norms ? random_floats(s->head_dim, 2.0f) : NULL,
             .k_norm = s->has_norms ? random_floats(s->head_dim, 2.0f) : NULL,
         };
@@ -167,10 +168,11 @@ static outrider_model random_model(int which) {
     outrider_weight *ends = allocate(2 * sizeof *ends);
     ends[0] = random_weight(which + 6, s->vocabulary, s->hidden, 0);
     ends[1] = random_weight(which + 1, s->vocabulary, s->hidden, 0);
+    float *rotations = random_rotations(s->head_dim / 2);
+    for (int i = 0; i < s->layers; i++) layers[i].rotations = rotations;
     return (outrider_model){.layers = s->layers, .hidden = s->hidden, .heads = s->heads, .kv_heads = s->kv_heads,
-                            .head_dim = s->head_dim, .inner = s->inner, .window = s->window, .positions = POSITIONS,
-                            .eps = 1e-5f, .rotations = random_rotations(s->head_dim / 2), .layer = layers,
-                            .final_norm = random_floats(s->hidden, 1.0f), .embedding = ends, .head = ends + 1};
+                            .head_dim = s->head_dim, .inner = s->inner, .positions = POSITIONS, .eps = 1e-5f, .layer = layers,
+                            .final_norm = {random_floats(s->hidden, 1.0f)}, .embedding = ends, .head = ends + 1};
 }
 
 #endif

@@ -8,67 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from outrider.checkpoints.families.base import Family, words
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
 
 __all__ = [
-    "DEFAULTS",
     "GENERATION_IGNORED",
     "GENERATION_REFUSED",
     "HARMLESS",
     "check_config_keys",
     "check_generation_config",
-    "words",
 ]
-
-_COMMON = {
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "hidden_size": 4096,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-}
-_LLAMA = _COMMON | {
-    "vocab_size": 32000,
-    "intermediate_size": 11008,
-    "num_key_value_heads": None,
-    "max_position_embeddings": 2048,
-}
-_MISTRAL = _LLAMA | {
-    "intermediate_size": 14336,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 131072,
-    "sliding_window": 4096,
-}
-_QWEN = _COMMON | {
-    "vocab_size": 151936,
-    "intermediate_size": 22016,
-    "num_key_value_heads": 32,
-    "max_position_embeddings": 32768,
-    "use_sliding_window": False,
-    "sliding_window": 4096,
-    "max_window_layers": 28,
-}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": _LLAMA,
-    "mistral": _MISTRAL,
-    "qwen2": _QWEN,
-    "qwen3": _QWEN | {"head_dim": 128},
-}
-"""What transformers takes for a key that is absent, family by family. A key that is null is not absent."""
-
-
-def words(text: str) -> frozenset[str]:
-    """The words of ``text``: names of keys, say."""
-    return frozenset(text.split())
-
 
 READ = words(
     "model_type architectures vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
     "num_key_value_heads head_dim max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters "
-    "original_max_position_embeddings tie_word_embeddings sliding_window use_sliding_window max_window_layers "
-    "layer_types bos_token_id eos_token_id"
+    "original_max_position_embeddings tie_word_embeddings sliding_window layer_types bos_token_id eos_token_id"
 )
 """Keys that ``hf_config`` reads."""
 
@@ -125,19 +80,19 @@ GENERATION_IGNORED: Mapping[str, frozenset[str]] = {
 }
 """Keys of ``generation_config.json`` that are not applied, by reason. Of the others, ``eos_token_id`` is read."""
 
-_ONLY: Mapping[str, Any] = {  # features that are not implemented, and the value that leaves them off
-    "hidden_act": "silu",
-    "mlp_bias": False,
-    "attention_bias": False,
-    "partial_rotary_factor": 1,
-    "rope_interleaved": False,
-    "use_mrope": False,
-    "is_causal": True,
-    "use_bidirectional_attention": False,
-    "is_encoder_decoder": False,
-    "tie_encoder_decoder": False,
-    "add_cross_attention": False,
-    "pruned_heads": {},
+_ONLY: Mapping[str, tuple[Any, ...]] = {  # what Llama does not do, and the value that leaves it off
+    "hidden_act": ("silu",),
+    "mlp_bias": (False,),
+    "attention_bias": (False,),
+    "partial_rotary_factor": (1,),
+    "rope_interleaved": (False,),
+    "use_mrope": (False,),
+    "is_causal": (True,),
+    "use_bidirectional_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "tie_encoder_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({},),
 }
 _QUANTISED = ("quantization_config", "quantization", "compression_config")
 _KNOWN = (
@@ -147,27 +102,35 @@ _KNOWN = (
 )
 
 
-def check_config_keys(raw: Mapping[str, Any], family: str) -> None:
+def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     """Raise ``ModelFormatError`` naming a key of ``config.json`` that may change the arithmetic and is not computed."""
     for key in _QUANTISED:
         if raw.get(key):
             raise ModelFormatError(
                 f"quantised checkpoints ({key}) are not supported: use the bfloat16 weights or a GGUF file"
             )
-    if raw.get("auto_map"):
+    if raw.get("auto_map") and not _names_known_classes(raw["auto_map"], family):
         raise ModelFormatError("auto_map says that this model brings its own code, which is never run: use another")
-    for key, off in _ONLY.items():
-        if key == "attention_bias" and family == "qwen2":
-            continue  # its q, k and v have biases whatever the key says
-        if raw.get(key, off) != off and raw[key] is not None:
-            raise ModelFormatError(f"{key}={shown(raw[key])} is not supported for {family}: only {off!r} is")
+    read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
+    for key, values in {**_ONLY, **family.only}.items():
+        value = raw.get(key)
+        if key not in read and value is not None and not any(value == v and type(value) is type(v) for v in values):
+            if value == 1 and 1 in values and not isinstance(value, bool):
+                continue  # 1.0 for 1
+            wanted = " or ".join(repr(v) for v in values)
+            raise ModelFormatError(f"{key}={shown(value)} is not supported for {family.name}: only {wanted} is")
     check_generation_config(raw)  # older files keep these keys here
     for key, value in raw.items():
-        if value is not None and key not in _KNOWN:
+        if value is not None and key not in _KNOWN | read | family.only.keys():
             raise ModelFormatError(
                 f"{shown(key)}: {shown(value)} is not known here and may change what the model computes: "
                 "if it does not, remove it"
             )
+
+
+def _names_known_classes(auto_map: object, family: Family) -> bool:
+    """Whether transformers would take its own classes in place of the model's code, as it does by default."""
+    return isinstance(auto_map, dict) and all(str(v).rpartition(".")[2] in family.own_code for v in auto_map.values())
 
 
 def check_generation_config(raw: Mapping[str, Any]) -> None:

@@ -10,21 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outrider.checkpoints.config_keys import DEFAULTS, check_config_keys, check_generation_config
-from outrider.checkpoints.config_rope import read_rope
+from outrider.checkpoints.config_keys import check_config_keys, check_generation_config
+from outrider.checkpoints.config_rope import Rope, read_rope
 from outrider.checkpoints.config_values import positive, positive_integer
+from outrider.checkpoints.families import FAMILIES, Family
+from outrider.checkpoints.families.base import flag
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
-
-FAMILIES: tuple[str, ...] = ("llama", "mistral", "qwen2", "qwen3")
-
-_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -55,47 +48,69 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
     family = given.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
         raise ModelFormatError(f"model_type={shown(family)} is not supported: use one of {', '.join(FAMILIES)}")
-    check_config_keys(given, family)
-    _check_architecture(given.get("architectures"), family)
-    raw = {**DEFAULTS[family], **given}
+    kind = FAMILIES[family]
+    check_config_keys(given, kind)
+    _check_architecture(given.get("architectures"), kind)
+    raw = {**kind.defaults, **given}
     hidden = _size(raw, "hidden_size")
     heads = _size(raw, "num_attention_heads")
     kv_heads = heads if raw["num_key_value_heads"] is None else _size(raw, "num_key_value_heads")
-    from_hidden = family != "qwen3" and raw.get("head_dim") is None
+    from_hidden = "head_dim" not in kind.defaults and raw.get("head_dim") is None
     head_dim = hidden // heads if from_hidden else _size(raw, "head_dim")
     if heads % kv_heads:
         raise ModelFormatError(f"num_key_value_heads={kv_heads} does not divide num_attention_heads={heads}")
     if head_dim == 0 or head_dim % 2:
         raise ModelFormatError(f"head_dim={head_dim} is odd or 0: rotary position needs pairs")
-    theta, scaling = read_rope(raw)
+    rope = read_rope(raw, kind)
     layers = _size(raw, "num_hidden_layers")
-    return ModelConfig(
-        family=family,
-        vocab_size=_size(raw, "vocab_size"),
-        hidden_size=hidden,
-        intermediate_size=_size(raw, "intermediate_size"),
-        num_layers=layers,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
-        max_seq_len=_size(raw, "max_position_embeddings"),
-        rms_norm_eps=positive(raw, "rms_norm_eps"),
-        rope_theta=theta,
-        rope_scaling=scaling,
-        attention_bias=family == "qwen2",
-        qk_norm=family == "qwen3",
-        tie_embeddings=_flag(raw, "tie_word_embeddings"),
-        sliding_window=_sliding_window(raw, family, layers),
-        eos_token_ids=merge_ids(raw.get("eos_token_id"), extra_eos),
-        bos_token_id=next(iter(merge_ids(raw.get("bos_token_id"))), None),
-    )
+    fields: dict[str, Any] = {
+        "family": family,
+        "vocab_size": _size(raw, "vocab_size"),
+        "hidden_size": hidden,
+        "intermediate_size": _size(raw, "intermediate_size"),
+        "num_layers": layers,
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "max_seq_len": _context(raw, rope),
+        "rms_norm_eps": positive(raw, kind.eps),
+        "rope_theta": rope.theta,
+        "rope_scaling": rope.scaling,
+        "rotary_dim": _rotary_dim(rope, head_dim),
+        "tie_embeddings": flag(raw, "tie_word_embeddings"),
+        "sliding_window": None if kind.reads_window else _sliding_window(raw, family, layers),
+        "eos_token_ids": merge_ids(raw.get("eos_token_id"), extra_eos),
+        "bos_token_id": next(iter(merge_ids(raw.get("bos_token_id"))), None),
+    }
+    fields |= kind.read(raw)
+    if fields.get("window_layers"):
+        fields["local_rope_theta"] = rope.local_theta
+    return ModelConfig(**fields)
+
+
+def _context(raw: Mapping[str, Any], rope: Rope) -> int:
+    """With LongRoPE a text longer than the original context would rotate otherwise from its first token on."""
+    length = _size(raw, "max_position_embeddings")
+    if rope.scaling.get("rope_type") == "longrope":
+        return min(length, int(rope.scaling["original_max_position_embeddings"]))
+    return length
+
+
+def _rotary_dim(rope: Rope, head_dim: int) -> int | None:
+    turned = int(head_dim * rope.share)
+    if turned < 2 or turned > head_dim or turned % 2:
+        raise ModelFormatError(f"partial_rotary_factor={rope.share} rotates {turned} of {head_dim}: no pairs")
+    factors = rope.scaling.get("short_factor")
+    if factors is not None and len(factors) != turned // 2:
+        raise ModelFormatError(f"short_factor has {len(factors)} numbers for {turned // 2} rotary pairs")
+    return None if turned == head_dim else turned
 
 
 def to_hf_config(config: ModelConfig) -> dict[str, Any]:
     """``config`` as the object transformers 4 and 5 both read from ``config.json`` (weights in bfloat16)."""
-    eos = list(config.eos_token_ids)
+    eos, family = list(config.eos_token_ids), FAMILIES[config.family]
     raw: dict[str, Any] = {
-        "architectures": [_ARCHITECTURES[config.family]],
+        "architectures": [family.architecture],
         "model_type": config.family,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -114,15 +129,17 @@ def to_hf_config(config: ModelConfig) -> dict[str, Any]:
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": "bfloat16",
     }
-    if config.family != "llama":  # said even when None: Mistral's default is a window
+    if config.family in ("mistral", "qwen2", "qwen3"):  # said even when None: Mistral's default is a window
         raw["sliding_window"] = config.sliding_window
-    if config.family.startswith("qwen"):
+    if config.family in ("qwen2", "qwen3"):
         raw |= {"use_sliding_window": config.sliding_window is not None, "max_window_layers": 0}
-    return raw
+    if family.partial:
+        raw["partial_rotary_factor"] = (config.rotary_dim or config.head_dim) / config.head_dim
+    return raw | family.write(config)
 
 
-def _check_architecture(names: object, family: str) -> None:
-    expected = _ARCHITECTURES[family]
+def _check_architecture(names: object, family: Family) -> None:
+    expected = family.architecture
     if names is None or (isinstance(names, list) and (not names or expected in names)):
         return
     raise ModelFormatError(
@@ -133,18 +150,18 @@ def _check_architecture(names: object, family: str) -> None:
 def _sliding_window(raw: Mapping[str, Any], family: str, layers: int) -> int | None:
     """The window every layer uses, or None; models that mix windowed and full layers are refused."""
     window = None if raw.get("sliding_window") is None else _size(raw, "sliding_window")
-    if family == "llama" and window is not None:
-        raise ModelFormatError(f"sliding_window={window} is not supported for llama: use model_type mistral, or null")
+    if window is not None and "sliding_window" not in FAMILIES[family].defaults:
+        raise ModelFormatError(f"sliding_window={window} is not supported for {family}, which has none: use null")
     full = 0  # the layers before those with a window
-    if family.startswith("qwen"):
-        window = window if _flag(raw, "use_sliding_window") else None
+    if family in ("qwen2", "qwen3"):
+        window = window if flag(raw, "use_sliding_window") else None
         full = _count(raw, "max_window_layers")
     full = min(full, layers) if window is not None else layers
     implied = {"full_attention"} if full else set()
     if full < layers:
         implied.add("sliding_attention")
     kinds = _layer_types(raw, layers) or implied
-    if kinds != implied and not family.startswith("qwen"):
+    if kinds != implied and family not in ("qwen2", "qwen3"):
         raise ModelFormatError(f"layer_types={shown(sorted(kinds))} contradicts sliding_window={window}: correct one")
     if kinds == {"full_attention"}:
         return None
@@ -160,13 +177,6 @@ def _layer_types(raw: Mapping[str, Any], layers: int) -> set[str]:
     if not isinstance(kinds, list) or len(kinds) != layers:
         raise ModelFormatError(f"layer_types={shown(kinds)} does not name the kind of each of {layers} layers")
     return set(map(str, kinds))
-
-
-def _flag(raw: Mapping[str, Any], key: str) -> bool:
-    value = raw[key]
-    if not isinstance(value, bool):
-        raise ModelFormatError(f"{key}={shown(value)} is neither true nor false: correct it")
-    return value
 
 
 def _count(raw: Mapping[str, Any], key: str) -> int:

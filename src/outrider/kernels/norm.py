@@ -1,10 +1,18 @@
-"""RMS normalisation (Zhang & Sennrich 2019) by the kernel that is fastest where it runs."""
+"""RMS normalisation (Zhang & Sennrich 2019) by the kernel that is fastest where it runs, and layer normalisation."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+
+class Norm(Protocol):
+    """Norms the last dimension, each row by itself."""
+
+    def __call__(self, x: Tensor) -> Tensor: ...
 
 
 class RMSNorm:
@@ -25,3 +33,15 @@ class RMSNorm:
         if self._twice is None:
             return F.rms_norm(x, (d,), self.weight, self.eps)
         return F.layer_norm(torch.cat([x, -x], dim=-1), (2 * d,), self._twice, None, self.eps)[..., :d]
+
+
+class LayerNorm:
+    """``y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias`` (Ba et al. 2016), each row by itself."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, eps: float) -> None:
+        """weight, bias: [d]."""
+        self.weight, self.bias, self.eps = weight, bias, eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: [..., d]."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)

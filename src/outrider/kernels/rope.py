@@ -14,19 +14,42 @@ from outrider.errors import ModelFormatError
 from outrider.kernels.serial import serial_rows
 
 
-def rotations(inverse: Tensor, positions: int) -> Tensor:
+def rotations(inverse: Tensor, positions: int, magnitude: Tensor | None = None) -> Tensor:
     """complex64 [positions, 1, head_dim / 2]: the rotation of each pair at each position (Su et al. 2021).
 
     Args:
         inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
+        magnitude: float64 [head_dim / 2], from ``magnitudes``; None: 1.
     """
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * inverse
-    return torch.polar(torch.ones_like(angles), angles).to(torch.complex64)[:, None]
+    size = torch.ones_like(inverse) if magnitude is None else magnitude
+    return torch.polar(size.expand_as(angles).contiguous(), angles).to(torch.complex64)[:, None]
 
 
-def inverse_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any]) -> Tensor:
-    """float64 [head_dim / 2], after the scaling that ``config.json`` asks for (none, linear or llama3)."""
-    inverse = _powers(theta, head_dim)
+def inverse_frequencies(
+    head_dim: int, theta: float, scaling: Mapping[str, Any], rotary_dim: int | None = None
+) -> Tensor:
+    """float64 [head_dim / 2], after the scaling that ``config.json`` asks for.
+
+    Pairs behind the first ``rotary_dim`` dimensions are not turned: their frequency is 0.
+    """
+    turned = rotary_dim or head_dim
+    inverse = _scaled(_powers(theta, turned), theta, turned, scaling)
+    return torch.cat([inverse, torch.zeros((head_dim - turned) // 2, dtype=torch.float64)])
+
+
+def magnitudes(head_dim: int, scaling: Mapping[str, Any], rotary_dim: int | None = None) -> Tensor | None:
+    """float64 [head_dim / 2]: by how much each pair grows when it is turned; None: not at all."""
+    factor = float(scaling.get("attention_factor", 1.0))
+    if factor == 1.0:
+        return None
+    turned = (rotary_dim or head_dim) // 2
+    size = torch.ones(head_dim // 2, dtype=torch.float64)
+    size[:turned] = factor
+    return size
+
+
+def _scaled(inverse: Tensor, theta: float, dim: int, scaling: Mapping[str, Any]) -> Tensor:
     kind = scaling.get("rope_type", "default")
     if kind == "default":
         return inverse
@@ -34,7 +57,11 @@ def inverse_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any])
         return inverse / float(scaling["factor"])
     if kind == "llama3":
         return _llama3(inverse, scaling)
-    raise ModelFormatError(f"rope_type {kind!r} is not supported: use a model with default, linear or llama3 scaling")
+    if kind == "yarn":
+        return _yarn(inverse, theta, dim, scaling)
+    if kind == "longrope":
+        return inverse / torch.tensor(scaling["short_factor"], dtype=torch.float64)
+    raise ModelFormatError(f"rope_type {kind!r} is not supported: use a model with another scaling")
 
 
 def _powers(theta: float, head_dim: int) -> Tensor:
@@ -52,6 +79,25 @@ def _llama3(inverse: Tensor, scaling: Mapping[str, Any]) -> Tensor:
     turns = context * inverse / (2 * math.pi)  # how often each pair turns within the original context
     keep = ((turns - low) / (high - low)).clamp(0, 1)
     return inverse * (keep + (1 - keep) / factor)
+
+
+def _yarn(inverse: Tensor, theta: float, dim: int, scaling: Mapping[str, Any]) -> Tensor:
+    """YaRN (Peng et al. 2023): pairs that turn seldom within the original context are slowed by ``factor``."""
+    low, high = (
+        _pair_that_turns(float(scaling[key]), theta, dim, float(scaling["original_max_position_embeddings"]))
+        for key in ("beta_fast", "beta_slow")
+    )
+    low, high = max(math.floor(low), 0.0), min(math.ceil(high), dim - 1.0)
+    high += 0.001 if low == high else 0.0  # as transformers avoids a division by zero
+    slowed = ((torch.arange(dim // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+    return inverse * (1 - slowed) + inverse / float(scaling["factor"]) * slowed
+
+
+def _pair_that_turns(times: float, theta: float, dim: int, context: float) -> float:
+    """Which pair turns so many times within the context; logarithms of C libraries differ in the last place."""
+    with localcontext(prec=40):
+        waves = Decimal(context) / (Decimal(times) * 2 * Decimal(math.pi))
+        return float(Decimal(dim) * waves.ln() / (2 * Decimal(theta).ln()))
 
 
 def pair_rows(weight: Tensor, heads: int) -> Tensor:

@@ -52,7 +52,7 @@ class HeadTarget(Model, Protocol):
         ...
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Rows of the LM head for int64 [n]: float [n, d]."""
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
         ...
 
 

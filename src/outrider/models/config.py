@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """A mixture: each token goes through the experts that its router likes best, added up by its weights."""
+
+    count: int
+    used: int  # by a token
+    size: int  # intermediate size of one
+    normalised: bool  # the weights of those used sum to 1
+    layers: tuple[bool, ...] = ()  # which layers have them; empty: all
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Dimensions and constants of a Llama-family model, whatever file format they came from."""
+    """Dimensions and constants of a model, whatever file format they came from.
 
-    family: str  # llama, mistral, qwen2, qwen3
+    Every model is a Llama but for what the second half of the fields says; their defaults are Llama's.
+    """
+
+    family: str  # as ``model_type`` in config.json
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -23,10 +37,62 @@ class ModelConfig:
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)  # as in config.json; empty: none
-    rope_interleaved: bool = False  # weights order each head's rotary pairs (2i, 2i+1) instead of (i, i + d/2)
     attention_bias: bool = False  # biases on q, k, v (Qwen2)
     qk_norm: bool = False  # RMS norm on each head of q and k (Qwen3)
     tie_embeddings: bool = False
     sliding_window: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+
+    # Attention
+    rotary_dim: int | None = None  # the first dimensions of a head are rotated, so many; None: all
+    rope_layers: tuple[bool, ...] = ()  # which layers rotate; empty: all
+    window_layers: tuple[bool, ...] = ()  # which layers have the sliding window; empty: all
+    local_rope_theta: float | None = None  # the base in layers with the window, never scaled; None: as in the others
+    output_bias: bool = False  # on the output projection
+    whole_qk_norm: bool = False  # ``qk_norm`` is over all heads together
+    attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    attention_cap: float | None = None  # scores become cap * tanh(score / cap)
+
+    # The rest of a layer
+    norms: Literal["before", "after", "both"] = "before"  # where a layer's two blocks are normed
+    layer_norm: bool = False  # norms subtract the mean and add a bias
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    gated: bool = True  # the activation of one projection is multiplied with another
+    mlp_bias: bool = False
+    experts: Experts | None = None
+    residual_scale: float = 1.0  # of what a block adds
+
+    # Before and after the layers
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float | None = None  # logits become cap * tanh(logit / cap), after their scale
+
+    @property
+    def is_llama(self) -> bool:
+        """Whether a Llama's layers, with biases or norms on q and k, say it all."""
+        own = (f for f in fields(self) if f.name in _DIFFERENCES)
+        return all(getattr(self, f.name) == f.default for f in own)
+
+    def window(self, layer: int) -> int | None:
+        """Positions that a layer looks back at, itself included; None: all."""
+        return self.sliding_window if not self.window_layers or self.window_layers[layer] else None
+
+    def rope(self, layer: int) -> tuple[float, Mapping[str, Any]] | None:
+        """Base and scaling of a layer's rotation; None: it rotates nothing."""
+        if self.rope_layers and not self.rope_layers[layer]:
+            return None
+        if self.local_rope_theta is not None and self.window(layer) is not None:
+            return self.local_rope_theta, {}
+        return self.rope_theta, self.rope_scaling
+
+    def is_sparse(self, layer: int) -> bool:
+        """Whether a layer has experts in place of its MLP."""
+        return self.experts is not None and (not self.experts.layers or self.experts.layers[layer])
+
+
+_DIFFERENCES = (
+    *("rotary_dim", "rope_layers", "window_layers", "local_rope_theta", "output_bias", "whole_qk_norm"),
+    *("attention_scale", "attention_cap", "norms", "layer_norm", "activation", "gated", "mlp_bias", "experts"),
+    *("residual_scale", "embedding_scale", "logit_scale", "logit_cap"),
+)

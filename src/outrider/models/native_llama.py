@@ -1,10 +1,9 @@
-"""A Llama-family model on a CPU: the whole forward pass is one call of the native library."""
+"""A model on a CPU: the whole forward pass is one call of the native library."""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -14,18 +13,14 @@ from outrider.config.engine import KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
-from outrider.kernels.native.passes import CacheView, address, check_status, int64s, rotation_table, span_structs
-from outrider.kernels.native.stored import StoredTensor
-from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_tensor
-from outrider.kernels.rope import inverse_frequencies
+from outrider.kernels.native.passes import CacheView, address, check_status, int64s, span_structs
+from outrider.kernels.native.weights import Target, native_library
 from outrider.models.config import ModelConfig
+from outrider.models.native_weights import NativeLayers, Packer, Stored
 
 _CACHE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
-_FLOATS = ("F32", "F16", "BF16")
-
-Stored = Mapping[str, StoredTensor | Tensor]
-"""Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
+_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 
 
 class NativeLlamaModel:
@@ -63,49 +58,35 @@ class NativeLlamaModel:
         """Of keys and values."""
         self._library = native_library()
         self._library.outrider_set_threads(torch.get_num_threads())
-        self._parts = _Packer(weights, target)
+        self._parts = Packer(weights, target)
         self.head = self._parts.matrix("model.embed_tokens" if config.tie_embeddings else "lm_head")
         self._embedding = self.head if config.tie_embeddings else self._parts.rows("model.embed_tokens")
-        self._final_norm = self._parts.vector("model.norm.weight")
-        self._layers = (LayerStruct * config.num_layers)(*map(self._layer, range(config.num_layers)))
-        inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-        self._rotations = rotation_table(inverse, config.max_seq_len)
+        build = NativeLayers(config, self._parts)
+        self._final_norm = build.norm("model.norm")
+        self._layers = (LayerStruct * config.num_layers)(*map(build.layer, range(config.num_layers)))
+        self._held = build.held  # what the layers point to
         self._struct = ModelStruct(
             layers=config.num_layers,
             hidden=config.hidden_size,
             heads=config.num_heads,
             kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            inner=config.intermediate_size,
-            window=config.sliding_window or 0,
+            inner=max(config.intermediate_size, config.experts.size if config.experts else 0),
             positions=config.max_seq_len,
+            activation=_ACTIVATIONS[config.activation],
             eps=config.rms_norm_eps,
-            rotations=self._rotations.data_ptr(),
+            embedding_scale=_unless_one(config.embedding_scale),
+            residual_scale=_unless_one(config.residual_scale),
+            logit_scale=_unless_one(config.logit_scale),
+            attention_scale=config.attention_scale or 0.0,
+            attention_cap=config.attention_cap or 0.0,
+            logit_cap=config.logit_cap or 0.0,
             layer=ctypes.addressof(self._layers),
-            final_norm=self._final_norm.data_ptr(),
+            final_norm=self._final_norm,
             embedding=None if self._embedding is not self.head else ctypes.addressof(self.head.struct),
             head=ctypes.addressof(self.head.struct),
         )
         self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
-
-    def _layer(self, i: int) -> LayerStruct:
-        c, name, parts = self.config, f"model.layers.{i}.", self._parts
-        attention, mlp = name + "self_attn.", name + "mlp."
-        norms = {}
-        if c.qk_norm:
-            norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").data_ptr() for x in "qk"}
-        return LayerStruct(
-            q=parts.matrix(attention + "q_proj").struct,
-            k=parts.matrix(attention + "k_proj").struct,
-            v=parts.matrix(attention + "v_proj").struct,
-            out=parts.matrix(attention + "o_proj").struct,
-            gate=parts.matrix(mlp + "gate_proj").struct,
-            up=parts.matrix(mlp + "up_proj").struct,
-            down=parts.matrix(mlp + "down_proj").struct,
-            attention_norm=parts.vector(name + "input_layernorm.weight").data_ptr(),
-            mlp_norm=parts.vector(name + "post_attention_layernorm.weight").data_ptr(),
-            **norms,
-        )
 
     @property
     def weight_bytes(self) -> int:
@@ -161,67 +142,28 @@ class NativeLlamaModel:
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""
-        return self._embedding.rows(token_ids.flatten()).view(*token_ids.shape, -1)
+        x = self._embedding.rows(token_ids.flatten()).view(*token_ids.shape, -1)
+        return x if self.config.embedding_scale == 1.0 else x.mul_(self.config.embedding_scale)
 
     def final_norm(self, x: Tensor) -> Tensor:
         """What the LM head reads, from the last layer's output x: [n, d]."""
         x = x.to(torch.float32).contiguous()
-        out = torch.empty_like(x)
-        weight = self._final_norm.data_ptr()
-        self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, self.config.rms_norm_eps, out.data_ptr())
+        out, norm, eps = torch.empty_like(x), self._final_norm, self.config.rms_norm_eps
+        self._library.outrider_norm(*x.shape, x.data_ptr(), norm.weight, norm.bias, eps, out.data_ptr())
         return out
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
-        return self.head(hidden)
+        logits, c = self.head(hidden), self.config
+        if c.logit_scale != 1.0:
+            logits *= c.logit_scale
+        return logits if c.logit_cap is None else (logits / c.logit_cap).tanh_().mul_(c.logit_cap)
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Rows of the LM head for int64 [n]: float [n, d]."""
-        return self.head.rows(token_ids)
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        return self.head.rows(token_ids) * self.config.logit_scale
 
 
-class _Packer:
-    """Matrices and vectors of a model, packed one after the other; it owns them."""
-
-    def __init__(self, weights: Stored, target: Target | None) -> None:
-        self._weights, self._target = weights, target
-        self._matrices: list[NativeWeight] = []
-        self._vectors: list[Tensor] = []
-        self._sizes: dict[str, int] = {}
-
-    def matrix(self, name: str) -> NativeWeight:
-        weight = self._weights[f"{name}.weight"]
-        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
-        make: Callable[..., NativeWeight] = pack if isinstance(weight, StoredTensor) else pack_tensor
-        stored = weight.type if isinstance(weight, StoredTensor) else "F32"
-        target: Target | None = "bfloat16" if self._target is None and stored in _FLOATS else self._target
-        packed = make(weight, target=target, bias=bias)
-        kind = target or stored.lower()
-        self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
-        self._matrices.append(packed)
-        return packed
-
-    def rows(self, name: str) -> NativeWeight | StoredRows:
-        """A matrix of which only rows are read."""
-        weight = self._weights[f"{name}.weight"]
-        if isinstance(weight, StoredTensor) and self._target is None:
-            return StoredRows(weight)
-        return self.matrix(name)
-
-    def vector(self, name: str) -> Tensor:
-        self._vectors.append(self._numbers(name))
-        return self._vectors[-1]
-
-    def _numbers(self, name: str) -> Tensor:
-        values = self._weights[name]
-        if isinstance(values, StoredTensor):
-            values = values.numbers()
-        return values.to(torch.float32, copy=True).contiguous()
-
-    @property
-    def nbytes(self) -> int:
-        return sum(matrix.nbytes for matrix in self._matrices) + sum(vector.nbytes for vector in self._vectors)
-
-    @property
-    def commonest(self) -> str:
-        return max(self._sizes, key=self._sizes.__getitem__)
+def _unless_one(scale: float) -> float:
+    """As the library has it: 0 is off."""
+    return 0.0 if scale == 1.0 else scale

@@ -11,6 +11,7 @@ from outrider.kernels.batch import ForwardBatch, Span
 from outrider.kernels.native.measure import MachineRates
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
+from outrider.models.layer_kinds import num_layer_weights
 
 __all__ = ["RunTime", "time_runs"]
 
@@ -42,17 +43,16 @@ def time_runs(model: LoadedModel, rates: MachineRates, rows: Sequence[int] = (1,
 
 
 def _weights_multiplied(c: ModelConfig) -> int:
-    """Weights of all linear layers, that of the logits included."""
-    heads = 2 * c.num_heads * c.head_dim + 2 * c.num_kv_heads * c.head_dim
-    layer = c.hidden_size * (heads + 3 * c.intermediate_size)
-    return c.num_layers * layer + c.vocab_size * c.hidden_size
+    """Weights of all linear layers that a token is multiplied with, that of the logits included."""
+    return num_layer_weights(c, used=True) + c.vocab_size * c.hidden_size
 
 
 def _bytes_read(model: LoadedModel) -> int:
-    """Of an embedding of its own, a pass reads but a few rows."""
+    """Of an embedding of its own, a pass reads but a few rows; of experts, those that one token uses."""
     c = model.config
     table = 0 if c.tie_embeddings else c.vocab_size * c.hidden_size
-    return round(model.weight_bytes * (1 - table / (table + _weights_multiplied(c))))
+    unread = table + num_layer_weights(c) - num_layer_weights(c, used=True)
+    return round(model.weight_bytes * (1 - unread / (unread + _weights_multiplied(c))))
 
 
 def _shortest(model: LoadedModel, rows: int) -> float:

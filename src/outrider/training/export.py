@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.checkpoints.convert_tokenizer import write_json
+from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head
@@ -87,8 +88,6 @@ def speculators_config(config: HeadConfig, target: ModelConfig, verifier: str) -
         "verifier_accept_k": 1,
         "accept_tolerance": 0.0,
     }
-    architectures = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
-    architectures |= {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
     return {
         "architectures": ["Eagle3Speculator"],
         "speculators_model_type": "eagle3",
@@ -104,7 +103,7 @@ def speculators_config(config: HeadConfig, target: ModelConfig, verifier: str) -
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
             "proposal_methods": [proposal],
-            "verifier": {"name_or_path": verifier, "architectures": [architectures[target.family]]},
+            "verifier": {"name_or_path": verifier, "architectures": [FAMILIES[target.family].architecture]},
         },
         "transformer_layer_config": layer,
         "torch_dtype": "bfloat16",

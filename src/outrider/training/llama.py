@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.checkpoints.weights.layout import expected_shapes
+from outrider.errors import ConfigError
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.config import ModelConfig
 
@@ -102,6 +103,11 @@ class Llama(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        if not config.is_llama:
+            raise ConfigError(
+                f"training on a {config.family} model is not supported: its layers are not Llama's; use a target of "
+                "llama, mistral, qwen2 or qwen3"
+            )
         self.config = config
         self.model = _Body(config)
         self.lm_head = None if config.tie_embeddings else nn.Linear(config.hidden_size, config.vocab_size, bias=False)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.hf_config import read_config
 from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
-from outrider.checkpoints.weights.layout import check_shapes
+from outrider.checkpoints.weights.layout import check_counts, check_shapes
+from outrider.checkpoints.weights.parts import PartTensors, find_parts, stored_parts
 from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
@@ -42,11 +44,16 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             if name in files:
                 raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
             files[name], infos[name] = path, info
-    check_shapes(config, {name: info.shape for name, info in infos.items()}, folder)
+    family = FAMILIES[config.family]
+    check_counts(config, len(infos), folder)
+    parts, expected = find_parts(
+        config, family.own_name, interleaved=family.interleaved, norm_offset=family.norm_offset
+    )
+    check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
     tensors = LazyTensors(files, infos)
     if config.tie_embeddings and not _is_embedding(tensors.stored):
         config = replace(config, tie_embeddings=False)
-    return Checkpoint(config, tensors, tensors.stored)
+    return Checkpoint(config, PartTensors(parts, tensors), stored_parts(parts, tensors.stored))
 
 
 def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -13,31 +12,18 @@ import torch
 from gguf import GGMLQuantizationType, dequantize
 from torch import Tensor
 
-from outrider.checkpoints.weights.checkpoint import Checkpoint, half_split_order
-from outrider.checkpoints.weights.gguf_config import read_gguf_config
+from outrider.checkpoints.families import FAMILIES
+from outrider.checkpoints.weights.checkpoint import Checkpoint
+from outrider.checkpoints.weights.gguf_config import kind_of_gguf, read_gguf_config
 from outrider.checkpoints.weights.gguf_header import read_gguf_header
-from outrider.checkpoints.weights.layout import check_shapes
+from outrider.checkpoints.weights.layout import check_counts, check_shapes
+from outrider.checkpoints.weights.parts import find_parts, stored_parts
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
 _ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 _ROPE_TENSOR = "rope_freqs.weight"  # stands for a scaling in the configuration, not a weight
 
 
@@ -50,20 +36,22 @@ def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
     read.
     """
     header = read_gguf_header(path)
-    names = {_canonical(name): name for name in header.tensors if name != _ROPE_TENSOR}
+    own, kind = read_gguf_config(path, header), kind_of_gguf(header)
+    names = {kind.family_name(name): name for name in header.tensors if name != _ROPE_TENSOR}
     if len(names) != len(header.tensors) - (_ROPE_TENSOR in header.tensors):
         raise ModelFormatError(f"{path} names a tensor twice: download it again")
-    own = read_gguf_config(path, header)
     if config is not None:
         _check_same(config, own, path)
     config = config or own
-    check_shapes(config, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
-    permuted = header.scalar("general.architecture") == "llama"  # by llama.cpp's converter
+    check_counts(config, len(names), path)
+    parts, expected = find_parts(config, kind.own_name(FAMILIES[config.family]), interleaved=kind.interleaved)
+    check_shapes(config, expected, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
     data = np.memmap(path, mode="r", dtype=np.uint8)
-    stored = {}
+    files = {}
     for name, raw in names.items():
-        info, order = header.tensors[raw], half_split_order(name, config) if permuted else None
-        stored[name] = StoredTensor(info.type.name, info.shape, data[info.start : info.stop], order)
+        info = header.tensors[raw]
+        files[name] = StoredTensor(info.type.name, info.shape, data[info.start : info.stop])
+    stored = stored_parts(parts, files)
     return Checkpoint(config, _DequantisedTensors(path, stored), stored)
 
 
@@ -116,15 +104,3 @@ def _dequantise(stored: StoredTensor) -> Tensor:
 
 
 _STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
-
-
-def _canonical(name: str) -> str:
-    """``blk.3.attn_q.weight`` to ``model.layers.3.self_attn.q_proj.weight``; names we do not know stay as they are."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return name
-    layer, stem, kind = match.groups()
-    known = _TOP.get(stem) if layer is None else _LAYER.get(stem)
-    if known is None:
-        return name
-    return f"{known}.{kind}" if layer is None else f"model.layers.{int(layer)}.{known}.{kind}"

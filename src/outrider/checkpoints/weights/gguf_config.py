@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from outrider.checkpoints.hf_config import parse_config
+from outrider.checkpoints.weights.gguf_families import GGUF_FAMILIES, MIXTRAL, GGUFFamily, shortest
 from outrider.checkpoints.weights.gguf_header import GGUFHeader
 from outrider.checkpoints.weights.gguf_rope import ROPE_HARMLESS, ROPE_READ, read_gguf_rope
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
-__all__ = ["ARCHITECTURES", "read_gguf_config"]
-
-ARCHITECTURES = ("llama", "qwen2", "qwen3")  # Mistral models call themselves llama
+__all__ = ["kind_of_gguf", "read_gguf_config"]
 
 READ: tuple[str, ...] = (
     *("embedding_length", "feed_forward_length", "block_count", "context_length", "attention.head_count"),
@@ -69,19 +68,27 @@ def read_gguf_config(path: Path, header: GGUFHeader) -> ModelConfig:
         raise ModelFormatError(f"{path}: {error}") from None
 
 
+def kind_of_gguf(header: GGUFHeader) -> GGUFFamily:
+    """The family of a file. Raises ``ModelFormatError`` if it is not known."""
+    arch = header.scalar("general.architecture")
+    if arch == "llama" and header.scalar("llama.expert_count", 0) and "blk.0.ffn_gate_exps.weight" in header.tensors:
+        return MIXTRAL
+    if arch not in GGUF_FAMILIES:
+        raise ModelFormatError(f"architecture {shown(arch)} is not supported: use one of {', '.join(GGUF_FAMILIES)}")
+    return GGUF_FAMILIES[arch]
+
+
 def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     get = header.scalar
-    arch = get("general.architecture")
-    if arch not in ARCHITECTURES:
-        raise ModelFormatError(f"architecture {shown(arch)} is not supported: use one of {', '.join(ARCHITECTURES)}")
+    arch, kind = get("general.architecture"), kind_of_gguf(header)
     _check_general(header)
-    _check_keys(header, arch)
+    _check_keys(header, arch, kind)
     embedding = header.tensors.get("token_embd.weight")
     if embedding is None:
         raise ModelFormatError("tensor token_embd.weight is missing: download the file again")
     heads, width = get(f"{arch}.attention.head_count"), get(f"{arch}.embedding_length")
     raw = {
-        "model_type": arch,
+        "model_type": kind.family,
         "vocab_size": embedding.shape[0],
         "hidden_size": width,
         "intermediate_size": get(f"{arch}.feed_forward_length"),
@@ -89,7 +96,7 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
         "num_attention_heads": heads,
         "num_key_value_heads": get(f"{arch}.attention.head_count_kv", heads),
         "max_position_embeddings": get(f"{arch}.context_length"),
-        "rms_norm_eps": _shortest(get(f"{arch}.attention.layer_norm_rms_epsilon")),
+        "rms_norm_eps": shortest(get(f"{arch}.{kind.eps}")),
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "bos_token_id": get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": [get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")],
@@ -97,14 +104,20 @@ def _read(path: Path, header: GGUFHeader) -> ModelConfig:
     head_dim = get(f"{arch}.attention.key_length")
     if head_dim is None and all(isinstance(n, int) and n > 0 for n in (heads, width)):
         head_dim = width // heads  # as in llama.cpp, whatever the family
-    config = parse_config(raw | {"head_dim": head_dim} | read_gguf_rope(arch, header, path, head_dim))
-    for key in ("rope.dimension_count", "attention.value_length"):
-        value = get(f"{arch}.{key}", config.head_dim)
-        if value != config.head_dim:
+    turned = get(f"{arch}.rope.dimension_count", head_dim)
+    if kind.partial and isinstance(turned, int) and isinstance(head_dim, int) and 0 < turned <= head_dim:
+        raw["partial_rotary_factor"] = turned / head_dim
+    rope = read_gguf_rope(arch, header, path, head_dim)
+    config = parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header))
+    whole = {"rope.dimension_count": config.rotary_dim or config.head_dim, "attention.value_length": config.head_dim}
+    for key, wanted in whole.items():
+        value = get(f"{arch}.{key}", wanted)
+        if value != wanted:
             raise ModelFormatError(
                 f"{arch}.{key}={shown(value)} is not supported: a head has {config.head_dim} dimensions, all rotated"
             )
-    _check_window(get(f"{arch}.attention.sliding_window"), arch, config.max_seq_len)
+    if not kind.reads_window:
+        _check_window(get(f"{arch}.attention.sliding_window"), arch, config.max_seq_len)
     return config
 
 
@@ -133,8 +146,8 @@ def _check_general(header: GGUFHeader) -> None:
         raise ModelFormatError("tokenizer.ggml.suppress_tokens forbids tokens, which is not applied: remove it")
 
 
-def _check_keys(header: GGUFHeader, arch: str) -> None:
-    passing = {*READ, *(name for names in HARMLESS.values() for name in names)}
+def _check_keys(header: GGUFHeader, arch: str, kind: GGUFFamily) -> None:
+    passing = {*READ, kind.eps, *kind.keys, *(name for names in HARMLESS.values() for name in names)}
     for key in header.metadata:
         space, _, name = key.partition(".")
         if space != arch or name in passing:
@@ -159,8 +172,3 @@ def _check_window(window: object, arch: str, context: int) -> None:
             f"{arch}.attention.sliding_window={shown(window)} is less than the context of {context}: llama.cpp would "
             "ignore it and the model's authors would not; use the model's safetensors files"
         )
-
-
-def _shortest(value: object) -> object:
-    """GGUF keeps 1e-5 as float32, 9.99999974e-06; take the decimal that was meant."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value

@@ -10,44 +10,81 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
+_MOST_EXPERTS = 1024
 _HARMLESS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")  # old files store what the configuration already says
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Canonical tensor name to shape, in the order a forward pass needs them."""
-    d, ffn, head = config.hidden_size, config.intermediate_size, config.head_dim
-    q, kv = config.num_heads * head, config.num_kv_heads * head
+    d = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, d)}
     for i in range(config.num_layers):
-        layer = f"model.layers.{i}."
-        shapes[layer + "input_layernorm.weight"] = (d,)
-        for name, rows in (("q", q), ("k", kv), ("v", kv)):
-            shapes[f"{layer}self_attn.{name}_proj.weight"] = (rows, d)
-            if config.attention_bias:
-                shapes[f"{layer}self_attn.{name}_proj.bias"] = (rows,)
-        if config.qk_norm:
-            shapes[layer + "self_attn.q_norm.weight"] = (head,)
-            shapes[layer + "self_attn.k_norm.weight"] = (head,)
-        shapes[layer + "self_attn.o_proj.weight"] = (d, q)
-        shapes[layer + "post_attention_layernorm.weight"] = (d,)
-        shapes[layer + "mlp.gate_proj.weight"] = (ffn, d)
-        shapes[layer + "mlp.up_proj.weight"] = (ffn, d)
-        shapes[layer + "mlp.down_proj.weight"] = (d, ffn)
-    shapes["model.norm.weight"] = (d,)
+        for name, shape in (_attention(config) | _mlp(config, i)).items():
+            shapes[f"model.layers.{i}.{name}"] = shape
+    shapes |= _norm(config, "model.norm")
     if not config.tie_embeddings:
         shapes["lm_head.weight"] = (config.vocab_size, d)
     return shapes
 
 
-def check_shapes(config: ModelConfig, found: Mapping[str, tuple[int, ...]], where: Path) -> None:
-    """Compare the shapes ``found`` in file headers with those ``config`` implies, before anything is loaded.
+def _norm(config: ModelConfig, name: str) -> dict[str, tuple[int, ...]]:
+    size: tuple[int, ...] = (config.hidden_size,)
+    return {f"{name}.weight": size} | ({f"{name}.bias": size} if config.layer_norm else {})
+
+
+def _linear(name: str, rows: int, columns: int, bias: bool) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (rows, columns)} | ({f"{name}.bias": (rows,)} if bias else {})
+
+
+def _attention(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    d, head = config.hidden_size, config.head_dim
+    q, kv = config.num_heads * head, config.num_kv_heads * head
+    shapes = {} if config.norms == "after" else _norm(config, "input_layernorm")
+    for name, rows in (("q", q), ("k", kv), ("v", kv)):
+        shapes |= _linear(f"self_attn.{name}_proj", rows, d, config.attention_bias)
+    if config.qk_norm:
+        shapes["self_attn.q_norm.weight"] = (q if config.whole_qk_norm else head,)
+        shapes["self_attn.k_norm.weight"] = (kv if config.whole_qk_norm else head,)
+    shapes |= _linear("self_attn.o_proj", d, q, config.output_bias)
+    return shapes | ({} if config.norms == "before" else _norm(config, "attention_output_norm"))
+
+
+def _mlp(config: ModelConfig, layer: int) -> dict[str, tuple[int, ...]]:
+    d, experts = config.hidden_size, config.experts
+    shapes = {} if config.norms == "after" else _norm(config, "post_attention_layernorm")
+    if experts is not None and config.is_sparse(layer):
+        shapes["mlp.gate.weight"] = (experts.count, d)
+        for expert in range(experts.count):
+            shapes |= _projections(config, f"mlp.experts.{expert}", experts.size)
+    else:
+        shapes |= _projections(config, "mlp", config.intermediate_size)
+    return shapes | ({} if config.norms == "before" else _norm(config, "mlp_output_norm"))
+
+
+def _projections(config: ModelConfig, name: str, size: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part in ("gate", "up") if config.gated else ("up",):
+        shapes |= _linear(f"{name}.{part}_proj", size, config.hidden_size, config.mlp_bias)
+    return shapes | _linear(f"{name}.down_proj", config.hidden_size, size, config.mlp_bias)
+
+
+def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:
+    """Refuse counts that cannot be true of so many tensors, before names are built for them."""
+    layers, experts = config.num_layers, config.experts.count if config.experts is not None else 0
+    if layers > max(tensors, 1):
+        raise ModelFormatError(f"{where}: {layers} layers are declared, but there are {tensors} tensors")
+    if experts > _MOST_EXPERTS:
+        raise ModelFormatError(f"{where}: {experts} experts are declared: at most {_MOST_EXPERTS} are supported")
+
+
+def check_shapes(
+    config: ModelConfig, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], where: Path
+) -> None:
+    """Compare the shapes ``found`` in file headers with those that are expected, before anything is loaded.
 
     Raises ``ModelFormatError`` naming the first tensor that is missing, of another shape, or unknown: a tensor we
     would leave out (a bias, an adapter, an expert) would silently make it another model.
     """
-    if config.num_layers > max(len(found), 1):  # before building names for a count that may be a lie
-        raise ModelFormatError(f"{where}: {config.num_layers} layers are declared, but there are {len(found)} tensors")
-    expected = expected_shapes(config)
     for name, shape in expected.items():
         if name not in found:
             raise ModelFormatError(f"{where}: tensor {name} is missing (expected shape {list(shape)})")

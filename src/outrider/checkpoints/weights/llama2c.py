@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from outrider.checkpoints.hf_config import parse_config
-from outrider.checkpoints.weights.checkpoint import Checkpoint, half_split_order
+from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.layout import expected_shapes
+from outrider.checkpoints.weights.parts import find_parts
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
@@ -106,11 +107,11 @@ def _place(config: ModelConfig) -> tuple[dict[str, int], int]:
 
 def _stored_tensors(path: Path, config: ModelConfig, starts: Mapping[str, int]) -> dict[str, StoredTensor]:
     data = np.memmap(path, mode="c", dtype=np.uint8)  # copy on write: torch wants writable memory
-    shapes = expected_shapes(config)
+    shapes, parts = expected_shapes(config), find_parts(config, str, interleaved=True)[0]
     stored = {}
     for name, start in starts.items():
         values = data[start : start + 4 * math.prod(shapes[name])]
-        stored[name] = StoredTensor("F32", shapes[name], values, half_split_order(name, config))
+        stored[name] = StoredTensor("F32", shapes[name], values, parts[name].order)
     return stored
 
 

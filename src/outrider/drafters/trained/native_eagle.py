@@ -6,15 +6,16 @@ import ctypes
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, make_cache
 from outrider.drafters.trained.head_parts import head_format, lm_head_weight
 from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
 from outrider.heads.eagle import DecoderLayer, EagleLayer, Norm
 from outrider.kernels.batch import Span
-from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
+from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, MLPStruct, ModelStruct, NormStruct
 from outrider.kernels.native.passes import CacheView, address, check_status, int64s, rotation_table, span_structs
+from outrider.kernels.native.structs import WeightStruct
 from outrider.kernels.native.weights import NativeWeight, native_library, pack_tensor
 from outrider.kernels.rope import inverse_frequencies
 from outrider.models.native_llama import NativeLlamaModel
@@ -43,10 +44,10 @@ class NativeEagle:
         self._fc_norms = [self._vector(norm) for norm in head.fc_norm or () if isinstance(norm, Norm)]
         self._output_norm = self._vector(head.norm) if c.norm_output else None
         self._lm_head = lm_head_weight(head, target)
-        layers = [self._layer_struct(layer) for layer in head.layers if isinstance(layer, DecoderLayer)]
-        self._layers = (LayerStruct * len(layers))(*layers)
         frequencies = inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
         self._rotations = rotation_table(frequencies, target.config.max_seq_len)
+        layers = [self._layer_struct(layer) for layer in head.layers if isinstance(layer, DecoderLayer)]
+        self._layers = (LayerStruct * len(layers))(*layers)
         self._model = ModelStruct(
             layers=c.num_layers,
             hidden=c.hidden_size,
@@ -54,29 +55,38 @@ class NativeEagle:
             kv_heads=c.num_kv_heads,
             head_dim=c.head_dim,
             inner=c.intermediate_size,
-            window=c.window,
             positions=target.config.max_seq_len,
             eps=c.rms_norm_eps,
-            rotations=self._rotations.data_ptr(),
+            logit_scale=target.config.logit_scale if head.lm_head is None and head.draft_ids is None else 0.0,
+            logit_cap=(target.config.logit_cap or 0.0) if head.lm_head is None else 0.0,
             layer=ctypes.addressof(self._layers),
-            final_norm=self._vector(head.norm) if c.fuses_layers else None,
+            final_norm=NormStruct(weight=self._vector(head.norm) if c.fuses_layers else None),
             head=ctypes.addressof(self._lm_head.struct),
         )
 
     def _layer_struct(self, layer: DecoderLayer) -> LayerStruct:
         attention, mlp = layer.self_attn, layer.mlp
-        matrices = {
-            "q": attention.q_proj, "k": attention.k_proj, "v": attention.v_proj, "out": attention.o_proj,
-            "gate": mlp.gate_proj, "up": mlp.up_proj, "down": mlp.down_proj,
-        }  # fmt: skip
-        packed = {name: pack_tensor(m.weight.float(), head_format(self._target)) for name, m in matrices.items()}
-        self._held += packed.values()
         return LayerStruct(
-            **{name: weight.struct for name, weight in packed.items()},
-            attention_norm=None if layer.norms_residual else self._vector(layer.hidden_norm),  # see ``run``
-            mlp_norm=self._vector(layer.post_attention_layernorm),
+            q=self._matrix(attention.q_proj),
+            k=self._matrix(attention.k_proj),
+            v=self._matrix(attention.v_proj),
+            out=self._matrix(attention.o_proj),
+            mlp=MLPStruct(
+                gate=self._matrix(mlp.gate_proj), up=self._matrix(mlp.up_proj), down=self._matrix(mlp.down_proj)
+            ),
+            attention_norm=NormStruct(
+                weight=None if layer.norms_residual else self._vector(layer.hidden_norm)  # see ``run``
+            ),
+            mlp_norm=NormStruct(weight=self._vector(layer.post_attention_layernorm)),
+            rotations=self._rotations.data_ptr(),
+            window=layer.self_attn.config.window,
             embedding_norm=self._vector(layer.input_layernorm),
         )
+
+    def _matrix(self, linear: nn.Linear) -> WeightStruct:
+        packed = pack_tensor(linear.weight.float(), head_format(self._target))
+        self._held.append(packed)
+        return packed.struct
 
     def _vector(self, norm: Norm | None) -> int | None:
         """The address of a norm's weight; None, which norms nothing, without one."""
@@ -101,7 +111,7 @@ class NativeEagle:
         """The RMS norm of x: [n, d], with the weight at an address."""
         x = x.to(torch.float32).contiguous()
         out = torch.empty_like(x)
-        self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, self._eps, out.data_ptr())
+        self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, None, self._eps, out.data_ptr())
         return out
 
     def run(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from outrider.checkpoints.config_keys import words
 from outrider.checkpoints.config_rope import read_rope
+from outrider.checkpoints.families.base import words
 from outrider.errors import ModelFormatError
 from outrider.heads.config import HeadConfig, TargetFingerprint
 from outrider.heads.published.keys import (

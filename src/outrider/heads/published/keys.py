@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from outrider.checkpoints.config_keys import HARMLESS, words
+from outrider.checkpoints.config_keys import HARMLESS
 from outrider.checkpoints.config_values import positive, positive_integer
+from outrider.checkpoints.families.base import words
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.heads.config import TargetFingerprint
 from outrider.utils.json_files import shown

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache.protocol import KVCache
+from outrider.kernels.attention.capped import capped_attention
 from outrider.kernels.attention.tree_tiles import TILE, chains, key_order, padded, tree_tiles
 from outrider.kernels.batch import Span
 
@@ -153,9 +154,16 @@ def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: 
     return mask.view(tiles, 1, tile, 1, keys).expand(-1, -1, -1, group, -1).reshape(tiles, 1, tile * group, keys)
 
 
-def attend(q: Tensor, cache: KVCache, layer: int, plan: AttentionPlan) -> Tensor:
-    """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim]."""
-    outs = [_attend(q[p.rows], *keys_of(cache, layer, p), p.mask) for p in plan.pieces]
+def attend(
+    q: Tensor, cache: KVCache, layer: int, plan: AttentionPlan, scale: float | None = None, cap: float | None = None
+) -> Tensor:
+    """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim].
+
+    Args:
+        scale: of scores; None: 1 / sqrt(head_dim).
+        cap: scores become cap * tanh(score / cap).
+    """
+    outs = [_attend(q[p.rows], *keys_of(cache, layer, p), p.mask, scale, cap) for p in plan.pieces]
     out = outs[0] if len(outs) == 1 else torch.cat(outs)
     return out if plan.inverse is None else out[plan.inverse]
 
@@ -172,7 +180,7 @@ def keys_of(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
     return k.transpose(1, 2), v.transpose(1, 2)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None, cap: float | None) -> Tensor:
     """q: [n, heads, d]; k, v: [tiles or 1, kv_heads, keys, d]; mask: as in ``Piece`` -> [n, heads * d]."""
     n, heads, d = q.shape
     kv_heads, tiles = k.shape[1], mask.shape[0]
@@ -181,5 +189,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         q = F.pad(q, (0, 0, 0, 0, 0, tiles * tile - n))
     q = q.view(tiles, tile, kv_heads, -1, d).transpose(1, 2).reshape(tiles, kv_heads, -1, d)
     k, v = k.expand(tiles, -1, -1, -1), v.expand(tiles, -1, -1, -1)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    if cap is None:
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    else:
+        out = capped_attention(q, k, v, mask, d**-0.5 if scale is None else scale, cap)
     return out.view(tiles, kv_heads, tile, -1).transpose(1, 2).reshape(tiles * tile, heads * d)[:n]

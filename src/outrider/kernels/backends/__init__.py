@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from outrider.kernels.backends.base import Backend, Dimensions, LayerForward, LayerWeights, unfused_layer
+from outrider.kernels.backends.base import (
+    Backend,
+    Dimensions,
+    ExpertWeights,
+    LayerForward,
+    LayerWeights,
+    MLPWeights,
+    unfused_layer,
+)
 from outrider.kernels.backends.torch_backend import TorchBackend
 
-__all__ = ["Backend", "Dimensions", "LayerForward", "LayerWeights", "TorchBackend", "unfused_layer"]
+__all__ = [
+    "Backend",
+    "Dimensions",
+    "ExpertWeights",
+    "LayerForward",
+    "LayerWeights",
+    "MLPWeights",
+    "TorchBackend",
+    "unfused_layer",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,16 +11,23 @@ from torch import Tensor
 from outrider.cache.protocol import KVCache
 from outrider.kernels.attention.attention import AttentionPlan
 from outrider.kernels.linear.linear import Linear
-from outrider.kernels.norm import RMSNorm
+from outrider.kernels.norm import Norm, RMSNorm
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Of the heads of a layer."""
+    """Of the heads of a layer, and what all layers do alike."""
 
     heads: int
     kv_heads: int
     head_dim: int
+    activation: str = "silu"
+    residual_scale: float = 1.0
+    """Of what a block adds."""
+    attention_scale: float | None = None
+    """Of scores; None: 1 / sqrt(head_dim)."""
+    attention_cap: float | None = None
+    """Scores become cap * tanh(score / cap)."""
 
     @property
     def group(self) -> int:
@@ -29,18 +36,41 @@ class Dimensions:
 
 
 @dataclass(frozen=True, eq=False)
+class MLPWeights:
+    """Two linear layers with an activation between them."""
+
+    gate_up: Linear  # d -> 2 * intermediate; only d -> intermediate if not gated
+    down: Linear
+    gated: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """A mixture of MLPs, and the router that chooses ``used`` of them for each token."""
+
+    router: Linear  # d -> experts
+    experts: tuple[MLPWeights, ...]
+    used: int
+    normalised: bool
+
+
+@dataclass(frozen=True, eq=False)
 class LayerWeights:
     """The norms and linear layers of one decoder layer, laid out for the device that runs them."""
 
     index: int
-    attention_norm: RMSNorm
+    attention_norm: Norm | None
     qkv: Linear  # d -> (heads + 2 kv_heads) * head_dim
     q_norm: RMSNorm | None  # of each head
     k_norm: RMSNorm | None
     out: Linear
-    mlp_norm: RMSNorm
-    gate_up: Linear  # d -> 2 * intermediate
-    down: Linear
+    mlp_norm: Norm | None
+    mlp: MLPWeights | ExpertWeights
+    kind: int = 0
+    """Which of the pass's attention plans and rotations it takes."""
+    whole_qk_norm: bool = False  # of all heads together
+    attention_output_norm: Norm | None = None
+    mlp_output_norm: Norm | None = None
 
 
 LayerForward = Callable[[LayerWeights, Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -60,18 +90,26 @@ class Backend(Protocol):
         """The number of rows to pad a forward pass of ``count`` tokens to; ``alone``: it is a single chain."""
         ...
 
-    def add_rmsnorm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-        """``x + y`` (x without y) and its norm: [T, d] each."""
+    def add_norm(self, x: Tensor, y: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor]:
+        """``x + y`` (x without y) and its norm (itself without one): [T, d] each."""
         ...
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        """SwiGLU's ``silu(gate) * up`` of [T, 2 * intermediate]: [T, intermediate]."""
+    def added(self, y: Tensor, norm: Norm | None) -> Tensor:
+        """What a block's output y: [T, d] adds to the residual stream."""
         ...
 
-    def layers(self, plan: AttentionPlan, cache: KVCache, rotation: Tensor) -> LayerForward:
+    def mlp(self, weights: MLPWeights | ExpertWeights, x: Tensor) -> Tensor:
+        """[T, d] of [T, d]."""
+        ...
+
+    def layers(
+        self, plans: Sequence[AttentionPlan], cache: KVCache, rotations: Sequence[Tensor | None]
+    ) -> LayerForward:
         """A function to call with one layer after the other, for one forward pass.
 
-        rotation: complex64 [T, 1, head_dim / 2].
+        Args:
+            plans: of each kind of layer.
+            rotations: complex64 [T, 1, head_dim / 2] of each kind of layer, or None: nothing is rotated.
         """
         ...
 
@@ -80,8 +118,9 @@ def unfused_layer(backend: Backend, attention: Attention) -> LayerForward:
     """A decoder layer as it is written down, operation by operation."""
 
     def forward(layer: LayerWeights, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        x, normed = backend.add_rmsnorm(x, y, layer.attention_norm)
-        x, normed = backend.add_rmsnorm(x, layer.out(attention(layer, layer.qkv(normed))), layer.mlp_norm)
-        return x, layer.down(backend.silu_mul(layer.gate_up(normed)))
+        x, normed = backend.add_norm(x, y, layer.attention_norm)
+        y = backend.added(layer.out(attention(layer, layer.qkv(normed))), layer.attention_output_norm)
+        x, normed = backend.add_norm(x, y, layer.mlp_norm)
+        return x, backend.added(backend.mlp(layer.mlp, normed), layer.mlp_output_norm)
 
     return forward

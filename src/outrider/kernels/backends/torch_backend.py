@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -9,8 +11,16 @@ from torch.nn import functional as F
 from outrider.cache.protocol import KVCache
 from outrider.kernels.attention.attention import AttentionPlan, attend
 from outrider.kernels.attention.tree_tiles import TILE
-from outrider.kernels.backends.base import Dimensions, LayerForward, LayerWeights, unfused_layer
-from outrider.kernels.norm import RMSNorm
+from outrider.kernels.backends.base import (
+    Dimensions,
+    ExpertWeights,
+    LayerForward,
+    LayerWeights,
+    MLPWeights,
+    unfused_layer,
+)
+from outrider.kernels.backends.torch_mlp import dense, mixture
+from outrider.kernels.norm import Norm
 from outrider.kernels.rope import rotate
 from outrider.kernels.serial import serial_rows
 
@@ -25,32 +35,46 @@ class TorchBackend:
         """A short chain fills a tile of attention, once here rather than in every layer."""
         return max(count, TILE) if alone else count
 
-    def add_rmsnorm(self, x: Tensor, y: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    def add_norm(self, x: Tensor, y: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor]:
         x = x if y is None else x + y
-        return x, norm(x)
+        return x, x if norm is None else norm(x)
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return _silu(gate) * up
+    def added(self, y: Tensor, norm: Norm | None) -> Tensor:
+        y = y if norm is None else norm(y)
+        return y if self._of.residual_scale == 1.0 else y * self._of.residual_scale
 
-    def layers(self, plan: AttentionPlan, cache: KVCache, rotation: Tensor) -> LayerForward:
+    def mlp(self, weights: MLPWeights | ExpertWeights, x: Tensor) -> Tensor:
+        activate = _silu if self._of.activation == "silu" else _gelu_tanh
+        if isinstance(weights, ExpertWeights):
+            return mixture(weights, x, activate)
+        return dense(weights, x, activate)
+
+    def layers(
+        self, plans: Sequence[AttentionPlan], cache: KVCache, rotations: Sequence[Tensor | None]
+    ) -> LayerForward:
         def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
-            q, k, v = self.split(layer, qkv, rotation)
+            plan = plans[layer.kind]
+            q, k, v = self.split(layer, qkv, rotations[layer.kind])
             for span, row in plan.spans:
                 rows = slice(row, row + span.count)
                 cache.write(layer.index, span.slot, span.start, k[rows], v[rows])
-            return attend(q, cache, layer.index, plan)
+            return attend(q, cache, layer.index, plan, self._of.attention_scale, self._of.attention_cap)
 
         return unfused_layer(self, attention)
 
-    def split(self, layer: LayerWeights, qkv: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, layer: LayerWeights, qkv: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a layer's qkv, normed and rotated: [T, heads or kv_heads, head_dim] each."""
         d = self._of
         every = qkv.view(qkv.shape[0], -1, d.head_dim)  # [T, heads + 2 kv_heads, head_dim]
         qk, v = every[:, : d.heads + d.kv_heads], every[:, d.heads + d.kv_heads :]
         if layer.q_norm is not None and layer.k_norm is not None:
-            qk = torch.cat([layer.q_norm(qk[:, : d.heads]), layer.k_norm(qk[:, d.heads :])], dim=1)
-        qk = rotate(qk, rotation)
+            q, k = qk[:, : d.heads], qk[:, d.heads :]
+            if layer.whole_qk_norm:
+                q, k = q.flatten(1), k.flatten(1)
+            normed = (norm(t).view(len(qkv), -1, d.head_dim) for norm, t in ((layer.q_norm, q), (layer.k_norm, k)))
+            qk = torch.cat(list(normed), dim=1)
+        if rotation is not None:
+            qk = rotate(qk, rotation)
         return qk[:, : d.heads], qk[:, d.heads :], v
 
 
@@ -60,3 +84,11 @@ def _silu(x: Tensor) -> Tensor:
     if x.shape[0] <= rows or x.dtype != torch.float32 or x.is_cuda:
         return F.silu(x)
     return torch.cat([F.silu(part) for part in torch.split(x, rows)])
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by tanh, in float32: [T, intermediate]. Fixed parts, as vector and scalar code may round differently."""
+    rows = serial_rows(x.shape[1])
+    if x.shape[0] <= rows or x.is_cuda:
+        return F.gelu(x.float(), approximate="tanh").to(x.dtype)
+    return torch.cat([F.gelu(part.float(), approximate="tanh").to(x.dtype) for part in torch.split(x, rows)])

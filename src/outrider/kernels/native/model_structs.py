@@ -6,16 +6,40 @@ import ctypes
 
 from outrider.kernels.native.structs import WeightStruct
 
-__all__ = ["BatchStruct", "CacheStruct", "LayerStruct", "ModelStruct", "SpanStruct"]
+__all__ = ["BatchStruct", "CacheStruct", "LayerStruct", "MLPStruct", "ModelStruct", "NormStruct", "SpanStruct"]
+
+
+class MLPStruct(ctypes.Structure):
+    """``outrider_mlp``."""
+
+    _fields_ = (*((name, WeightStruct) for name in ("gate", "up", "down")),)
+
+
+class NormStruct(ctypes.Structure):
+    """``outrider_norm_weights``."""
+
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p))
+
+
+_NORMS = ("attention_norm", "mlp_norm", "attention_output_norm", "mlp_output_norm")
 
 
 class LayerStruct(ctypes.Structure):
     """``outrider_layer``."""
 
     _fields_ = (
-        *((name, WeightStruct) for name in ("q", "k", "v", "out", "gate", "up", "down")),
-        *((name, ctypes.c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm", "embedding_norm")),
+        *((name, WeightStruct) for name in ("q", "k", "v", "out")),
+        ("mlp", MLPStruct),
+        *((name, NormStruct) for name in _NORMS),
+        *((name, ctypes.c_void_p) for name in ("q_norm", "k_norm", "rotations")),
+        *((name, ctypes.c_int32) for name in ("window", "whole_qk_norm")),
+        *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "reserved")),
+        ("router", WeightStruct),
+        *((name, ctypes.c_void_p) for name in ("expert", "embedding_norm")),
     )
+
+
+_FACTORS = ("eps", "embedding_scale", "residual_scale", "logit_scale", "attention_scale", "attention_cap", "logit_cap")
 
 
 class ModelStruct(ctypes.Structure):
@@ -23,9 +47,11 @@ class ModelStruct(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner")),
-        *((name, ctypes.c_int32) for name in ("window", "positions")),
-        ("eps", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("rotations", "layer", "final_norm", "embedding", "head")),
+        *((name, ctypes.c_int32) for name in ("positions", "activation")),
+        *((name, ctypes.c_float) for name in _FACTORS),
+        ("layer", ctypes.c_void_p),
+        ("final_norm", NormStruct),
+        *((name, ctypes.c_void_p) for name in ("embedding", "head")),
     )
 
 

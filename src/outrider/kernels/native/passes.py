@@ -80,12 +80,13 @@ def check_status(status: int) -> None:
         raise ValueError("a forward pass was given a size, an id or a position out of range")
 
 
-def rotation_table(inverse: Tensor, positions: int) -> Tensor:
+def rotation_table(inverse: Tensor, positions: int, magnitude: Tensor | None = None) -> Tensor:
     """float32 [positions, 2, head_dim / 2]: cosines, then sines, of each pair's angle at each position.
 
     Args:
         inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
+        magnitude: float64 [head_dim / 2], from ``magnitudes``; None: 1.
     """
     out = torch.empty(positions, 2, len(inverse))
     native_library().outrider_rotations(*out.shape[::2], inverse.data_ptr(), out.data_ptr())
-    return out
+    return out if magnitude is None else out.mul_(magnitude.float())

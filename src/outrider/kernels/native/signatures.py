@@ -26,7 +26,7 @@ _SIGNATURES = {  # arguments, then what it returns
     "outrider_pack": ("ppn", "i"),
     "outrider_linear": ("pnpp", "i"),
     "outrider_rows": ("pnpp", "i"),
-    "outrider_norm": ("nnppfp", "i"),
+    "outrider_norm": ("nnpppfp", "i"),
     "outrider_forward": ("ppp", "i"),
     "outrider_rotations": ("nnpp", "i"),
     "outrider_memory_rate": ("n", "d"),

@@ -38,13 +38,16 @@ class StoredTensor:
     """A view of the mapped file, one byte each."""
     order: NDArray[np.int64] | None = None
     """The file's row for each row of the tensor; None if they are the same."""
+    plus: float = 0.0
+    """Added to every number; of norms alone."""
 
     def numbers(self) -> Tensor:
         """float32, of ``shape``: what a type of plain floats holds. Biases and norms are such."""
         if self.type not in _FLOATS:
             raise ModelFormatError(f"a tensor of type {self.type} and shape {list(self.shape)} holds no plain floats")
         values = torch.from_numpy(self.data.copy()).view(_FLOATS[self.type]).view(self.shape).float()
-        return values if self.order is None else values[torch.from_numpy(self.order)]
+        values = values if self.order is None else values[torch.from_numpy(self.order)]
+        return values + self.plus if self.plus else values
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,9 @@ static struct attention_task task_of(const attention_work *w, const tile *t, int
                                    .kv_head = head,
                                    .group = group,
                                    .head_dim = m->head_dim,
+                                   .scale = m->attention_scale > 0 ? m->attention_scale
+                                                                   : 1.0f / __builtin_sqrtf((float)m->head_dim),
+                                   .cap = m->attention_cap,
                                    .rows = t->rows,
                                    .range = w->p->range + t->row,
                                    .q_stride = width,

@@ -20,6 +20,7 @@ struct attention_task {
     const outrider_cache *cache;
     const int32_t *table; /* of the sequence */
     int32_t layer, kv_heads, kv_head, group, head_dim;
+    float scale, cap;       /* of scores; a cap of 0 is none */
     int32_t rows;           /* at most TILE_ROWS */
     const key_range *range; /* [rows] */
     int64_t q_stride;       /* floats from a row's queries to the next row's */

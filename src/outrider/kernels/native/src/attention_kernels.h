@@ -37,7 +37,7 @@ static void merge(int32_t head_dim, float *result, const float *part) {
 /* Some pairs, over keys of the chunk from ``first`` on, each up to its own last: scores, weights, values, merged. */
 static void attend_pairs(workspace *s, int pair, int count, const float *const *q, int32_t first, const int32_t *last) {
     const struct attention_task *t = s->task;
-    float *scores[PAIRS], scale = 1.0f / __builtin_sqrtf((float)t->head_dim);
+    float *scores[PAIRS];
     float *parts = s->parts + RESULT_HEAD, *sums = s->parts + LANES;
     int32_t longest = last[count - 1], shortest = last[0];
     for (int p = 0; p < count; p++) scores[p] = s->scores + p * CHUNK;
@@ -45,7 +45,7 @@ static void attend_pairs(workspace *s, int pair, int count, const float *const *
     memset(s->parts, 0, (size_t)(count * s->result_size) * sizeof(float));
     for (int p = 0; p < count; p++) {
         float *part = parts + p * s->result_size;
-        weigh(scores[p], first, last[p], scale, &part[0], &part[1]);
+        weigh(scores[p], first, last[p], t->scale, t->cap, &part[0], &part[1]);
     }
     add_all_values(s, scores, sums, count, first, shortest, s->num_ahead);
     s->num_ahead = 0;

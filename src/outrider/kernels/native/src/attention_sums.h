@@ -60,9 +60,11 @@ static void score_pairs(const workspace *s, const float *const *q, int count, in
 }
 
 /* Scores to weights, for keys first .. last - 1 of the chunk that are seen; the others' become 0. */
-static void weigh(float *scores, int32_t first, int32_t last, float scale, float *most, float *sum) {
-    vec largest = vec_set(MINUS_INFINITY), lanes = vec_set(0), by = vec_set(scale);
+static void weigh(float *scores, int32_t first, int32_t last, float scale, float cap, float *most, float *sum) {
+    vec largest = vec_set(MINUS_INFINITY), lanes = vec_set(0), by = vec_set(cap > 0 ? 1.0f : scale);
     int32_t end = (last + LANES - 1) / LANES * LANES;
+    for (int32_t i = 0; cap > 0 && i < end; i += LANES)
+        vec_store(scores + i, capped(vec_mul(vec_load(scores + i), vec_set(scale)), cap));
     for (int32_t i = 0; i < first; i++) scores[i] = MINUS_INFINITY;
     for (int32_t i = last; i < end; i++) scores[i] = MINUS_INFINITY;
     for (int32_t i = 0; i < end; i += LANES) {

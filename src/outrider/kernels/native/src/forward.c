@@ -14,7 +14,7 @@
 typedef struct {
     pass *p;
     const outrider_layer *layer;
-    void (*rows)(pass *p, const outrider_layer *layer, int64_t first, int64_t last);
+    row_function *rows;
     int64_t count, share;
 } row_work;
 
@@ -25,21 +25,20 @@ static void row_item(void *context, int64_t item) {
 }
 
 /* Few rows are done before another thread would have noticed. */
-static void run_rows(pass *p, const outrider_layer *layer, int64_t count,
-                     void (*rows)(pass *, const outrider_layer *, int64_t, int64_t)) {
+void run_rows(pass *p, const outrider_layer *layer, int64_t count, row_function *rows) {
     row_work work = {p, layer, rows, count, 4};
     run_items((count + work.share - 1) / work.share, row_item, &work);
 }
 
-static activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs) {
+activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs) {
     return (activations){.rows = rows, .inputs = inputs, .groups = (inputs + 31) / 32, .x = x,
                          .codes = p->codes, .about = p->about};
 }
 
-static void quantise_some(const pass *p, const float *x, int64_t inputs, const outrider_weight *for_one,
-                          const outrider_weight *for_other, int64_t first, int64_t last) {
+void quantise_some(const pass *p, const float *x, int64_t rows, int64_t inputs, const outrider_weight *for_one,
+                   const outrider_weight *for_other, int64_t first, int64_t last) {
     if (!is_quantised(for_one) && !(for_other && is_quantised(for_other))) return;
-    activations a = rows_of(p, x, p->batch->rows, inputs);
+    activations a = rows_of(p, x, rows, inputs);
     p->k->quantise(&a, first, last);
 }
 
@@ -48,12 +47,40 @@ static const outrider_weight *quantised_of(const outrider_layer *l) {
     return is_quantised(&l->q) ? &l->q : is_quantised(&l->k) ? &l->k : &l->v;
 }
 
-static void norm_or_copy(const pass *p, const float *x, const float *weight, float *out) {
+static void norm_row(const kernels *k, int64_t width, const float *x, const outrider_norm_weights *norm, float eps,
+                     float *out) {
+    if (norm->bias)
+        k->layer_norm(width, x, norm->weight, norm->bias, eps, out);
+    else
+        k->norm(width, x, norm->weight, eps, out);
+}
+
+void norm_or_copy(const pass *p, const float *x, const outrider_norm_weights *norm, float *out) {
     int64_t d = p->model->hidden;
-    if (weight)
-        p->k->norm(d, x, weight, p->model->eps, out);
+    if (norm->weight)
+        norm_row(p->k, d, x, norm, p->model->eps, out);
     else
         memcpy(out, x, (size_t)d * sizeof(float));
+}
+
+void activate(const pass *p, int64_t width, float *gate, const float *up) {
+    if (p->model->activation == OUTRIDER_GELU_TANH)
+        p->k->gelu_mul(width, gate, up);
+    else
+        p->k->silu_mul(width, gate, up);
+}
+
+static void scale_row(int64_t width, float *x, float scale) {
+    for (int64_t i = 0; scale > 0 && i < width; i++) x[i] *= scale;
+}
+
+/* x += what a block adds, of its output y. */
+static void add_block(const pass *p, int64_t r, const outrider_norm_weights *norm) {
+    int64_t d = p->model->hidden;
+    float *y = p->y + r * d;
+    if (norm->weight) norm_row(p->k, d, y, norm, p->model->eps, y);
+    scale_row(d, y, p->model->residual_scale);
+    p->k->add(d, p->x + r * d, y);
 }
 
 /* Inputs of q, k and v. */
@@ -66,9 +93,20 @@ static void norm_for_attention(pass *p, const outrider_layer *l, int64_t first, 
     for (int64_t r = first; r < last; r++) {
         float *out = p->normed + r * wide;
         if (l->embedding_norm) p->k->norm(d, p->batch->embeddings + r * d, l->embedding_norm, p->model->eps, out);
-        norm_or_copy(p, p->x + r * d, l->attention_norm, out + wide - d);
+        norm_or_copy(p, p->x + r * d, &l->attention_norm, out + wide - d);
     }
-    quantise_some(p, p->normed, wide, quantised_of(l), NULL, first, last);
+    quantise_some(p, p->normed, p->batch->rows, wide, quantised_of(l), NULL, first, last);
+}
+
+static void turn_heads(const pass *p, const outrider_layer *l, int32_t heads, const float *norm, int64_t position,
+                       float *x) {
+    const outrider_model *m = p->model;
+    const float *rotation = l->rotations ? l->rotations + position * m->head_dim : NULL;
+    if (norm && l->whole_qk_norm) {
+        p->k->norm((int64_t)heads * m->head_dim, x, norm, m->eps, x);
+        norm = NULL;
+    }
+    for (int h = 0; h < heads; h++) p->k->rotate(m->head_dim, x + h * m->head_dim, rotation, norm, m->eps);
 }
 
 static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
@@ -77,10 +115,9 @@ static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t
     int64_t own = (int64_t)m->kv_heads * m->head_dim, at = l - m->layer;
     int64_t size = number_bytes(c);
     for (int64_t r = first; r < last; r++) {
-        const float *rotation = m->rotations + p->batch->positions[r] * m->head_dim;
         float *q = p->q + r * m->heads * m->head_dim, *k = p->keys + r * own;
-        for (int h = 0; h < m->heads; h++) p->k->rotate(m->head_dim, q + h * m->head_dim, rotation, l->q_norm, m->eps);
-        for (int h = 0; h < m->kv_heads; h++) p->k->rotate(m->head_dim, k + h * m->head_dim, rotation, l->k_norm, m->eps);
+        turn_heads(p, l, m->heads, l->q_norm, p->batch->positions[r], q);
+        turn_heads(p, l, m->kv_heads, l->k_norm, p->batch->positions[r], k);
         int64_t row = p->place[r];
         float *key_scales = c->key_scales ? c->key_scales[at] + row * m->kv_heads : NULL;
         float *value_scales = c->value_scales ? c->value_scales[at] + row * m->kv_heads : NULL;
@@ -91,31 +128,44 @@ static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t
 }
 
 static void quantise_attended(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
-    quantise_some(p, p->attended, (int64_t)p->model->heads * p->model->head_dim, &l->out, NULL, first, last);
+    int64_t width = (int64_t)p->model->heads * p->model->head_dim;
+    quantise_some(p, p->attended, p->batch->rows, width, &l->out, NULL, first, last);
 }
 
 static void add_and_norm(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
     int64_t d = p->model->hidden;
     for (int64_t r = first; r < last; r++) {
-        p->k->add(d, p->x + r * d, p->y + r * d);
-        p->k->norm(d, p->x + r * d, l->mlp_norm, p->model->eps, p->normed + r * d);
+        add_block(p, r, &l->attention_output_norm);
+        norm_or_copy(p, p->x + r * d, &l->mlp_norm, p->normed + r * d);
     }
-    quantise_some(p, p->normed, d, &l->gate, &l->up, first, last);
+    const outrider_weight *one = l->experts ? &l->router : &l->mlp.gate;
+    quantise_some(p, p->normed, p->batch->rows, d, one, &l->mlp.up, first, last);
 }
 
 static void gate_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
     int64_t inner = p->model->inner;
-    for (int64_t r = first; r < last; r++) p->k->silu_mul(inner, p->gate + r * inner, p->up + r * inner);
-    quantise_some(p, p->gate, inner, &l->down, NULL, first, last);
+    const float *up = l->mlp.up.panels ? p->up : NULL;
+    for (int64_t r = first; r < last; r++) activate(p, inner, p->gate + r * inner, up ? up + r * inner : NULL);
+    quantise_some(p, p->gate, p->batch->rows, inner, &l->mlp.down, NULL, first, last);
 }
 
 static void add_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
-    (void)l;
-    int64_t d = p->model->hidden;
-    for (int64_t r = first; r < last; r++) p->k->add(d, p->x + r * d, p->y + r * d);
+    for (int64_t r = first; r < last; r++) add_block(p, r, &l->mlp_output_norm);
 }
 
 /* ---- A layer ------------------------------------------------------------------------------------------------------ */
+
+static void run_mlp(pass *p, const outrider_layer *l) {
+    const outrider_model *m = p->model;
+    int64_t rows = p->batch->rows;
+    activations normed = rows_of(p, p->normed, rows, m->hidden);
+    int products = l->mlp.up.panels ? 2 : 1;
+    run_linear(p->k, &normed, products,
+               (product[]){{&l->mlp.gate, p->gate, m->inner}, {&l->mlp.up, p->up, m->inner}});
+    run_rows(p, l, rows, gate_rows);
+    activations gated = rows_of(p, p->gate, rows, m->inner);
+    run_linear(p->k, &gated, 1, (product[]){{&l->mlp.down, p->y, m->hidden}});
+}
 
 static void run_layer(pass *p, const outrider_layer *l) {
     const outrider_model *m = p->model;
@@ -126,16 +176,16 @@ static void run_layer(pass *p, const outrider_layer *l) {
     run_linear(p->k, &read, 3,
                (product[]){{&l->q, p->q, width}, {&l->k, p->keys, own}, {&l->v, p->values, own}});
     run_rows(p, l, rows, place_heads);
+    set_window(p, l->window);
     run_attention(p, (int32_t)(l - m->layer));
     run_rows(p, l, rows, quantise_attended);
     activations attended = rows_of(p, p->attended, rows, width);
     run_linear(p->k, &attended, 1, (product[]){{&l->out, p->y, d}});
     run_rows(p, l, rows, add_and_norm);
-    activations normed = rows_of(p, p->normed, rows, d);
-    run_linear(p->k, &normed, 2, (product[]){{&l->gate, p->gate, m->inner}, {&l->up, p->up, m->inner}});
-    run_rows(p, l, rows, gate_rows);
-    activations gated = rows_of(p, p->gate, rows, m->inner);
-    run_linear(p->k, &gated, 1, (product[]){{&l->down, p->y, d}});
+    if (l->experts)
+        run_experts(p, l);
+    else
+        run_mlp(p, l);
     run_rows(p, l, rows, add_rows);
 }
 
@@ -146,8 +196,10 @@ static void embed_item(void *context, int64_t r) {
     int64_t d = p->model->hidden;
     if (p->batch->inputs)
         memcpy(p->x + r * d, p->batch->inputs + r * d, (size_t)d * sizeof(float));
-    else
+    else {
         outrider_rows(p->model->embedding, 1, p->batch->tokens + r, p->x + r * d);
+        scale_row(d, p->x + r * d, p->model->embedding_scale);
+    }
 }
 
 static void copy_features(const pass *p, int32_t layers_done) {
@@ -159,17 +211,28 @@ static void copy_features(const pass *p, int32_t layers_done) {
                 memcpy(b->feature + (r * b->features + f) * d, p->x + r * d, (size_t)d * sizeof(float));
 }
 
+static void cap_item(void *context, int64_t r) {
+    const pass *p = context;
+    const outrider_model *m = p->model;
+    float *row = p->batch->logits + r * m->head->outputs, scale = m->logit_scale > 0 ? m->logit_scale : 1.0f;
+    if (m->logit_cap > 0)
+        p->k->cap(m->head->outputs, row, scale, m->logit_cap);
+    else
+        scale_row(m->head->outputs, row, scale);
+}
+
 static void score_rows(pass *p) {
     const outrider_batch *b = p->batch;
     const outrider_model *m = p->model;
     int64_t d = m->hidden;
     for (int64_t i = 0; i < b->logit_rows; i++)
-        norm_or_copy(p, p->x + b->logit_row[i] * d, m->final_norm, p->normed + i * d);
+        norm_or_copy(p, p->x + b->logit_row[i] * d, &m->final_norm, p->normed + i * d);
     if (b->hidden_out) memcpy(b->hidden_out, p->normed, (size_t)(b->logit_rows * d) * sizeof(float));
     if (!b->logits || !b->logit_rows) return;
     activations a = rows_of(p, p->normed, b->logit_rows, d);
     if (is_quantised(m->head)) p->k->quantise(&a, 0, b->logit_rows);
     run_linear(p->k, &a, 1, (product[]){{m->head, b->logits, m->head->outputs}});
+    if (m->logit_scale > 0 || m->logit_cap > 0) run_items(b->logit_rows, cap_item, p);
 }
 
 OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
@@ -196,9 +259,10 @@ OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_ca
 
 /* ---- Parts by themselves -------------------------------------------------------------------------------------------- */
 
-OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, float eps,
-                               float *out) {
-    for (int64_t r = 0; r < rows; r++) current_kernels()->norm(width, x + r * width, weight, eps, out + r * width);
+OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, const float *bias,
+                               float eps, float *out) {
+    outrider_norm_weights norm = {weight, bias};
+    for (int64_t r = 0; r < rows; r++) norm_row(current_kernels(), width, x + r * width, &norm, eps, out + r * width);
     return OUTRIDER_OK;
 }
 

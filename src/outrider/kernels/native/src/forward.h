@@ -20,6 +20,12 @@ typedef struct {
     int64_t *place;                           /* [rows]: row of the cache */
     key_range *range;                         /* [rows] */
     int32_t *lists;                           /* what ranges point to */
+    int32_t window;                           /* that the ranges have now */
+    /* Of layers with experts. */
+    float *router;                            /* [rows, experts]: weights of the experts; 0 of those not used */
+    uint8_t *chosen;                          /* [rows, experts] */
+    int64_t *expert_rows;                     /* those of one expert */
+    float *expert_in, *expert_out;            /* [rows, hidden] of one expert */
     /* See attention.c. */
     struct tile *tiles;
     int64_t num_tiles;
@@ -39,6 +45,25 @@ enum { MEMORY_ROWS, MEMORY_ATTENTION, MEMORY_KINDS };
 void *scratch_memory(int which, size_t size);
 
 int prepare_attention(pass *p);
+
+/* How far back rows look from now on; 0: to the beginning. */
+void set_window(pass *p, int32_t window);
+
+/* Work on some rows, shared out among threads. */
+typedef void row_function(pass *p, const outrider_layer *layer, int64_t first, int64_t last);
+void run_rows(pass *p, const outrider_layer *layer, int64_t count, row_function *rows);
+
+/* Codes of rows first .. last - 1 of x, if one of the weights (the second may be NULL) reads codes. */
+activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs);
+void quantise_some(const pass *p, const float *x, int64_t rows, int64_t inputs, const outrider_weight *for_one,
+                   const outrider_weight *for_other, int64_t first, int64_t last);
+
+/* One row of a block's input, and its activation in place. */
+void norm_or_copy(const pass *p, const float *x, const outrider_norm_weights *norm, float *out);
+void activate(const pass *p, int64_t width, float *gate, const float *up);
+
+/* What a layer's experts make of the normed rows, to y. See experts.c. */
+void run_experts(pass *p, const outrider_layer *l);
 
 /* Attention of all rows over a layer's cache: q to attended. */
 void run_attention(pass *p, int32_t layer);

@@ -33,8 +33,7 @@ static void linear_with_tiles(const outrider_weight *w, const activations *a, in
 }
 
 const kernels amx_kernels = {
-    "amx", supported, quantise, linear_with_tiles, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "amx", supported, quantise, linear_with_tiles, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};
 
 #else /* a compiler that does not know them */
 #include "kernels.h"

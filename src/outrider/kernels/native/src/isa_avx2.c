@@ -7,5 +7,4 @@
 #include "sample_kernels.h"
 
 const kernels avx2_kernels = {
-    "avx2", has_avx2, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "avx2", has_avx2, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};

@@ -7,5 +7,4 @@
 #include "sample_kernels.h"
 
 const kernels avx512_kernels = {
-    "avx512", has_avx512, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "avx512", has_avx512, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};

@@ -9,8 +9,7 @@
 #include "sample_kernels.h"
 
 const kernels avxvnni_kernels = {
-    "avxvnni", has_avxvnni, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "avxvnni", has_avxvnni, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};
 
 #else /* a compiler that does not know them */
 #include "kernels.h"

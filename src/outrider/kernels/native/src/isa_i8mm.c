@@ -9,8 +9,7 @@
 #include "sample_kernels.h"
 
 const kernels i8mm_kernels = {
-    "i8mm", has_i8mm, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "i8mm", has_i8mm, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};
 
 #else /* a compiler that does not know them */
 #include "kernels.h"

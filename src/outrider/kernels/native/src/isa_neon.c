@@ -7,5 +7,4 @@
 #include "sample_kernels.h"
 
 const kernels neon_kernels = {
-    "neon", has_dot_products, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "neon", has_dot_products, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};

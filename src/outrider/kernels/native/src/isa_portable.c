@@ -10,5 +10,4 @@ static int supported(void) {
 }
 
 const kernels portable_kernels = {
-    "portable", supported, quantise, linear, norm, add, silu_mul, rotate, store, attend, attend_scratch,
-    merge, SAMPLE_KERNELS};
+    "portable", supported, quantise, linear, ROW_KERNELS, attend, attend_scratch, merge, SAMPLE_KERNELS};

@@ -33,11 +33,19 @@ typedef struct {
                    int64_t stride);
     /* RMS norm of one row. */
     void (*norm)(int64_t width, const float *x, const float *weight, float eps, float *out);
+    /* (x - mean) / sqrt(variance + eps) * weight + bias of one row. */
+    void (*layer_norm)(int64_t width, const float *x, const float *weight, const float *bias, float eps, float *out);
     /* x += y for one row. */
     void (*add)(int64_t width, float *x, const float *y);
     /* gate = silu(gate) * up for one row. */
     void (*silu_mul)(int64_t width, float *gate, const float *up);
-    /* One head in place: normed if there is a weight, halves rotated by cosines and sines [2][head_dim / 2]. */
+    /* gate = gelu(gate) * up for one row, by tanh; up may be NULL. */
+    void (*gelu_mul)(int64_t width, float *gate, const float *up);
+    /* x = cap * tanh(x * scale / cap) for one row. */
+    void (*cap)(int64_t width, float *x, float scale, float cap);
+    /* Softmax of one row. */
+    void (*softmax)(int64_t width, float *x);
+    /* One head in place: normed if there is a weight, halves rotated by cosines and sines [2][head_dim / 2], if any. */
     void (*rotate)(int64_t head_dim, float *x, const float *rotation, const float *norm, float eps);
     /* One row of keys or values [kv_heads, head_dim] to the cache; scales [kv_heads] for 8 bits. */
     void (*store)(int32_t type, int64_t kv_heads, int64_t head_dim, const float *x, void *row, float *scales);

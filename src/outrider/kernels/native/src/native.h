@@ -1,4 +1,4 @@
-/* Outrider's native library: a forward pass of a Llama-family model on a CPU.
+/* Outrider's native library: a forward pass of a model on a CPU: Llama, and what other families do otherwise.
  *
  * Every function gives the same bits for a row whatever its company, the number of threads and the instruction set:
  * sums inside a group of weights are exact integers, and every floating-point operation is written out in one order.
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 3 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 4 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -66,22 +66,47 @@ OUTRIDER_API int outrider_rows(const outrider_weight *weight, int64_t count, con
 
 /* ---- A model and its cache ------------------------------------------------------------------------------------ */
 
+/* Two linear layers with an activation between them. Without ``up`` (panels of NULL) nothing gates. */
 typedef struct {
-    outrider_weight q, k, v, out, gate, up, down;
-    const float *attention_norm, *mlp_norm; /* [hidden]; attention_norm may be NULL: attention reads x as it is */
-    const float *q_norm, *k_norm;           /* [head_dim], or NULL */
+    outrider_weight gate, up, down;
+} outrider_mlp;
+
+/* Norms: RMS norm by a weight [hidden]; with a bias, layer norm. A block whose norm is NULL reads x as it is. */
+typedef struct {
+    const float *weight, *bias;
+} outrider_norm_weights;
+
+typedef struct {
+    outrider_weight q, k, v, out;
+    outrider_mlp mlp;                               /* unused if there are experts */
+    outrider_norm_weights attention_norm, mlp_norm; /* of what a block reads */
+    outrider_norm_weights attention_output_norm, mlp_output_norm; /* of what it adds */
+    const float *q_norm, *k_norm; /* [head_dim], or of all heads together if whole_qk_norm; or NULL */
+    const float *rotations;       /* [positions][2][head_dim / 2]: cosines, then sines; or NULL: nothing is rotated */
+    int32_t window;               /* positions a row looks back at, itself included; 0: all */
+    int32_t whole_qk_norm;
+    /* A mixture of experts: each row goes through the experts_used that the router likes best, weighted by its softmax;
+     * normalised: the weights of those used sum to 1. */
+    int32_t experts, experts_used, normalised, reserved;
+    outrider_weight router;       /* [experts, hidden] */
+    const outrider_mlp *expert;   /* [experts] */
     const float *embedding_norm; /* [hidden], or NULL. With it attention reads the row's embedding, normed by it, and
                                     behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
 } outrider_layer;
 
+enum outrider_activation { OUTRIDER_SILU = 0, OUTRIDER_GELU_TANH = 1 };
+
+/* Scales and caps of 0 are off. */
 typedef struct {
-    int32_t layers, hidden, heads, kv_heads, head_dim, inner;
-    int32_t window;       /* positions a row looks back at, itself included; 0: all */
-    int32_t positions;    /* rows of ``rotations`` */
+    int32_t layers, hidden, heads, kv_heads, head_dim, inner; /* inner: of the widest MLP */
+    int32_t positions;       /* rows of every layer's ``rotations`` */
+    int32_t activation;
     float eps;
-    const float *rotations; /* [positions][2][head_dim / 2]: cosines, then sines */
+    float embedding_scale, residual_scale, logit_scale; /* residual_scale: of what a block adds */
+    float attention_scale;            /* of scores, in place of 1 / sqrt(head_dim) */
+    float attention_cap, logit_cap;   /* s becomes cap * tanh(s / cap) */
     const outrider_layer *layer;
-    const float *final_norm;          /* [hidden], or NULL: the head reads x as it is */
+    outrider_norm_weights final_norm; /* NULL: the head reads x as it is */
     const outrider_weight *embedding; /* [vocabulary, hidden], or NULL: inputs are always given */
     const outrider_weight *head;      /* [vocabulary, hidden], or NULL: no logits are asked for */
 } outrider_model;
@@ -138,9 +163,9 @@ enum outrider_status {
 OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
                                   const outrider_batch *batch);
 
-/* RMS norm of x: [rows, width], by weight: [width]. */
-OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, float eps,
-                               float *out);
+/* RMS norm of x: [rows, width], by weight: [width]; with a bias [width], layer norm. */
+OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, const float *bias,
+                               float eps, float *out);
 
 /* Cosines and sines of position * frequency: out [positions][2][pairs]; frequencies: [pairs], from 0 to 1 radian. */
 OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const double *frequencies, float *out);

@@ -40,6 +40,13 @@ static int reads_embeddings(const outrider_model *m) {
     return 0;
 }
 
+static int64_t most_experts(const outrider_model *m) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < m->layers; i++)
+        if (m->layer[i].experts > most) most = m->layer[i].experts;
+    return most;
+}
+
 int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
     int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
                cache->block > 0 && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
@@ -91,7 +98,7 @@ static void take_pass(arena *a, pass *p) {
     int64_t rows = p->batch->rows, most = rows > p->batch->logit_rows ? rows : p->batch->logit_rows, d = m->hidden;
     int64_t width = (int64_t)m->heads * m->head_dim, own = (int64_t)m->kv_heads * m->head_dim;
     int64_t wide = reads_embeddings(m) ? 2 * d : d; /* what attention reads */
-    int64_t widest = wide > width ? wide : width;
+    int64_t widest = wide > width ? wide : width, experts = most_experts(m);
     if (m->inner > widest) widest = m->inner;
     p->x = take(a, rows * d, sizeof(float));
     p->normed = take(a, most * wide, sizeof(float));
@@ -106,6 +113,12 @@ static void take_pass(arena *a, pass *p) {
     p->place = take(a, rows, sizeof *p->place);
     p->range = take(a, rows, sizeof *p->range);
     p->lists = take(a, listed_keys(p->batch), sizeof *p->lists);
+    if (!experts) return;
+    p->router = take(a, rows * experts, sizeof(float));
+    p->chosen = take(a, rows * experts, sizeof *p->chosen);
+    p->expert_rows = take(a, rows, sizeof *p->expert_rows);
+    p->expert_in = take(a, rows * d, sizeof(float));
+    p->expert_out = take(a, rows * d, sizeof(float));
 }
 
 int prepare_codes(pass *p, int64_t rows, int64_t inputs) {
@@ -121,7 +134,7 @@ int prepare_codes(pass *p, int64_t rows, int64_t inputs) {
 
 /* The keys of row r of a span, row ``own`` of its sequence. A row's path in a tree is in order as far as it goes on
  * from the rows before the tree. */
-static key_range range_of(const outrider_span *s, int32_t r, int32_t window, int32_t **list) {
+static key_range range_of(const outrider_span *s, int32_t r, int32_t **list) {
     int32_t own = s->start + r, keys = own + 1, shared = keys;
     const int32_t *path = *list;
     if (s->mask && r >= s->count - s->mask_rows) {
@@ -137,7 +150,7 @@ static key_range range_of(const outrider_span *s, int32_t r, int32_t window, int
         }
         *list += listed;
     }
-    return (key_range){keys, window && keys > window ? keys - window : 0, shared, path};
+    return (key_range){keys, 0, shared, path};
 }
 
 static void find_keys(pass *p) {
@@ -149,9 +162,18 @@ static void find_keys(pass *p) {
         for (int32_t r = 0; r < s->count; r++, row++) {
             int32_t own = s->start + r;
             p->place[row] = (int64_t)s->table[own / p->cache->block] * p->cache->block + own % p->cache->block;
-            p->range[row] = range_of(s, r, p->model->window, &list);
+            p->range[row] = range_of(s, r, &list);
         }
     }
+}
+
+void set_window(pass *p, int32_t window) {
+    if (window == p->window) return;
+    for (int32_t r = 0; r < p->batch->rows; r++) {
+        key_range *range = p->range + r;
+        range->from = window && range->keys > window ? range->keys - window : 0;
+    }
+    p->window = window;
 }
 
 int prepare_pass(pass *p) {

@@ -37,9 +37,64 @@ static void silu_mul(int64_t width, float *gate, const float *up) {
     }
 }
 
+/* gelu(g) = g / (1 + exp(-2 u)), u = sqrt(2 / pi) (g + 0.044715 g^3): by tanh, as tanh(u) = 2 / (1 + exp(-2 u)) - 1. */
+static void gelu_mul(int64_t width, float *gate, const float *up) {
+    vec one = vec_set(1.0f), zero = vec_set(0), least = vec_set(-88.0f);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec g = vec_load_some(gate + i, n);
+        vec twice = vec_mul(vec_mul(g, vec_set(1.59576912f)), vec_fma(vec_mul(g, g), vec_set(0.044715f), one));
+        vec gelu = vec_div(g, vec_add(one, vec_exp(vec_sub(zero, vec_max(least, twice)))));
+        vec_store_some(gate + i, up ? vec_mul(gelu, vec_load_some(up + i, n)) : gelu, n);
+    }
+}
+
+static void cap(int64_t width, float *x, float scale, float most) {
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec_store_some(x + i, capped(vec_mul(vec_load_some(x + i, n), vec_set(scale)), most), n);
+    }
+}
+
+/* Lanes beyond the row are zeros when they are read: they must neither be the largest nor be added. */
+static void softmax(int64_t width, float *x) {
+    float most = x[0];
+    for (int64_t i = 1; i < width; i++) most = x[i] > most ? x[i] : most;
+    vec sum = vec_set(0);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec_store_some(x + i, vec_exp(vec_sub(vec_load_some(x + i, n), vec_set(most))), n);
+        sum = vec_add(sum, vec_load_some(x + i, n));
+    }
+    vec total = vec_set(sum_lanes(sum));
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec_store_some(x + i, vec_div(vec_load_some(x + i, n), total), n);
+    }
+}
+
+static void layer_norm(int64_t width, const float *x, const float *weight, const float *bias, float eps, float *out) {
+    vec total = vec_set(0), squares = vec_set(0);
+    for (int64_t i = 0; i < width; i += LANES) total = vec_add(total, vec_load_some(x + i, lanes_left(width, i)));
+    vec mean = vec_set(sum_lanes(total) / (float)width);
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec_store_some(out + i, vec_sub(vec_load_some(x + i, n), mean), n);
+        vec v = vec_load_some(out + i, n);
+        squares = vec_fma(v, v, squares);
+    }
+    vec inverse = vec_set(1.0f / __builtin_sqrtf(sum_lanes(squares) / (float)width + eps));
+    for (int64_t i = 0; i < width; i += LANES) {
+        int n = lanes_left(width, i);
+        vec v = vec_mul(vec_load_some(out + i, n), inverse);
+        vec_store_some(out + i, vec_fma(v, vec_load_some(weight + i, n), vec_load_some(bias + i, n)), n);
+    }
+}
+
 static void rotate(int64_t head_dim, float *x, const float *rotation, const float *weight, float eps) {
     int64_t half = head_dim / 2;
     if (weight) norm(head_dim, x, weight, eps, x);
+    if (!rotation) return;
     for (int64_t i = 0; i < half; i += LANES) {
         int n = lanes_left(half, i);
         vec a = vec_load_some(x + i, n), b = vec_load_some(x + half + i, n);
@@ -84,3 +139,5 @@ static void store(int32_t type, int64_t kv_heads, int64_t head_dim, const float 
         for (int64_t h = 0; h < kv_heads; h++)
             store_i8(head_dim, x + h * head_dim, (int8_t *)row + h * head_dim, scales + h);
 }
+
+#define ROW_KERNELS norm, layer_norm, add, silu_mul, gelu_mul, cap, softmax, rotate, store

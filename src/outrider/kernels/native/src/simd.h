@@ -88,4 +88,12 @@ static inline vec vec_exp(vec x) {
     return vec_zero_below(x, -87.0f, vec_scale_by_power(p, shifted));
 }
 
+/* most * tanh(x / most), as most * (1 - 2 / (1 + exp(2 x / most))). NaN stays. */
+static inline vec capped(vec x, float most) {
+    vec one = vec_set(1.0f), zero = vec_set(0);
+    vec twice = vec_div(vec_mul(x, vec_set(-2.0f)), vec_set(most));
+    vec share = vec_div(vec_set(2.0f), vec_add(one, vec_exp(vec_sub(zero, vec_max(vec_set(-88.0f), twice)))));
+    return vec_mul(vec_sub(one, share), vec_set(most));
+}
+
 #endif

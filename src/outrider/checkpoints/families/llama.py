@@ -1,0 +1,56 @@
+"""Llama, and those that are Llama but for biases, norms on q and k, or a window: Mistral, Qwen2, Qwen3."""
+
+from __future__ import annotations
+
+from outrider.checkpoints.families.base import COMMON, Family, words
+
+__all__ = ["LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
+
+_LLAMA = COMMON | {"vocab_size": 32000, "intermediate_size": 11008, "max_position_embeddings": 2048}
+_QWEN = COMMON | {
+    "num_key_value_heads": 32,
+    "vocab_size": 151936,
+    "intermediate_size": 22016,
+    "max_position_embeddings": 32768,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+_WINDOWS = words("use_sliding_window max_window_layers")
+
+LLAMA = Family(
+    name="llama",
+    architecture="LlamaForCausalLM",
+    differs="Llama 2 and 3, SmolLM2, TinyLlama",
+    defaults=_LLAMA,
+    keys=_WINDOWS,  # no Llama has windows; these keys stand in some files
+)
+MISTRAL = Family(
+    name="mistral",
+    architecture="MistralForCausalLM",
+    differs="a sliding window in all layers, if the model has one",
+    defaults=_LLAMA
+    | {
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+        "sliding_window": 4096,
+    },
+    keys=_WINDOWS,
+)
+QWEN2 = Family(
+    name="qwen2",
+    architecture="Qwen2ForCausalLM",
+    differs="biases on q, k and v",
+    defaults=_QWEN,
+    read=lambda raw: {"attention_bias": True},
+    keys=_WINDOWS | {"attention_bias"},  # q, k and v have biases whatever the key says
+)
+QWEN3 = Family(
+    name="qwen3",
+    architecture="Qwen3ForCausalLM",
+    differs="norms on the heads of q and k",
+    defaults=_QWEN | {"head_dim": 128},
+    read=lambda raw: {"qk_norm": True},
+    keys=_WINDOWS,
+)

@@ -1,0 +1,49 @@
+"""What layers of a model share, and what they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.models.config import ModelConfig
+
+__all__ = ["LayerKind", "kind_of", "layer_kinds", "num_layer_weights"]
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """How a layer looks back, and what it rotates by."""
+
+    window: int | None
+    rope: tuple[float, Mapping[str, Any]] | None
+
+
+def layer_kinds(config: ModelConfig) -> list[LayerKind]:
+    """The kinds that there are, each once, in the order of their first layers."""
+    kinds: list[LayerKind] = []
+    for layer in range(config.num_layers):
+        kind = LayerKind(config.window(layer), config.rope(layer))
+        if kind not in kinds:
+            kinds.append(kind)
+    return kinds
+
+
+def kind_of(config: ModelConfig, layer: int) -> int:
+    """The place of a layer's kind in ``layer_kinds``."""
+    return layer_kinds(config).index(LayerKind(config.window(layer), config.rope(layer)))
+
+
+def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
+    """Weights of the matrices of all layers; ``used``: of those that one token is multiplied with."""
+    d, heads = config.hidden_size, 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
+    matrices = 3 if config.gated else 2
+    total = 0
+    for layer in range(config.num_layers):
+        experts = config.experts if config.is_sparse(layer) else None
+        if experts is None:
+            mlp = matrices * config.intermediate_size
+        else:
+            mlp = experts.count + matrices * experts.size * (experts.used if used else experts.count)
+        total += d * (heads + mlp)
+    return total

@@ -1,0 +1,142 @@
+"""The weights of a model's layers, packed for the native library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.kernels.native.model_structs import LayerStruct, MLPStruct, NormStruct
+from outrider.kernels.native.passes import rotation_table
+from outrider.kernels.native.stored import StoredTensor
+from outrider.kernels.native.structs import WeightStruct
+from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, pack, pack_tensor
+from outrider.kernels.rope import inverse_frequencies, magnitudes
+from outrider.models.config import ModelConfig
+from outrider.models.layer_kinds import kind_of, layer_kinds
+
+__all__ = ["NativeLayers", "Packer", "Stored"]
+
+_FLOATS = ("F32", "F16", "BF16")
+
+Stored = Mapping[str, StoredTensor | Tensor]
+"""Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
+
+
+class NativeLayers:
+    """Makes the structs of layers; ``held`` is what they point to."""
+
+    def __init__(self, config: ModelConfig, packer: Packer) -> None:
+        self._config, self._packer = config, packer
+        self.held: list[object] = []
+        self._tables = [None if kind.rope is None else self._table(*kind.rope) for kind in layer_kinds(config)]
+
+    def _table(self, theta: float, scaling: Mapping[str, Any]) -> Tensor:
+        c = self._config
+        inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
+        table = rotation_table(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
+        self.held.append(table)
+        return table
+
+    def norm(self, name: str) -> NormStruct:
+        bias = self._packer.vector(f"{name}.bias").data_ptr() if self._config.layer_norm else None
+        return NormStruct(weight=self._packer.vector(f"{name}.weight").data_ptr(), bias=bias)
+
+    def layer(self, i: int) -> LayerStruct:
+        c, name, parts = self._config, f"model.layers.{i}.", self._packer
+        attention, table = name + "self_attn.", self._tables[kind_of(c, i)]
+        norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").data_ptr() for x in "qk" if c.qk_norm}
+        return LayerStruct(
+            q=parts.matrix(attention + "q_proj").struct,
+            k=parts.matrix(attention + "k_proj").struct,
+            v=parts.matrix(attention + "v_proj").struct,
+            out=parts.matrix(attention + "o_proj").struct,
+            rotations=None if table is None else table.data_ptr(),
+            window=c.window(i) or 0,
+            whole_qk_norm=c.whole_qk_norm,
+            **norms,
+            **self._layer_norms(name),
+            **(self._experts(name + "mlp.") if c.is_sparse(i) else {"mlp": self._mlp(name + "mlp.")}),
+        )
+
+    def _layer_norms(self, name: str) -> dict[str, NormStruct]:
+        found = {}
+        if self._config.norms != "after":
+            found["attention_norm"] = self.norm(name + "input_layernorm")
+            found["mlp_norm"] = self.norm(name + "post_attention_layernorm")
+        if self._config.norms != "before":
+            found["attention_output_norm"] = self.norm(name + "attention_output_norm")
+            found["mlp_output_norm"] = self.norm(name + "mlp_output_norm")
+        return found
+
+    def _mlp(self, name: str) -> MLPStruct:
+        """Without a gate, what is activated stands in its place."""
+        gated, parts = self._config.gated, self._packer
+        return MLPStruct(
+            gate=parts.matrix(name + ("gate_proj" if gated else "up_proj")).struct,
+            up=parts.matrix(name + "up_proj").struct if gated else WeightStruct(),
+            down=parts.matrix(name + "down_proj").struct,
+        )
+
+    def _experts(self, name: str) -> dict[str, Any]:
+        experts = self._config.experts
+        assert experts is not None
+        mlps = (MLPStruct * experts.count)(*(self._mlp(f"{name}experts.{e}.") for e in range(experts.count)))
+        self.held.append(mlps)
+        return {
+            "experts": experts.count,
+            "experts_used": experts.used,
+            "normalised": experts.normalised,
+            "router": self._packer.matrix(name + "gate").struct,
+            "expert": ctypes.addressof(mlps),
+        }
+
+
+class Packer:
+    """Matrices and vectors of a model, packed one after the other; it owns them."""
+
+    def __init__(self, weights: Stored, target: Target | None) -> None:
+        self._weights, self._target = weights, target
+        self._matrices: list[NativeWeight] = []
+        self._vectors: list[Tensor] = []
+        self._sizes: dict[str, int] = {}
+
+    def matrix(self, name: str) -> NativeWeight:
+        weight = self._weights[f"{name}.weight"]
+        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
+        make: Callable[..., NativeWeight] = pack if isinstance(weight, StoredTensor) else pack_tensor
+        stored = weight.type if isinstance(weight, StoredTensor) else "F32"
+        target: Target | None = "bfloat16" if self._target is None and stored in _FLOATS else self._target
+        packed = make(weight, target=target, bias=bias)
+        kind = target or stored.lower()
+        self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
+        self._matrices.append(packed)
+        return packed
+
+    def rows(self, name: str) -> NativeWeight | StoredRows:
+        """A matrix of which only rows are read."""
+        weight = self._weights[f"{name}.weight"]
+        if isinstance(weight, StoredTensor) and self._target is None:
+            return StoredRows(weight)
+        return self.matrix(name)
+
+    def vector(self, name: str) -> Tensor:
+        self._vectors.append(self._numbers(name))
+        return self._vectors[-1]
+
+    def _numbers(self, name: str) -> Tensor:
+        values = self._weights[name]
+        if isinstance(values, StoredTensor):
+            values = values.numbers()
+        return values.to(torch.float32, copy=True).contiguous()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self._matrices) + sum(vector.nbytes for vector in self._vectors)
+
+    @property
+    def commonest(self) -> str:
+        return max(self._sizes, key=self._sizes.__getitem__)

@@ -1,0 +1,136 @@
+"""Small random models of every family, by transformers' own classes: what they do beyond Llama is in each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+
+from outrider.checkpoints.hf_config import parse_config
+from outrider.models.config import ModelConfig
+
+VOCAB = 96
+
+_DIMS: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 112,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "pad_token_id": None,
+}
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+_LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.1, 1.3, 1.5, 1.7, 2.0],
+    "long_factor": [2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+}
+_LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+_KINDS = ["sliding_attention", "full_attention"]
+_BY_KIND = {"sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+
+MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "phi3": ("Phi3", {"sliding_window": 20}),
+    "phi4-mini": (
+        "Phi3",
+        {
+            "max_position_embeddings": 512,
+            "original_max_position_embeddings": 128,
+            "rope_parameters": _LONGROPE | {"partial_rotary_factor": 0.75},
+            "tie_word_embeddings": True,
+        },
+    ),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 4.0,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "olmo2": ("Olmo2", {"num_key_value_heads": 4}),
+    "olmo3": (
+        "Olmo3",
+        {
+            "sliding_window": 20,
+            "layer_types": _KINDS,
+            "rope_parameters": {"full_attention": _YARN | {"rope_theta": 5e5}, **_BY_KIND},
+        },
+    ),
+    "starcoder2": ("Starcoder2", {"norm_epsilon": 1e-5, "sliding_window": 20}),
+    "glm": ("Glm", {"head_dim": 16}),
+    "glm4": ("Glm4", {"head_dim": 24, "attention_bias": False}),
+    "gemma": ("Gemma", {"head_dim": 16, "tie_word_embeddings": True}),
+    "gemma2": (
+        "Gemma2",
+        {
+            "head_dim": 24,
+            "query_pre_attn_scalar": 12,
+            "sliding_window": 20,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 6.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "gemma3": (
+        "Gemma3Text",
+        {
+            "head_dim": 16,
+            "sliding_window": 20,
+            "layer_types": _KINDS,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                **_BY_KIND,
+            },
+            "tie_word_embeddings": True,
+        },
+    ),
+    "mixtral": ("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 20}),
+    "qwen3-moe": (
+        "Qwen3Moe",
+        {
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "num_hidden_layers": 3,
+            "mlp_only_layers": [1],
+        },
+    ),
+}
+"""Names of transformers' classes, and what their configuration says beyond the dimensions."""
+
+
+def config_of(member: str) -> ModelConfig:
+    """What we read of a member's ``config.json``."""
+    kind, own = MEMBERS[member]
+    return parse_config(getattr(transformers, f"{kind}Config")(**(_DIMS | own)).to_dict())
+
+
+def build(member: str) -> Any:
+    """A model of transformers, in float32, whose every part counts: as initialised, biases and norms would not."""
+    kind, changes = MEMBERS[member]
+    model_class = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")
+    config = getattr(transformers, f"{kind}Config")(**(_DIMS | changes))
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model = model_class(config).eval()
+    small = 8.0 / 64**0.5 if kind.startswith("Gemma") else 8.0  # they scale embeddings themselves
+    for name, parameter in model.named_parameters():
+        noise = torch.randn_like(parameter)
+        if "norm" in name and name.endswith("weight"):
+            parameter.data += 0.2 * noise
+        elif name.endswith("bias"):
+            parameter.data = 0.5 * noise
+        else:
+            parameter.data = noise / parameter.shape[-1] ** 0.5 * (small if "embed" in name else 1.5)
+    return model

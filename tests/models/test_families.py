@@ -1,0 +1,74 @@
+"""Every family beside transformers: logits within rounding, from files that transformers wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec
+from outrider.checkpoints.families import FAMILIES
+from outrider.checkpoints.loader import load_model
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.config import ModelOptions
+from outrider.models.base import LoadedModel
+from outrider.models.llama import LlamaModel
+from tests import tiny
+from tests.families import MEMBERS, VOCAB, build
+
+TOKENS = tiny.ids(100, VOCAB)
+
+
+@pytest.fixture(scope="module", params=MEMBERS)
+def member(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tensor]:
+    """A saved model and its logits [100, vocab] of ``TOKENS``."""
+    theirs = build(request.param)
+    folder = tmp_path_factory.mktemp("member")
+    theirs.save_pretrained(folder)
+    with torch.inference_mode():
+        return folder, theirs(torch.tensor([TOKENS])).logits[0]
+
+
+def on_torch(folder: Path) -> LlamaModel:
+    checkpoint = open_checkpoint(folder)
+    return LlamaModel(checkpoint.config, checkpoint.tensors, dtype=torch.float32)
+
+
+def logits(model: LoadedModel, sizes: tuple[int, ...] = (100,)) -> Tensor:
+    cache = model.new_cache(CacheSpec(max_seq_len=128))
+    slot, parts = cache.allocate(), torch.split(torch.tensor(TOKENS), list(sizes))
+    return torch.cat([tiny.feed(model, cache, (slot, part.tolist()))[0] for part in parts]).float()
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=2e-4)
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def test_torch(member: tuple[Path, Tensor]) -> None:
+    model = on_torch(member[0])
+    whole = logits(model)
+    close(whole, member[1])
+    assert tiny.identical(logits(model, (40, 1, 1, 5, 53)), whole)
+
+
+def test_float32(member: tuple[Path, Tensor]) -> None:
+    """The native library, where it is there."""
+    model = load_model(member[0], ModelOptions(dtype="float32", device="cpu"))
+    whole = logits(model)
+    close(whole, member[1])
+    assert tiny.identical(logits(model, (40, 1, 1, 5, 53)), whole)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("bfloat16", 0.08), ("int8", 0.12)])
+def test_reduced_precision(member: tuple[Path, Tensor], dtype: Any, error: float) -> None:
+    ours, theirs = logits(load_model(member[0], ModelOptions(dtype=dtype, device="cpu"))), member[1]
+    assert float((ours - theirs).norm() / theirs.norm()) < error
+
+
+def test_every_family_has_a_member() -> None:
+    others = {"llama", "mistral", "qwen2", "qwen3"}  # see test_parity
+    assert FAMILIES.keys() - others == {build(name).config.model_type for name in MEMBERS}
