@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from outrider.checkpoints.config_rope import read_rope
 from outrider.checkpoints.config_values import positive_integer
 from outrider.checkpoints.families.base import words
 from outrider.errors import ModelFormatError
@@ -17,6 +16,7 @@ from outrider.heads.published.keys import (
     check_keys,
     draft_vocab_size,
     layer_numbers,
+    rope,
     sizes,
     windows,
 )
@@ -54,9 +54,7 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
     merged = {**raw, **own}
     check_fixed(layer, _FIXED)
     check_fixed(merged, {"sample_from_anchor": False, "target_hidden_size": target.hidden_size})
-    theta, scaling = read_rope(layer)
-    if scaling:
-        raise ModelFormatError(f"rope_scaling={shown(scaling)} of a DFlash head is not supported")
+    theta, _ = rope(layer, "qwen3", ("default",))
     layers, second = positive_integer(layer, "num_hidden_layers"), kind == "dflash2"
     reach, scored = windows(layer, layers), draft_vocab_size(raw, target)
     return HeadConfig(

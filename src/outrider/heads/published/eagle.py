@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from outrider.checkpoints.config_rope import read_rope
 from outrider.checkpoints.families.base import words
 from outrider.errors import ModelFormatError
 from outrider.heads.config import HeadConfig, TargetFingerprint
@@ -16,6 +15,7 @@ from outrider.heads.published.keys import (
     check_keys,
     draft_vocab_size,
     layer_numbers,
+    rope,
     sizes,
     windows,
 )
@@ -36,7 +36,8 @@ def describes(raw: Mapping[str, Any]) -> bool:
     """Whether a configuration is that of such a head, by its authors or by the library."""
     names = raw.get("architectures")
     named = isinstance(names, list) and any("Eagle3" in str(name) for name in names)
-    return raw.get("speculators_model_type", "eagle3" if named else None) == "eagle3"
+    kind: object = raw.get("speculators_model_type", "eagle3" if named else None)
+    return kind == "eagle3"
 
 
 def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
@@ -51,9 +52,10 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
     merged = {**raw, **own}
     check_fixed(layer, _FIXED)
     check_fixed(merged, {"target_hidden_size": target.hidden_size, "use_aux_hidden_state": True})
-    theta, scaling = read_rope(layer)
+    theta, scaling = rope(layer, "llama", ("default", "linear", "llama3"))
     found, count = merged.get("eagle_aux_hidden_state_layer_ids"), target.num_layers
     named = [2, count // 2, count - 3] if found is None else found
+    norms: dict[str, Any] = {name: raw.get(name) or False for name in _NORMS}
     return HeadConfig(
         kind="eagle3",
         **sizes({**layer, "vocab_size": target.vocab_size if layer is raw else layer.get("vocab_size")}, target),
@@ -63,5 +65,5 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
         rope_theta=theta,
         rope_scaling=scaling,
         window=max(windows(layer, 1), default=0),
-        **{name: raw.get(name) or False for name in _NORMS},
+        **norms,
     )

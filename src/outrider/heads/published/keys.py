@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from outrider.checkpoints.config_keys import HARMLESS
+from outrider.checkpoints.config_rope import read_rope
 from outrider.checkpoints.config_values import positive, positive_integer
+from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.families.base import words
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.heads.config import TargetFingerprint
@@ -61,6 +63,15 @@ def sizes(layer: Mapping[str, Any], target: TargetFingerprint) -> dict[str, Any]
         "max_seq_len": positive_integer({"max_position_embeddings": 32768, **layer}, "max_position_embeddings"),
         "training": {"data": "published"},
     }
+
+
+def rope(layer: Mapping[str, Any], family: str, types: tuple[str, ...]) -> tuple[float, dict[str, Any]]:
+    """Base and scaling of rotary positions, of one of ``types``."""
+    found = read_rope(layer, FAMILIES[family])
+    kind = found.scaling.get("rope_type", "default")
+    if kind not in types:
+        raise ModelFormatError(f"rope_scaling of type {shown(kind)} is not supported for heads of this kind")
+    return found.theta, found.scaling
 
 
 def draft_vocab_size(raw: Mapping[str, Any], target: TargetFingerprint) -> int | None:
