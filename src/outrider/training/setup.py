@@ -149,15 +149,25 @@ class TrainingSetup:
 
     def frequent(self, count: int) -> Tensor:
         """int64 [count], ascending: the tokens that answers to train on hold most often; ties by id."""
-        seen: Counter[int] = Counter()
-        first = self.portions[0][0] if self.portions else len(self.documents)
-        for i in split(self.documents[:first], self.data.held_out, self.seed)[0]:  # as when the draft was made
-            document = self.documents[i]
-            seen.update(document.ids[document.start :])
+        seen = self._answer_counts
         order = sorted(range(self.config.vocab_size), key=lambda token: (-seen[token], token))
         total = max(1, sum(seen.values()))
         self.log(f"{count} draft tokens cover {sum(seen[t] for t in order[:count]) / total:.2%} of the answers")
         return torch.tensor(sorted(order[:count]))
+
+    @cached_property
+    def _answer_counts(self) -> Counter[int]:
+        """How often each token is in answers to train on; of the first portion, as when the draft was made."""
+        seen: Counter[int] = Counter()
+        first = self.portions[0][0] if self.portions else len(self.documents)
+        for i in split(self.documents[:first], self.data.held_out, self.seed)[0]:
+            document = self.documents[i]
+            seen.update(document.ids[document.start :])
+        return seen
+
+    @cached_property
+    def _digest(self) -> str:
+        return self.portions[0][1] if self.portions else digest(self.documents)
 
     def store(self, wanted: FeatureSpec) -> FeatureStore:
         """The features of all documents, prepared."""
@@ -177,7 +187,7 @@ class TrainingSetup:
         """What identifies the material."""
         return {
             "target": self.fingerprint.facts(),
-            "documents": self.portions[0][1] if self.portions else digest(self.documents),
+            "documents": self._digest,
             "max_length": self.data.max_length,
             "context": self.data.context,
             "held_out": self.data.held_out,
