@@ -77,7 +77,7 @@ def bench(session: Session) -> bool:
         sizes = [str(max(40, round(full * part))) for part in (0.015, 0.05, 0.15)]
         command = [sys.executable, "-m", "benchmarks.learning_curve", *common, "--answers", str(session.answers)]
         command += ["--sizes", *sizes, "--out", str(session.work / "curves"), "--plot", str(session.out / "curve.png")]
-        command += ["--batch-tokens", "1024" if session.small else "8192", "--write", str(session.out / "curve.json")]
+        command += ["--batch-tokens", "1024" if session.small else "2048", "--write", str(session.out / "curve.json")]
         done = run_all([command], session) == [0] and done
     return done and session.left > 0
 

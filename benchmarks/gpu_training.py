@@ -176,14 +176,15 @@ def _epochs(session: Session, setup: TrainingSetup, kind: str, options: TrainOpt
         times[step] = time.monotonic()
         probe.stop = step >= _PROBE[1]
 
-    began = time.monotonic()
     probe = _trainer(setup, kind, options, folder, on_step=on_step)
     steps = probe.steps
     probe.run()
+    began = time.monotonic()
+    probe.measure()
+    evaluations = (options.evaluations + 2) * (time.monotonic() - began)
     shutil.rmtree(folder, ignore_errors=True)
     first, last = min(_PROBE[0], max(times)), max(times)
     each = (times[last] - times[first]) / max(1, last - first)
-    evaluations = (options.evaluations + 2) * max(0.0, times[1] - began - each)  # setting up included: an upper bound
     room = max(1.0, (until - time.monotonic() - evaluations) * 0.9)
     epochs = min(1.0, max(2, room / max(1e-9, each)) / steps)
     session.tell(f"{kind}: {1e3 * each:.0f} ms a step, {epochs:.1%} of {steps} steps")

@@ -190,6 +190,10 @@ class TrainingSetup:
         self.log(f"{count:,} draft tokens cover {covered[count - 1]:.2%} of the answers, {share:.2%} of those held out")
         return ids
 
+    @cached_property
+    def _digest(self) -> str:
+        return self.portions[0][1] if self.portions else digest(self.documents)
+
     def store(self, wanted: FeatureSpec) -> FeatureStore:
         """The features of all documents, prepared."""
         d = self.data
@@ -212,7 +216,7 @@ class TrainingSetup:
         """What identifies the material."""
         return {
             "target": self.fingerprint.facts(),
-            "documents": self.portions[0][1] if self.portions else digest(self.documents),
+            "documents": self._digest,
             "max_length": self.data.max_length,
             "context": self.data.context,
             "held_out": self.data.held_out,
