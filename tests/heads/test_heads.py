@@ -156,6 +156,8 @@ def _break(folder: Path, **changes: Any) -> None:
         ({"fc_norm": "yes"}, "fc_norm='yes'"),
         ({"fc_norm": True}, r"fc_norm\.0\.weight is missing"),
         ({"window": -1}, "window=-1"),
+        ({"calibration": [[1.0, 0.0, -1.0, 0.0]]}, "slopes are above 0"),
+        ({"calibration": [[1.0, 0.0]]}, "configuration"),
         ({"norm_before_fc": True}, "norm_before_fc"),
     ],
 )
