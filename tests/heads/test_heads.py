@@ -159,6 +159,8 @@ def _break(folder: Path, **changes: Any) -> None:
         ({"fc_norm": True}, r"fc_norm\.0\.weight is missing"),
         ({"window": -1}, "window=-1"),
         ({"norm_before_fc": True, "fc_norm": True}, "norm_before_fc"),
+        ({"calibration": [[1.0, 0.0, -1.0, 0.0]]}, "slopes are above 0"),
+        ({"calibration": [[1.0, 0.0]]}, "configuration"),
     ],
 )
 def test_a_wrong_configuration_is_refused_by_name(changes: dict[str, Any], says: str, tmp_path: Path) -> None:

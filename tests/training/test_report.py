@@ -40,9 +40,9 @@ def rows(count: int, *, slope: float, offset: float, seed: int = 0) -> JudgedRow
 def test_what_guesses_are_worth_is_found() -> None:
     report = calibrate([rows(20_000, slope=2.0, offset=0.7), rows(20_000, slope=0.6, offset=-0.4, seed=1)])
     assert report is not None
-    (a, b), (c, d) = report.calibration
-    assert (a, b) == pytest.approx((2.0, 0.7), abs=0.1)
-    assert (c, d) == pytest.approx((0.6, -0.4), abs=0.1)
+    first, second = report.calibration
+    assert first[:2] == pytest.approx((2.0, 0.7), abs=0.1)
+    assert second[:2] == pytest.approx((0.6, -0.4), abs=0.1)
     assert report.before > 0.07
     assert report.after < 0.02
 
@@ -73,14 +73,16 @@ def test_the_expected_error_by_hand() -> None:
 
 
 def test_calibrated_scores_by_hand() -> None:
-    pairs = ((2.0, 0.5), (1.0, 0.0))
-    worth = 1 / (1 + math.exp(-(2 * math.log(0.8 / 0.2) + 0.5)))
-    assert calibrated([math.log(0.8)], pairs, 0) == pytest.approx([math.log(worth)])
-    assert calibrated([math.log(0.8)], pairs, 7) == pytest.approx([math.log(0.8)])  # beyond the last: as the last
-    assert calibrated([-0.1, -3.0], (), 0) == [-0.1, -3.0]
-    ends = calibrated([0.0, -1e3], pairs, 0)
-    assert all(math.isfinite(score) and score <= 0 for score in ends)
-    assert ends[0] > ends[1]
+    fit = ((2.0, 0.5, 0.5, -1.0), (1.0, 0.0, 1.0, 9.0))
+    best, other = (1 / (1 + math.exp(-x)) for x in (2 * math.log(0.7 / 0.3) + 0.5, 0.5 * math.log(0.2 / 0.8) - 1))
+    guesses = [math.log(0.7), math.log(0.2)]
+    found = calibrated([guesses, [], guesses[:1]], fit, 0)
+    assert [pytest.approx(row) for row in found] == [[math.log(best), math.log(other)], [], [math.log(best)]]
+    for depth in (1, 7):  # beyond the last: as the last; no guess is worth more than the best of its row
+        assert calibrated([guesses], fit, depth) == [pytest.approx([math.log(0.7)] * 2)]
+    ((high,), (low,)) = calibrated([[0.0], [-1e3]], fit, 0)
+    assert math.isfinite(low)
+    assert low < high <= 0
 
 
 def test_a_weak_place_is_told() -> None:

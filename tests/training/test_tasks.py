@@ -87,9 +87,10 @@ def test_unrolled_steps_are_those_of_drafting(kind: str, back: int, normed: bool
                 x.append(out)
 
 
-@pytest.mark.parametrize("back", [0, 4])
+@pytest.mark.parametrize("back", [0, 2])
 def test_blocks_are_those_of_drafting(back: int, tmp_path: Path) -> None:
-    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4, window=back)
+    task, batch, _ = prepared(tmp_path, "dflash", draft_vocab=200, selector_rank=4)
+    task.config = replace(task.config, window=back)
     attend = banded(back) if back else causal
     module = task.module
     assert isinstance(task, DFlashTask)

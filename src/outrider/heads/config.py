@@ -30,7 +30,7 @@ _SIZES = (
     "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "max_seq_len", "num_layers", "selector_rank",
     "window",
 )  # fmt: skip
-_STEEPEST = 100  # slope and offset of a calibration
+_STEEPEST = 100  # slopes and offsets of a calibration
 _ROWS = 64  # embedding rows that go into a fingerprint
 
 
@@ -165,10 +165,11 @@ class HeadConfig:
             raise ModelFormatError("training is no object: train the head again")
         if not all(0 <= chance <= 1 for row in self.acceptance for chance in row):
             raise ModelFormatError("acceptance holds numbers that are no probabilities: train the head again")
-        if not all(0 < a <= _STEEPEST and abs(b) <= _STEEPEST for a, b in self.calibration):
-            raise ModelFormatError(
-                f"calibration={shown(self.calibration)}: not pairs of a slope above 0 and an offset, up to {_STEEPEST}"
-            )
+        for a, b, c, d in self.calibration:
+            if not (0 < a <= _STEEPEST and 0 < c <= _STEEPEST and abs(b) <= _STEEPEST and abs(d) <= _STEEPEST):
+                raise ModelFormatError(
+                    f"calibration={shown(self.calibration)}: slopes are above 0, and all up to {_STEEPEST}"
+                )
 
     def _check_together(self) -> None:
         t = self.target
@@ -271,7 +272,9 @@ class HeadConfig:
             values["target"] = TargetFingerprint(**values["target"])
             values["feature_layers"] = tuple(map(int, values.get("feature_layers", ())))
             values["layer_windows"] = tuple(map(int, values.get("layer_windows", ())))
-            values["calibration"] = tuple((float(a), float(b)) for a, b in values.get("calibration", ()))
+            values["calibration"] = tuple(
+                (float(a), float(b), float(c), float(d)) for a, b, c, d in values.get("calibration", ())
+            )
             values["acceptance"] = tuple(tuple(map(float, row)) for row in values.get("acceptance", ()))
             return cls(**values)
         except (TypeError, ValueError, KeyError) as error:

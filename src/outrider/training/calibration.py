@@ -1,7 +1,8 @@
 """Fitting what a head's probabilities are worth, on held-out rows (``heads/calibration.py`` says how it is used).
 
-Every one of a row's best guesses is a sample: its probability, and whether it was the target's most likely token. Rows
-count where a greedy chain would have got to, as a node of a draft matters only if its parent was right.
+Every one of a row's ten best guesses is a sample: its probability, and whether it was the target's most likely token.
+The best one and the others are fitted apart: in the laboratory one fit for both left three times the error. Rows count
+where a greedy chain would have got to, as a node of a draft matters only if its parent was right.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def calibrate(positions: Sequence[JudgedRows]) -> CalibrationReport | None:
     """Fit every draft position, nearest first; None where there are too few rows for the first."""
     if not positions or int(positions[0].reached.sum()) < _LEAST_ROWS:
         return None
-    fits: list[tuple[float, float]] = []
+    fits: list[tuple[float, float, float, float]] = []
     errors = []
     for rows in positions:
         if int(rows.reached.sum()) < _LEAST_ROWS:
@@ -47,15 +48,16 @@ def calibrate(positions: Sequence[JudgedRows]) -> CalibrationReport | None:
             continue
         scores, right = rows.scores[rows.reached].double(), _right(rows)[rows.reached]
         odd = rows.documents[rows.reached] % 2 == 1
-        fits.append(_fit(scores, right))
+        own = (*_fit(scores[:, :1], right[:, :1]), *_fit(scores[:, 1:], right[:, 1:]))
+        fits.append((round(own[0], 4), round(own[1], 4), round(own[2], 4), round(own[3], 4)))
         crossed = scores[:, 0].exp()
         for side in (odd, ~odd):
             if bool(side.any()) and not bool(side.all()):
-                crossed[side] = _applied(scores[side, 0], *_fit(scores[~side], right[~side]))
+                crossed[side] = _applied(scores[side, 0], *_fit(scores[~side, :1], right[~side, :1]))
         found = [expected_error(chances, right[:, 0]) for chances in (scores[:, 0].exp(), crossed)]
         errors.append([len(scores), *(error * len(scores) for error in found)])
     count, before, after = torch.tensor(errors, dtype=torch.float64).sum(0).tolist()
-    return CalibrationReport(tuple((round(a, 4), round(b, 4)) for a, b in fits), before / count, after / count)
+    return CalibrationReport(tuple(fits), before / count, after / count)
 
 
 def expected_error(chances: Tensor, hits: Tensor) -> float:
@@ -71,7 +73,7 @@ def _right(rows: JudgedRows) -> Tensor:
 
 
 def _fit(scores: Tensor, right: Tensor) -> tuple[float, float]:
-    """(a, b) of σ(a · logit(p) + b), by Newton's method with halved steps."""
+    """(a, b) of σ(a · logit(p) + b), by Newton's method with halved steps; (1, 0) of nothing."""
     x = _logits(scores).flatten()
     y = right.flatten().double()
     point = torch.tensor([1.0, 0.0], dtype=torch.float64)

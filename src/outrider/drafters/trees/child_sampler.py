@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 import torch
@@ -103,8 +102,8 @@ class ChildSampler:
 
     def _calibrated(self, found: Sequence[Choices], depth: int) -> list[Choices]:
         """The choices at a depth, with scores that say what they are worth; tokens and ``q_logits`` stay."""
-        worth = iter(calibrated([score for each in found for score in each.scores], self._calibration, depth))
-        return [replace(each, scores=list(islice(worth, len(each.scores)))) for each in found]
+        worth = calibrated([each.scores for each in found], self._calibration, depth)
+        return [replace(each, scores=scores) for each, scores in zip(found, worth, strict=True)]
 
     @cached_property
     def _ranking_params(self) -> SamplingParams:
