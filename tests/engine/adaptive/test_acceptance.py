@@ -40,6 +40,15 @@ def test_estimates_follow_the_traffic() -> None:
     assert probabilities(acceptance, draft)[0] < 0.4  # against 0.83 if all had counted alike
 
 
+def test_what_was_long_as_likely_as_not_is_given_up_too() -> None:
+    acceptance, draft = Acceptance(), Draft.chain((1,), source="a", scores=(0.5,))
+    for _ in range(1500):
+        learn(acceptance, draft, (1,), times=1)
+        learn(acceptance, draft, (2,), times=1)
+    learn(acceptance, draft, (2,), times=400)
+    assert probabilities(acceptance, draft)[0] < 0.3
+
+
 def test_scores_are_told_apart() -> None:
     acceptance = Acceptance()
     sure, unsure = (Draft.chain((1,), source="a", scores=(score,)) for score in (0.9, 0.2))
