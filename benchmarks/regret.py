@@ -1,68 +1,80 @@
 """Regret of the adaptive length: the share of speed it lacks to the best fixed length, by category, with intervals.
 
     python -m benchmarks.regret --questions QUESTIONS --count 24
-    python -m benchmarks.regret --questions QUESTIONS --draft suffix --lengths 2 4 8 --clock runs --json
+    python -m benchmarks.regret --questions QUESTIONS --draft suffix --clock rows --json
 
 The interval is a paired bootstrap over questions (``outrider.bench.regret``). A regret whose interval holds 0 is within
-the noise. ``--clock runs`` counts what the target's runs cost by their rows (``benchmarks.replay``) instead of seconds:
-for machines that are busy with something else. It leaves out the time of proposals.
+the noise. On a machine that is busy with something else, ``--clock cpu`` counts processor time, and ``--clock rows``
+what forward passes of so many rows took when they were timed at the start, besides what proposals take.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.replay import run_cost
 from outrider import LLM, SamplingParams
 from outrider.bench import runner
 from outrider.bench.arrivals import ServedRequest
 from outrider.bench.backends import OutriderBackend
 from outrider.core.draft import Draft
 from outrider.data import workloads
+from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
+from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.request import Request
 
 
 @dataclass
-class RunMeter:
-    """What the target's runs cost by their rows, in runs of one row."""
+class RowMeter:
+    """Seconds that steps would take if forward passes took what they did when they were timed."""
 
     policy: DraftLengthPolicy
-    cost: float = 0.0
-    _observe: Any = field(init=False)
+    curve: ForwardPassCost
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self._observe = self.policy.observe_forward_pass
-        self.policy.observe_forward_pass = self.observe  # type: ignore[method-assign]
+        self._observe_pass, self._observe_proposals = self.policy.observe_forward_pass, self.policy.observe_proposals
+        self.policy.observe_forward_pass = self._scored  # type: ignore[method-assign]
+        self.policy.observe_proposals = self._proposed  # type: ignore[method-assign]
 
-    def observe(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """A run is over."""
-        self.cost += run_cost(sum(1 + len(draft) for draft in drafts))
-        self._observe(requests, drafts, seconds)
+    def _scored(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        settings, contexts = self.curve.settings, [request.num_computed_tokens for request in requests]
+        self.seconds += self.curve.seconds([1 + len(draft) for draft in drafts], contexts) + settings.step_overhead
+        for draft, context in zip(drafts, contexts, strict=True):
+            self.seconds += settings.drafting_overhead * bool(draft) + draft.branches * self.curve.branch(context)
+        self._observe_pass(requests, drafts, seconds)
+
+    def _proposed(self, request: Request, costs: Mapping[str, ProposalCost]) -> None:
+        self.seconds += sum(cost.seconds for cost in costs.values())
+        self._observe_proposals(request, costs)
 
 
 @dataclass(frozen=True)
 class Metered:
-    """A backend whose clock counts runs."""
+    """A backend whose clock counts rows, or processor time where there is no meter."""
 
     inner: OutriderBackend
-    meter: RunMeter
+    meter: RowMeter | None
 
     @property
     def name(self) -> str:
         return self.inner.name
 
     def run(self, prompts: Sequence[list[int]], salt: str) -> tuple[list[list[int]], float, list[ServedRequest]]:
-        self.meter.cost = 0.0
+        began = self._now()
         tokens, _, served = self.inner.run(prompts, salt)
-        return tokens, self.meter.cost, served
+        return tokens, self._now() - began, served
 
     def peak_mb(self) -> float:
         return self.inner.peak_mb()
+
+    def _now(self) -> float:
+        return time.process_time() if self.meter is None else self.meter.seconds
 
 
 def main() -> None:
@@ -75,8 +87,8 @@ def main() -> None:
     backends = [OutriderBackend(name, llm, params, each, 1, None) for name, each in settings.items()]
     questions = workloads.load(args.questions, count=args.count, max_chars=args.max_chars)
     prompts = workloads.token_ids(llm.tokenizer, questions)
-    meter = RunMeter(llm.engine._policy)
-    timed = [Metered(each, meter) for each in backends] if args.clock == "runs" else backends
+    meter = RowMeter(llm.engine._policy, calibrate(llm.model)) if args.clock == "rows" else None
+    timed = backends if args.clock == "seconds" else [Metered(each, meter) for each in backends]
     records = runner.run_interleaved(timed, prompts, group=1, rounds=args.rounds)
     found = runner.results(records, questions, 1, settings)
     result = {
@@ -119,7 +131,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--clock", choices=["seconds", "runs"], default="seconds")
+    parser.add_argument("--clock", choices=["seconds", "cpu", "rows"], default="seconds")
     parser.add_argument("--json", action="store_true", help="print one object instead of a table")
     return parser.parse_args()
 

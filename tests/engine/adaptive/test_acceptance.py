@@ -6,6 +6,8 @@ import pytest
 
 from outrider.core.draft import Draft
 from outrider.engine.adaptive.acceptance import Acceptance
+from outrider.engine.adaptive.kinds import Kind
+from outrider.engine.adaptive.settings import AdaptiveSettings
 
 
 def learn(acceptance: Acceptance, draft: Draft, committed: tuple[int, ...], times: int, request: str = "r") -> None:
@@ -38,6 +40,15 @@ def test_estimates_follow_the_traffic() -> None:
     assert probabilities(acceptance, draft)[0] < 0.4  # against 0.83 if all had counted alike
 
 
+def test_what_was_long_as_likely_as_not_is_given_up_too() -> None:
+    acceptance, draft = Acceptance(), Draft.chain((1,), source="a", scores=(0.5,))
+    for _ in range(1500):
+        learn(acceptance, draft, (1,), times=1)
+        learn(acceptance, draft, (2,), times=1)
+    learn(acceptance, draft, (2,), times=400)
+    assert probabilities(acceptance, draft)[0] < 0.3
+
+
 def test_scores_are_told_apart() -> None:
     acceptance = Acceptance()
     sure, unsure = (Draft.chain((1,), source="a", scores=(score,)) for score in (0.9, 0.2))
@@ -53,3 +64,34 @@ def test_a_request_of_its_own_is_forgotten_when_it_ends() -> None:
     own = acceptance.probabilities("r", draft)
     acceptance.finish("r")
     assert own[0] < acceptance.probabilities("r", draft)[0] == probabilities(acceptance, draft)[0]
+
+
+def of_kind(acceptance: Acceptance, kind: Kind, draft: Draft, committed: tuple[int, ...] = ()) -> float:
+    """The chance of a draft's first token as a request of a kind begins, which then sees ``committed`` 20 times."""
+    acceptance.start("one", kind)
+    chance = acceptance.probabilities("one", draft)[0]
+    learn(acceptance, draft, committed, times=20 if committed else 0, request="one")
+    acceptance.finish("one")
+    return chance
+
+
+def test_a_request_begins_with_what_its_kind_taught_of_its_drafter() -> None:
+    acceptance, draft = Acceptance(), Draft.chain((1,), source="a", scores=(0.5,))
+    good, bad = Kind(True, False, 3), Kind(True, False, 6)
+    for _ in range(10):
+        of_kind(acceptance, good, draft, committed=(1,))
+        of_kind(acceptance, bad, draft, committed=(2,))
+    assert of_kind(acceptance, good, draft) > 0.6
+    assert of_kind(acceptance, bad, draft) < 0.4
+    unknown, other = Kind(False, True, 3), Draft.chain((1,), source="b", scores=(0.5,))
+    assert of_kind(acceptance, bad, draft) < of_kind(acceptance, unknown, draft) < of_kind(acceptance, good, draft)
+    assert of_kind(acceptance, good, other) == 0.5
+
+
+def test_no_more_kinds_are_kept_than_settings_say() -> None:
+    acceptance, draft = Acceptance(AdaptiveSettings(max_kinds=3)), Draft.chain((1,), source="a", scores=(0.5,))
+    for size in range(20):
+        of_kind(acceptance, Kind(True, False, size), draft, committed=(1,))
+    assert acceptance.num_rates == 1 + 3
+    acceptance.forget_rates()
+    assert acceptance.num_rates == 0
