@@ -129,8 +129,14 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
 
 
 def _names_known_classes(auto_map: object, family: Family) -> bool:
-    """Whether transformers would take its own classes in place of the model's code, as it does by default."""
-    return isinstance(auto_map, dict) and all(str(v).rpartition(".")[2] in family.own_code for v in auto_map.values())
+    """Whether transformers would take its own classes in place of the model's code, as it does by default.
+
+    A tokenizer's code is no matter: tokenizer.json has the say.
+    """
+    if not isinstance(auto_map, dict):
+        return False
+    named = [str(value).rpartition(".")[2] for key, value in auto_map.items() if key != "AutoTokenizer"]
+    return bool(named) and set(named) <= set(family.own_code)
 
 
 def check_generation_config(raw: Mapping[str, Any]) -> None:
