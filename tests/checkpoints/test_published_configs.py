@@ -101,7 +101,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-PHI = COMMON | {
+PHI: dict[str, Any] = COMMON | {
     "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 3072, "num_hidden_layers": 32,
     "intermediate_size": 8192, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "original_max_position_embeddings": 4096,
     "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "attention_dropout": 0.0, "attention_bias": False,
