@@ -114,9 +114,7 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
     for key, values in {**_ONLY, **family.only}.items():
         value = raw.get(key)
-        if key not in read and value is not None and not any(value == v and type(value) is type(v) for v in values):
-            if value == 1 and 1 in values and not isinstance(value, bool):
-                continue  # 1.0 for 1
+        if key not in read and value is not None and value not in values:
             wanted = " or ".join(repr(v) for v in values)
             raise ModelFormatError(f"{key}={shown(value)} is not supported for {family.name}: only {wanted} is")
     check_generation_config(raw)  # older files keep these keys here
