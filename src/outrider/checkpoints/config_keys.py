@@ -114,9 +114,7 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
     for key, values in {**_ONLY, **family.only}.items():
         value = raw.get(key)
-        if key not in read and value is not None and not any(value == v and type(value) is type(v) for v in values):
-            if value == 1 and 1 in values and not isinstance(value, bool):
-                continue  # 1.0 for 1
+        if key not in read and value is not None and value not in values:
             wanted = " or ".join(repr(v) for v in values)
             raise ModelFormatError(f"{key}={shown(value)} is not supported for {family.name}: only {wanted} is")
     check_generation_config(raw)  # older files keep these keys here
@@ -129,8 +127,14 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
 
 
 def _names_known_classes(auto_map: object, family: Family) -> bool:
-    """Whether transformers would take its own classes in place of the model's code, as it does by default."""
-    return isinstance(auto_map, dict) and all(str(v).rpartition(".")[2] in family.own_code for v in auto_map.values())
+    """Whether transformers would take its own classes in place of the model's code, as it does by default.
+
+    A tokenizer's code is no matter: tokenizer.json has the say.
+    """
+    if not isinstance(auto_map, dict):
+        return False
+    named = [str(value).rpartition(".")[2] for key, value in auto_map.items() if key != "AutoTokenizer"]
+    return bool(named) and set(named) <= set(family.own_code)
 
 
 def check_generation_config(raw: Mapping[str, Any]) -> None:

@@ -1,0 +1,133 @@
+"""The table of families in docs/models.md: ``python -m tests.family_table --write`` measures and writes it.
+
+Differences from transformers are of small random models, and those of the machine; ``tests/docs/test_families.py``
+compares the other columns with what the code reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outrider.cache import CacheSpec
+from outrider.checkpoints.families import FAMILIES
+from outrider.checkpoints.weights import open_checkpoint
+from outrider.checkpoints.weights.gguf_families import GGUF_FAMILIES
+from outrider.kernels.native.library import library
+from outrider.models.base import LoadedModel
+from outrider.models.factory import make_model
+from outrider.models.llama import LlamaModel
+from tests import tiny
+from tests.families import MEMBERS, VOCAB, build
+
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"
+REFUSED = (
+    *("bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "exaone4", "falcon", "gemma3", "gemma3n", "glm4_moe"),
+    *(
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gpt_oss",
+        "gptj",
+        "granitemoe",
+        "llama4",
+        "mamba",
+        "mamba2",
+        "minimax",
+        "mpt",
+    ),
+    *("nemotron", "olmo", "olmoe", "opt", "phi", "phimoe", "qwen2_moe", "qwen3_next", "rwkv", "stablelm"),
+)
+"""Types that were tried."""
+
+
+def members() -> dict[str, list[Any]]:
+    """By family: what builds its members."""
+    from tests.models import test_parity
+
+    found: dict[str, list[Any]] = {name: [] for name in FAMILIES}
+    makers = [*test_parity.FAMILIES.values(), *((lambda name=name: build(name)) for name in MEMBERS)]
+    for make in makers:
+        model = make()
+        found[model.config.model_type].append(model)
+    return found
+
+
+def difference(theirs: Any) -> tuple[float, float]:
+    """The largest of 60 rows of logits, as a part of the largest logit: on torch and in the native run, in float32."""
+    tokens = tiny.ids(60, VOCAB)
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        theirs.save_pretrained(folder)
+        checkpoint = open_checkpoint(Path(folder))
+        config, tensors = checkpoint.config, checkpoint.tensors
+        wanted = theirs(torch.tensor([tokens])).logits[0]
+        models: list[LoadedModel] = [LlamaModel(config, tensors, dtype=torch.float32)]
+        if library() is not None:
+            models.append(make_model(config, tensors, stored=checkpoint.stored, dtype="float32"))
+        found = []
+        for model in models:
+            kv = CacheSpec(max_seq_len=64)
+            cache = model.new_cache(kv)
+            ours = tiny.feed(model, cache, (cache.allocate(), tokens))[0].float()
+            found.append(float((ours - wanted).abs().max() / wanted.abs().max()))
+    return found[0], found[-1]
+
+
+def stable(name: str) -> list[str]:
+    """Columns that the code says."""
+    family = FAMILIES[name]
+    archs = [arch for arch, kind in GGUF_FAMILIES.items() if kind.family == name]
+    if name in ("mistral", "mixtral"):
+        archs = ["llama"]
+    return [f"`{name}`", family.differs, ", ".join(f"`{a}`" for a in archs) or "no"]
+
+
+def table() -> list[str]:
+    lines = ["| `model_type` | unlike Llama | GGUF | torch | native |", "|---|---|---|---|---|"]
+    for name, models in members().items():
+        worst = [max(pair) for pair in zip(*map(difference, models), strict=True)]
+        lines.append("| " + " | ".join([*stable(name), *(f"{w:.0e}" for w in worst)]) + " |")
+    names = ", ".join(f"`{name}`" for name in REFUSED)
+    return [*lines, "", *fold(f"Tried and refused by name: {names}.")]
+
+
+def fold(text: str) -> list[str]:
+    lines, line = [], ""
+    for word in text.split():
+        if len(line) + len(word) + 1 > 100:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}".strip()
+    return [*lines, line]
+
+
+def block(page: str) -> str:
+    """What stands between the marks."""
+    found = re.search(re.escape(BEGIN) + r"\n\n(.*?)\n\n" + re.escape(END), page, re.DOTALL)
+    assert found is not None, f"{PAGE} has no marks of the table"
+    return found[1]
+
+
+def _marked(text: str) -> str:
+    return f"{BEGIN}\n\n{text}\n\n{END}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into docs/models.md; else it is printed")
+    made = "\n".join(table())
+    if not parser.parse_args().write:
+        print(made)
+        return
+    page = PAGE.read_text()
+    PAGE.write_text(page.replace(_marked(block(page)), _marked(made)))
+
+
+if __name__ == "__main__":
+    main()
