@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from outrider.heads import HeadConfig, TargetFingerprint, make_head
-from outrider.heads.config import fingerprint_rows
+from outrider.heads.fingerprint import fingerprint_rows
 from outrider.models.config import ModelConfig
 from tests import tiny
 

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.heads import load_head
-from outrider.heads.config import HeadConfig, fingerprint_rows
+from outrider.heads.config import HeadConfig
 from outrider.heads.diffusion import DiffusionHead
 from outrider.heads.eagle import EagleLayer
+from outrider.heads.fingerprint import fingerprint_rows
 from tests import tiny
 from tests.heads import heads
 

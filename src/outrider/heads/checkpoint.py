@@ -16,10 +16,11 @@ from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import CapacityError, ConfigError, ModelFormatError
 from outrider.heads.blockwise import BlockwiseHeads
-from outrider.heads.config import HeadConfig, TargetFingerprint
+from outrider.heads.config import HeadConfig
 from outrider.heads.dflash import BlockHead
 from outrider.heads.diffusion import DiffusionHead
 from outrider.heads.eagle import EagleLayer
+from outrider.heads.fingerprint import TargetFingerprint
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.heads.published import is_published, read_config, rename

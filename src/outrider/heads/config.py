@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.heads.calibration import Calibration
-from outrider.models.config import ModelConfig
+from outrider.heads.fingerprint import TargetFingerprint, check_positive
+from outrider.kernels.rope import inverse_frequencies
 from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion")
@@ -31,46 +28,6 @@ _SIZES = (
     "window",
 )  # fmt: skip
 _STEEPEST = 100  # slopes and offsets of a calibration
-_ROWS = 64  # embedding rows that go into a fingerprint
-
-
-@dataclass(frozen=True)
-class TargetFingerprint:
-    """Which target a head was trained for: the dimensions, and a digest of rows of the embedding."""
-
-    family: str
-    hidden_size: int
-    num_layers: int
-    vocab_size: int
-    digest: str
-    name: str = ""  # for messages only
-
-    def __post_init__(self) -> None:
-        for name in ("hidden_size", "num_layers", "vocab_size"):
-            _positive(name, getattr(self, name))
-        for name in ("family", "digest", "name"):
-            if not isinstance(getattr(self, name), str):
-                raise ModelFormatError(f"{name}={shown(getattr(self, name))} is no text: train the head again")
-
-    @classmethod
-    def of(cls, config: ModelConfig, rows: Tensor, name: str = "") -> TargetFingerprint:
-        """``rows``: the embedding's rows ``fingerprint_rows(vocab_size)``, float [n, d], in any dtype."""
-        data = rows.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy()
-        digest = hashlib.sha256(data.tobytes()).hexdigest()[:16]
-        return cls(config.family, config.hidden_size, config.num_layers, config.vocab_size, digest, name)
-
-    def facts(self) -> str:
-        """One line for messages."""
-        name = f"{self.name:.150}, " if self.name else ""
-        return (
-            f"{name}{self.family:.20}, hidden size {self.hidden_size}, {self.num_layers} layers, "
-            f"{self.vocab_size} tokens, digest {self.digest:.20}"
-        )
-
-
-def fingerprint_rows(vocab_size: int) -> Tensor:
-    """int64 [n]: the embedding rows a fingerprint is made of, spread over the vocabulary."""
-    return torch.arange(min(_ROWS, vocab_size)) * (vocab_size // min(_ROWS, vocab_size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +97,7 @@ class HeadConfig:
         if self.draft_vocab_size is not None:
             needed += ["draft_vocab_size"]
         for name in needed:
-            _positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
         self._check_types()
         self._check_together()
 
@@ -161,6 +118,15 @@ class HeadConfig:
                 raise ModelFormatError(
                     f"{name}={shown(getattr(self, name))} is not true or false: train the head again"
                 )
+        try:
+            angles = (
+                inverse_frequencies(self.head_dim, self.rope_theta, self.rope_scaling) if self.rope_scaling else None
+            )
+            hash(tuple(self.rope_scaling.items()))
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
+            raise ModelFormatError(f"rope_scaling={shown(self.rope_scaling)} is not understood") from None
+        if angles is not None and not bool(angles.isfinite().all()):
+            raise ModelFormatError(f"rope_scaling={shown(self.rope_scaling)} makes frequencies that are no numbers")
         if not isinstance(self.training, Mapping):
             raise ModelFormatError("training is no object: train the head again")
         if not all(0 <= chance <= 1 for row in self.acceptance for chance in row):
@@ -279,8 +245,3 @@ class HeadConfig:
             return cls(**values)
         except (TypeError, ValueError, KeyError) as error:
             raise ModelFormatError(f"this is no head's configuration ({shown(str(error))}): train it again") from None
-
-
-def _positive(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-        raise ModelFormatError(f"{name}={shown(value)} is not a positive integer: train the head again")

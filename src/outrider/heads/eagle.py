@@ -17,7 +17,9 @@ of the next feature where the target's own is not known yet. The row of feature 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -183,10 +185,16 @@ class EagleLayer(ScoringHead):
         return self.norm(out) if self.config.fuses_layers and not self.config.norm_output else out
 
 
+@functools.lru_cache(maxsize=16)
+def _frequencies(head_dim: int, theta: float, scaling: tuple[tuple[str, Any], ...]) -> Tensor:
+    """float32 [head_dim / 2]; kept, as a draft asks for them at every level."""
+    return inverse_frequencies(head_dim, theta, dict(scaling)).float()
+
+
 def rotary(positions: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
     """float32 cosines and sines [..., 1, head_dim], pairs split by halves (Su et al. 2021)."""
-    inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
-    angles = positions[..., None].float() * inverse.to(positions.device, torch.float32)
+    inverse = _frequencies(config.head_dim, config.rope_theta, tuple(config.rope_scaling.items()))
+    angles = positions[..., None].float() * inverse.to(positions.device)
     angles = torch.cat([angles, angles], dim=-1)[..., None, :]
     return angles.cos(), angles.sin()
 

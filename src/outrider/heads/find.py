@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from outrider.checkpoints.hub import download, is_hub_id
-from outrider.heads.config import HeadConfig, TargetFingerprint
+from outrider.heads.config import HeadConfig
+from outrider.heads.fingerprint import TargetFingerprint
 from outrider.utils.json_files import read_json_object
 
 FOLDER = Path(__file__).parent / "shipped"

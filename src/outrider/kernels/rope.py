@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from outrider.errors import ModelFormatError
 from outrider.kernels.serial import serial_rows
@@ -35,7 +36,7 @@ def inverse_frequencies(
     """
     turned = rotary_dim or head_dim
     inverse = _scaled(_powers(theta, turned), theta, turned, scaling)
-    return torch.cat([inverse, torch.zeros((head_dim - turned) // 2, dtype=torch.float64)])
+    return F.pad(inverse, (0, (head_dim - turned) // 2))
 
 
 def magnitudes(head_dim: int, scaling: Mapping[str, Any], rotary_dim: int | None = None) -> Tensor | None:

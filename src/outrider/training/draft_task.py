@@ -20,7 +20,7 @@ from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head, save_head
 from outrider.heads.checkpoint import write_tensors, write_whole
-from outrider.heads.config import fingerprint_rows
+from outrider.heads.fingerprint import fingerprint_rows
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.config import ModelConfig
 from outrider.training.batches import Batch, Batcher

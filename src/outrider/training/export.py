@@ -18,8 +18,8 @@ from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.checkpoint import write_tensors, write_whole
-from outrider.heads.config import fingerprint_rows
 from outrider.heads.eagle import EagleLayer
+from outrider.heads.fingerprint import fingerprint_rows
 from outrider.models.config import ModelConfig
 
 _STEPS = 5  # tokens that the exported head proposes unless told otherwise

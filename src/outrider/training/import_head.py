@@ -8,7 +8,7 @@ import torch
 
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.heads import HeadConfig, TargetFingerprint, load_head, save_head
-from outrider.heads.config import fingerprint_rows
+from outrider.heads.fingerprint import fingerprint_rows
 
 
 def import_head(folder: Path, target: Path, out: Path) -> HeadConfig:

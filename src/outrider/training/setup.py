@@ -16,7 +16,8 @@ from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import choose_device
 from outrider.errors import ConfigError
 from outrider.heads import TargetFingerprint
-from outrider.heads.config import MOST_LAYERS, MOST_RANK, fingerprint_rows
+from outrider.heads.config import MOST_LAYERS, MOST_RANK
+from outrider.heads.fingerprint import fingerprint_rows
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer

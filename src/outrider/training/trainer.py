@@ -183,10 +183,11 @@ class Trainer:
 
     def _tell(self, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
         alpha = " ".join(f"{hit / max(1, rows):.2f}" for hit, rows in hits)
-        speed = self.progress.tokens / max(1e-9, self.progress.seconds)
-        seconds = self.progress.seconds / max(1, step) * (self.steps - step - 1)
-        left = f"  {duration(seconds)} left" if step else ""
-        self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}  {speed:,.0f} tokens/s{left}")
+        rate = ""
+        if step:  # the time of the first is not counted yet
+            left = self.progress.seconds / step * (self.steps - step - 1)
+            rate = f"  {self.progress.tokens / max(1e-9, self.progress.seconds):,.0f} tokens/s  {duration(left)} left"
+        self.log(f"step {step + 1}/{self.steps}  loss {loss:.3f}  α {alpha}{rate}")
 
     def _count_answers(self, count: int) -> None:
         """The step just taken learned from so many tokens of answers; epochs behind the first only repeat them."""

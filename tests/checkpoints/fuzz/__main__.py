@@ -39,7 +39,7 @@ from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import OutriderError
 from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.heads.checkpoint import save_head
-from outrider.heads.config import fingerprint_rows
+from outrider.heads.fingerprint import fingerprint_rows
 from outrider.kernels.native.library import library
 from tests.checkpoints.files import write_gguf
 from tests.checkpoints.fuzz.mutate_files import mutate_gguf, mutate_safetensors

@@ -15,8 +15,8 @@ from outrider.config.sources import head_sources
 from outrider.drafters.trained.head_parts import bytes_of_a_weight
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head
-from outrider.heads.config import fingerprint_rows
 from outrider.heads.find import find_head, shipped_heads, shipped_kinds
+from outrider.heads.fingerprint import fingerprint_rows
 from outrider.models.base import HeadTarget, LoadedModel
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from outrider.errors import IncompatibleDraftError, ModelFormatError
-from outrider.heads.config import HeadConfig, TargetFingerprint, fingerprint_rows
+from outrider.heads.config import HeadConfig
+from outrider.heads.fingerprint import TargetFingerprint, fingerprint_rows
 from outrider.heads.published import dflash, eagle
 
 __all__ = ["is_published", "read_config", "rename"]

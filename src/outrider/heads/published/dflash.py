@@ -8,7 +8,8 @@ from typing import Any
 from outrider.checkpoints.config_values import positive_integer
 from outrider.checkpoints.families.base import words
 from outrider.errors import ModelFormatError
-from outrider.heads.config import HeadConfig, TargetFingerprint
+from outrider.heads.config import HeadConfig
+from outrider.heads.fingerprint import TargetFingerprint
 from outrider.heads.published.keys import (
     LAYER_KEYS,
     LIBRARY_KEYS,

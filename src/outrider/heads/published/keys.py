@@ -11,7 +11,7 @@ from outrider.checkpoints.config_values import positive, positive_integer
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.families.base import words
 from outrider.errors import IncompatibleDraftError, ModelFormatError
-from outrider.heads.config import TargetFingerprint
+from outrider.heads.fingerprint import TargetFingerprint
 from outrider.utils.json_files import shown
 
 LAYER_KEYS = words(
