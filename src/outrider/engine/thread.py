@@ -72,8 +72,10 @@ class EngineThread:
                 self._step()
         except BaseException as error:
             logger.critical("the engine has stopped", exc_info=error)
-            self._die(EngineDeadError(f"the engine has stopped ({type(error).__name__}): restart it"))
-            self._on_death(error)
+            try:
+                self._on_death(error)  # first, so that whoever hears of it below and tries again finds it known
+            finally:
+                self._die(EngineDeadError(f"the engine has stopped ({type(error).__name__}): restart it"))
         else:
             self._die(EngineDeadError("the engine was closed: start a new one"))
 
