@@ -56,12 +56,18 @@ class Session:
         (self.out / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
+def _hear_interrupts() -> None:
+    """Jobs in the background inherit that interrupts are ignored, by which commands here are asked to end."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_all(commands: Sequence[Sequence[str]], session: Session, tick: Callable[[], None] = lambda: None) -> list[int]:
     """Run commands beside one another until all end, or time is up: then they are asked to end. Their exit statuses."""
     here = str(Path(__file__).parent.parent)
     paths = os.pathsep.join([f"{here}/src", here, os.environ.get("PYTHONPATH", "")])
     alone = {"OMP_NUM_THREADS": "1"} if len(commands) > 1 else {}
-    running = [subprocess.Popen(c, cwd=here, env={**os.environ, "PYTHONPATH": paths, **alone}) for c in commands]
+    own = {**os.environ, "PYTHONPATH": paths, **alone}
+    running = [subprocess.Popen(c, cwd=here, env=own, preexec_fn=_hear_interrupts) for c in commands]  # noqa: PLW1509
     try:
         told = time.monotonic()
         while any(process.poll() is None for process in running) and session.left > 0:
