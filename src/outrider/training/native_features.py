@@ -23,10 +23,10 @@ _CHUNK = 256  # tokens of a forward pass: rows of logits are large
 class NativeReader:
     """Reads documents one after the other, in chunks of tokens."""
 
-    def __init__(self, model: NativeLlamaModel, layers: tuple[int, ...] | None, top_k: int) -> None:
-        """``layers``, ``top_k``: as in ``FeatureSpec``."""
+    def __init__(self, model: NativeLlamaModel, layers: tuple[int, ...] | None, top_k: int, longest: int) -> None:
+        """``layers``, ``top_k``: as in ``FeatureSpec``. ``longest``: tokens of a document, at most."""
         self._model, self._layers, self._top_k = model, layers, top_k
-        self._cache = model.new_cache(CacheSpec(slots=1, max_seq_len=model.config.max_seq_len, prefix_reuse=False))
+        self._cache = model.new_cache(CacheSpec(slots=1, max_seq_len=longest, prefix_reuse=False))
         self._slot = self._cache.allocate()
 
     @property
@@ -63,7 +63,7 @@ class NativeReader:
         return rows.to(torch.bfloat16), top.indices.to(torch.int32), probs.half()
 
 
-def native_reader(folder: Path, layers: tuple[int, ...] | None, top_k: int) -> NativeReader | None:
+def native_reader(folder: Path, layers: tuple[int, ...] | None, top_k: int, longest: int) -> NativeReader | None:
     """A reader for the model in ``folder``; None where it does not run in the native library."""
     model = load_model(folder, ModelOptions(device="cpu"))
-    return NativeReader(model, layers, top_k) if isinstance(model, NativeLlamaModel) else None
+    return NativeReader(model, layers, top_k, longest) if isinstance(model, NativeLlamaModel) else None

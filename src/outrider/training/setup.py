@@ -200,7 +200,8 @@ class TrainingSetup:
         d = self.data
         reader = None
         if self.target.embedding.device.type == "cpu" and (wanted.layers is not None or wanted.top_k):
-            reader = native_reader(self.folder, wanted.layers, min(wanted.top_k, self.config.vocab_size))
+            longest = max(len(document.ids) for document in self.documents)
+            reader = native_reader(self.folder, wanted.layers, min(wanted.top_k, self.config.vocab_size), longest)
         name = self.fingerprint.digest
         store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, name, reader)
         self.log(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")

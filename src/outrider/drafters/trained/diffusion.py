@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from outrider.cache import CacheSpec, make_cache
+from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.drafters.api import RequestView
 from outrider.drafters.trained.feature_drafter import FeatureDrafter
-from outrider.drafters.trained.head_parts import Scores, packed
+from outrider.drafters.trained.head_parts import Scores, own_cache, packed
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.diffusion import DiffusionHead, block_tokens
 from outrider.heads.eagle import Attend
@@ -41,18 +41,11 @@ class ContextRunner:
 
     def __init__(self, head: DiffusionHead, target: HeadTarget, cache: CacheSpec) -> None:
         """``head`` becomes the runner's own. ``cache``: what the layers' own is to be like."""
-        c = self._config = head.config
+        self._config = head.config
         self._target, self._head = target, packed(head, target)
         self._scores = Scores(self._head, target)
         self.vocabulary = self._scores.vocabulary
-        self.cache = make_cache(
-            cache,
-            layers=c.num_layers,
-            kv_heads=c.num_kv_heads,
-            head_dim=c.head_dim,
-            dtype=target.dtype,
-            device=target.device,
-        )
+        self.cache = own_cache(cache, head.config, target)
 
     def fuse(self, features: Tensor) -> Tensor:
         """See ``EagleRunner``."""

@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.trained.eagle_attention import attention
-from outrider.drafters.trained.head_parts import Scores, packed
+from outrider.drafters.trained.head_parts import Scores, own_cache, packed
 from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.heads.eagle import EagleLayer
@@ -61,18 +61,10 @@ class TorchEagle:
     """In torch operations, on any device; an ``EagleRunner``."""
 
     def __init__(self, head: EagleLayer, target: HeadTarget, cache: CacheSpec) -> None:
-        c = head.config
         self._target, self._head = target, packed(head, target)
         self._scores = Scores(self._head, target)
         self.vocabulary = self._scores.vocabulary
-        self.cache = make_cache(
-            cache,
-            layers=c.num_layers,
-            kv_heads=c.num_kv_heads,
-            head_dim=c.head_dim,
-            dtype=target.dtype,
-            device=target.device,
-        )
+        self.cache = own_cache(cache, head.config, target)
 
     def fuse(self, features: Tensor) -> Tensor:
         """See ``EagleRunner``."""

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
+from outrider.heads import HeadConfig
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import ScoringHead
@@ -47,6 +49,18 @@ def bytes_of_a_weight(target: HeadTarget) -> float:
     """What a weight of a head takes beside ``target``; in 8 bits, a float16 scale for 32 weights included."""
     native = target.device.type == "cpu" and library() is not None
     return 34 / 32 if native and head_format(target) == "q8_0" else target.dtype.itemsize
+
+
+def own_cache(spec: CacheSpec, config: HeadConfig, target: HeadTarget) -> KVCache:
+    """For keys and values of a head's layers in torch. ``spec``: what it is to be like."""
+    return make_cache(
+        spec,
+        layers=config.num_layers,
+        kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        dtype=target.dtype,
+        device=target.device,
+    )
 
 
 class _Packed(nn.Module):

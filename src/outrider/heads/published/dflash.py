@@ -11,13 +11,12 @@ from outrider.errors import ModelFormatError
 from outrider.heads.config import HeadConfig
 from outrider.heads.fingerprint import TargetFingerprint
 from outrider.heads.published.keys import (
-    LAYER_KEYS,
     LIBRARY_KEYS,
     check_fixed,
-    check_keys,
     draft_vocab_size,
     layer_numbers,
     rope,
+    sections,
     sizes,
     windows,
 )
@@ -45,14 +44,7 @@ def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
     kind = raw.get("speculators_model_type", "dflash")
     if kind not in ("dflash", "dflash2"):
         raise ModelFormatError(f"a head of type {shown(kind)} is not read: eagle3, dflash and dflash2 are")
-    own, layer = raw.get("dflash_config") or {}, raw.get("transformer_layer_config", raw)
-    if not isinstance(own, dict) or not isinstance(layer, dict):
-        raise ModelFormatError("dflash_config or transformer_layer_config is no object: download the head again")
-    check_keys(raw, _OWN_KEYS | (LAYER_KEYS if layer is raw else frozenset()), "config.json")
-    check_keys(own, _DFLASH_KEYS, "dflash_config")
-    if layer is not raw:
-        check_keys(layer, LAYER_KEYS, "transformer_layer_config")
-    merged = {**raw, **own}
+    merged, layer = sections(raw, _OWN_KEYS, "dflash_config", _DFLASH_KEYS)
     check_fixed(layer, _FIXED)
     check_fixed(merged, {"sample_from_anchor": False, "target_hidden_size": target.hidden_size})
     theta, _ = rope(layer, "qwen3", ("default",))

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from outrider.checkpoints.families.base import words
-from outrider.errors import ModelFormatError
 from outrider.heads.config import HeadConfig
 from outrider.heads.fingerprint import TargetFingerprint
 from outrider.heads.published.keys import (
-    LAYER_KEYS,
     LIBRARY_KEYS,
     check_fixed,
-    check_keys,
     draft_vocab_size,
     layer_numbers,
     rope,
+    sections,
     sizes,
     windows,
 )
@@ -43,14 +41,7 @@ def describes(raw: Mapping[str, Any]) -> bool:
 
 def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
     """See ``published.read_config``. vLLM's layers are taken where none are named."""
-    own, layer = raw.get("eagle_config") or {}, raw.get("transformer_layer_config", raw)
-    if not isinstance(own, dict) or not isinstance(layer, dict):
-        raise ModelFormatError("eagle_config or transformer_layer_config is no object: download the head again")
-    check_keys(raw, _OWN_KEYS | (LAYER_KEYS if layer is raw else frozenset()), "config.json")
-    check_keys(own, _EAGLE_KEYS, "eagle_config")
-    if layer is not raw:
-        check_keys(layer, LAYER_KEYS, "transformer_layer_config")
-    merged = {**raw, **own}
+    merged, layer = sections(raw, _OWN_KEYS, "eagle_config", _EAGLE_KEYS)
     check_fixed(layer, _FIXED)
     check_fixed(merged, {"target_hidden_size": target.hidden_size, "use_aux_hidden_state": True})
     theta, scaling = rope(layer, "llama", ("default", "linear", "llama3"))

@@ -29,7 +29,24 @@ LIBRARY_KEYS = words(
 _PASSING = frozenset(name for names in HARMLESS.values() for name in names)
 
 
-def check_keys(raw: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+def sections(
+    raw: Mapping[str, Any], known: frozenset[str], inner: str, inner_known: frozenset[str]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """A configuration with the keys of its object ``inner``, and that of its layers, every key of them known.
+
+    The library has an object for the layers; the authors' files have all keys at the top.
+    """
+    own, layer = raw.get(inner) or {}, raw.get("transformer_layer_config", raw)
+    if not isinstance(own, dict) or not isinstance(layer, dict):
+        raise ModelFormatError(f"{inner} or transformer_layer_config is no object: download the head again")
+    _check_keys(raw, known | (LAYER_KEYS if layer is raw else frozenset()), "config.json")
+    _check_keys(own, inner_known, inner)
+    if layer is not raw:
+        _check_keys(layer, LAYER_KEYS, "transformer_layer_config")
+    return {**raw, **own}, layer
+
+
+def _check_keys(raw: Mapping[str, Any], known: frozenset[str], where: str) -> None:
     """Raise ``ModelFormatError`` naming the first key that is neither known nor without effect."""
     for name, value in raw.items():
         if value is not None and name not in known and name not in _PASSING:
