@@ -57,6 +57,18 @@ def test_a_trained_head_is_trained_further(kind: str, folder: Path) -> None:
     assert all(p.requires_grad for p in task.module.parameters())
 
 
+def test_an_eagle3_head_goes_on_as_eagle31(folder: Path) -> None:
+    first, _ = small.trainer(folder, "eagle3", "eagle3-plain")
+    first.run()
+    begin = {"start_from": str(folder / "eagle3-plain"), "normed": True}
+    further, task = small.trainer(folder, "eagle3", "eagle3-normed", head=begin)
+    assert task.config.fc_norm
+    assert task.config.norm_output
+    begun = further.run().history[0]["loss"]
+    assert begun < first.progress.history[0]["loss"]
+    load_head(folder / "eagle3-normed")
+
+
 @pytest.mark.parametrize(
     ("kind", "asked", "said"),
     [

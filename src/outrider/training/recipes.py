@@ -25,7 +25,7 @@ from outrider.training.dflash_task import (
     start_blocks_from_target,
 )
 from outrider.training.draft_task import DraftTask, Medusa2Task, draft_model, known_rows
-from outrider.training.eagle_task import EagleTask, start_from_target
+from outrider.training.eagle_task import EagleTask, start_from_target, with_norms
 from outrider.training.features import FeatureSpec
 from outrider.training.losses import RULES
 from outrider.training.pass_task import PassTask
@@ -132,7 +132,12 @@ def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tu
         raise ConfigError(f"{of} draft_vocab={config.draft_vocab_size or 0}, not {options.draft_vocab}")
     if options.own_lm_head and not config.own_lm_head:
         raise ConfigError(f"{of} no LM head of its own: leave out own_lm_head")
-    if options.normed not in (None, config.fc_norm and config.norm_output):
+    normed = (config.fc_norm, config.norm_output)
+    if options.normed and isinstance(module, EagleLayer) and normed == (False, False) and not config.norm_before_fc:
+        setup.log(f"{folder} becomes EAGLE-3.1: norms begin at the median size of each layer's features")
+        module = with_norms(module, setup.store(FeatureSpec(config.feature_layers, setup.data.top_k)))
+        config = module.config
+    elif options.normed not in (None, all(normed)):
         raise ConfigError(f"{of} fc_norm={config.fc_norm} and norm_output={config.norm_output}: leave out the version")
     window = config.window if options.window is None else options.window
     config = replace(config, window=window, acceptance=(), training={})

@@ -110,6 +110,7 @@ class TrainingSetup:
     one_pass_in: Path | None = None  # the folder of a run that trains on each document once; None: several epochs
     device: str = "auto"  # what the target and its drafts run on; auto: a GPU if there is one
     log: LogFn = field(default=lambda line: None)
+    _stores: dict[FeatureSpec, FeatureStore] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def folder(self) -> Path:
@@ -196,7 +197,12 @@ class TrainingSetup:
         return self.portions[0][1] if self.portions else digest(self.documents)
 
     def store(self, wanted: FeatureSpec) -> FeatureStore:
-        """The features of all documents, prepared."""
+        """The features of all documents, prepared; the same store for the same wish."""
+        if wanted not in self._stores:
+            self._stores[wanted] = self._prepared(wanted)
+        return self._stores[wanted]
+
+    def _prepared(self, wanted: FeatureSpec) -> FeatureStore:
         d = self.data
         reader = None
         if self.target.embedding.device.type == "cpu" and (wanted.layers is not None or wanted.top_k):
