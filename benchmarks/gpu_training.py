@@ -21,7 +21,7 @@ from outrider.data import workloads
 from outrider.errors import ConfigError
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
-from outrider.training.report import write_report
+from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.trainer import Trainer, TrainOptions
 

@@ -28,13 +28,13 @@ from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.fetch import Archive, Piece, cut_pieces, fetch_archive
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.training.data import Document, Line, split
-from outrider.training.draft_task import DraftTask, draft_model, save_model
-from outrider.training.features import FeatureSpec, FeatureStore
-from outrider.training.llama import Llama
+from outrider.training.data.documents import Document, Line, split
+from outrider.training.kinds.draft import DraftTask, draft_model, save_model
 from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
-from outrider.training.report import write_report
+from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider.training.target.features import FeatureSpec, FeatureStore
+from outrider.training.target.llama import Llama
 from outrider.training.trainer import Trainer, TrainOptions
 from outrider.utils.user_cache import cache_root, locked
 

@@ -30,9 +30,9 @@ from outrider.data import workloads
 from outrider.errors import ConfigError
 from outrider.heads.config import HeadConfig
 from outrider.training.answers.options import parse_count
-from outrider.training.data import Line, split
+from outrider.training.data.documents import Line, split
 from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
-from outrider.training.report import write_report
+from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.trainer import TrainOptions
 from outrider.utils.json_files import read_json_object

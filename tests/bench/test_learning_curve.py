@@ -12,7 +12,7 @@ from benchmarks import drafts, learning_curve
 from benchmarks.power_law import chain_tau, fit
 
 from outrider.errors import ConfigError
-from outrider.training import report
+from outrider.training.report import card as report
 from tests.training import small
 from tests.whole import model_folder
 

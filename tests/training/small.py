@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from outrider.training.data import Document, Line
+from outrider.training.data.documents import Document, Line
 from outrider.training.recipes import head_trainer
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.tasks import HeadTask

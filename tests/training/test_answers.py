@@ -18,7 +18,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.answers.options import AnswerOptions, Effort, parse_count, parse_range
 from outrider.training.answers.run import write_answers
 from outrider.training.answers.user_turn import UserTurns
-from outrider.training.data import read_data, trainable
+from outrider.training.data.documents import read_data, trainable
 from tests.tokenizer.chat_formats import tokenizers_by_format
 from tests.tokenizer.vocabularies import byte_level
 from tests.whole import model_folder

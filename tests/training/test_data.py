@@ -20,8 +20,8 @@ from outrider.errors import CapacityError, ConfigError
 from outrider.heads import load_head
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.answers.run import regenerate_answers
-from outrider.training.data import Document, read_data, split, trainable
-from outrider.training.features import FeatureSpec
+from outrider.training.data.documents import Document, read_data, split, trainable
+from outrider.training.target.features import FeatureSpec
 from outrider.training.trainer import Trainer, TrainOptions
 from tests.training import small
 from tests.whole import model_folder

@@ -9,7 +9,7 @@ import torch
 
 from outrider.training import trainer as trainer_module
 from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
-from outrider.training.report import write_report
+from outrider.training.report.card import write_report
 from outrider.training.setup import HeadOptions, TrainingSetup
 from outrider.training.trainer import Trainer
 from tests import elsewhere

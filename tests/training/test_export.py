@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError
 from outrider.heads import load_head, save_head
 from outrider.heads.vocabulary import ScoringHead
-from outrider.training.export import to_speculators
-from outrider.training.import_head import import_head
+from outrider.training.published.export import to_speculators
+from outrider.training.published.import_head import import_head
 from outrider.training.recipes import head_task
 from outrider.training.setup import HeadOptions
 from tests.training import small

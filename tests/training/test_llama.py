@@ -12,8 +12,8 @@ from outrider.cache import CacheSpec
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.models.llama import LlamaModel
-from outrider.training.draft_task import draft_model, save_model
-from outrider.training.llama import Llama, load_llama
+from outrider.training.kinds.draft import draft_model, save_model
+from outrider.training.target.llama import Llama, load_llama
 from tests import tiny
 from tests.whole import model_folder
 

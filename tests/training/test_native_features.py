@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from outrider.kernels.native.library import library
-from outrider.training import native_features
-from outrider.training.features import FeatureSpec, FeatureStore
+from outrider.training.target import native as native_features
+from outrider.training.target.features import FeatureSpec, FeatureStore
 from tests.training import small
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the native library is not there")

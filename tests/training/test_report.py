@@ -12,12 +12,12 @@ import torch
 from outrider.errors import ConfigError
 from outrider.heads import load_head
 from outrider.heads.calibration import calibrated
-from outrider.training.breakdown import breakdown, warnings
-from outrider.training.calibration import calibrate, expected_error
-from outrider.training.data import Document
+from outrider.training.data.documents import Document
 from outrider.training.metrics import JudgedRows
 from outrider.training.recipes import head_task
-from outrider.training.report import write_report
+from outrider.training.report.breakdown import breakdown, warnings
+from outrider.training.report.calibration import calibrate, expected_error
+from outrider.training.report.card import write_report
 from outrider.training.setup import HeadOptions
 from tests.training import small
 

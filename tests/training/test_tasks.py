@@ -17,12 +17,12 @@ from outrider.heads.dflash import BlockHead
 from outrider.heads.eagle import Attend, EagleLayer
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
-from outrider.training.dflash_task import DFlashTask
-from outrider.training.eagle_task import EagleTask
-from outrider.training.llama import load_llama
-from outrider.training.pass_task import PassTask
+from outrider.training.kinds.dflash import DFlashTask
+from outrider.training.kinds.eagle import EagleTask
+from outrider.training.kinds.pass_ import PassTask
 from outrider.training.recipes import head_task
 from outrider.training.setup import HeadOptions
+from outrider.training.target.llama import load_llama
 from outrider.training.tasks import HeadTask
 from tests.heads.test_heads import causal
 from tests.training import small
@@ -40,7 +40,7 @@ def prepared(folder: Path, kind: str, **options: Any) -> tuple[HeadTask, Batch, 
 
 
 def material_wanted(task: HeadTask) -> Any:
-    from outrider.training.features import FeatureSpec
+    from outrider.training.target.features import FeatureSpec
 
     return FeatureSpec(task.config.feature_layers, 4)
 

@@ -14,11 +14,11 @@ from outrider.errors import CapacityError, ConfigError, NumericalError
 from outrider.heads import HEAD_KINDS, checkpoint, load_head
 from outrider.training import trainer as trainer_module
 from outrider.training.batches import Batcher
-from outrider.training.data import Document
-from outrider.training.features import FeatureSpec, FeatureStore
+from outrider.training.data.documents import Document
 from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer, medusa2_trainer
-from outrider.training.report import write_report
+from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider.training.target.features import FeatureSpec, FeatureStore
 from tests.training import small
 
 TRAINED = [kind for kind in HEAD_KINDS if kind != "diffusion"]  # which is read, as others publish it

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.training.data import Document
-from outrider.training.features import FeatureStore
+from outrider.training.data.documents import Document
 from outrider.training.losses import Labels
+from outrider.training.target.features import FeatureStore
 
 _POOL = 512  # windows that are sorted by size together
 _ALIKE = 32  # answer rows by which windows of a batch may differ, more or less, so that few of its rows are padding

@@ -18,18 +18,18 @@ from outrider.heads.eagle import EagleLayer
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.heads.vocabulary import ScoringHead
-from outrider.training.dflash_task import (
+from outrider.training.kinds.dflash import (
     DFlashTask,
     blocks_from_eagle,
     config_from_eagle,
     start_blocks_from_target,
 )
-from outrider.training.draft_task import DraftTask, Medusa2Task, draft_model, known_rows
-from outrider.training.eagle_task import EagleTask, start_from_target, with_norms
-from outrider.training.features import FeatureSpec
+from outrider.training.kinds.draft import DraftTask, Medusa2Task, draft_model, known_rows
+from outrider.training.kinds.eagle import EagleTask, start_from_target, with_norms
+from outrider.training.kinds.pass_ import PassTask
 from outrider.training.losses import RULES
-from outrider.training.pass_task import PassTask
 from outrider.training.setup import HeadOptions, TrainingSetup
+from outrider.training.target.features import FeatureSpec
 from outrider.training.tasks import HeadTask, MedusaTask
 from outrider.training.trainer import Trainer, TrainOptions
 

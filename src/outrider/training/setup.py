@@ -22,12 +22,12 @@ from outrider.kernels.processor import has_bf16_instructions
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.batches import Batcher
-from outrider.training.data import Document, Line, digest, read_data, split, trainable
-from outrider.training.features import FeatureSpec, FeatureStore
-from outrider.training.llama import Llama, load_llama
+from outrider.training.data.documents import Document, Line, digest, read_data, split, trainable
+from outrider.training.data.portions import Portion, portions
 from outrider.training.losses import RULES
-from outrider.training.native_features import native_reader
-from outrider.training.portions import Portion, portions
+from outrider.training.target.features import FeatureSpec, FeatureStore
+from outrider.training.target.llama import Llama, load_llama
+from outrider.training.target.native import native_reader
 from outrider.training.tasks import LogFn
 from outrider.training.trainer import TrainOptions
 from outrider.utils.progress import duration

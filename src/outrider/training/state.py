@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.heads.checkpoint import write_tensors, write_whole
-from outrider.training.portions import Portion
+from outrider.training.data.portions import Portion
 
 
 @dataclass

@@ -16,7 +16,7 @@ from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import ScoringHead
 from outrider.training.batches import Batch
-from outrider.training.llama import Llama
+from outrider.training.target.llama import Llama
 
 
 @dataclass(frozen=True)

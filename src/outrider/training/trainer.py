@@ -17,8 +17,8 @@ import torch
 from outrider.errors import ConfigError, NumericalError
 from outrider.kernels.processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
+from outrider.training.data.portions import Portion
 from outrider.training.metrics import Evaluation, Observer, batch_loss, evaluate
-from outrider.training.portions import Portion
 from outrider.training.state import Progress, TrainerState
 from outrider.training.tasks import LogFn, Task
 from outrider.utils.progress import duration

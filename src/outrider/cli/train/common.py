@@ -211,7 +211,7 @@ def run(trainer: Trainer, name: str, setup: TrainingSetup) -> None:
     Raises:
         typer.Exit: with 130, after Ctrl-C.
     """
-    from outrider.training.report import write_report
+    from outrider.training.report.card import write_report
 
     def end_soon() -> None:
         trainer.stop = True

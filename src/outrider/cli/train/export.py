@@ -23,7 +23,7 @@ def export(
     Example: outrider train export my-eagle --out my-eagle-vllm --verifier HuggingFaceTB/SmolLM2-135M-Instruct
     """
     from outrider.checkpoints.catalog import resolve
-    from outrider.training.export import to_speculators
+    from outrider.training.published.export import to_speculators
 
     size = to_speculators(head, resolve(target, progress=True), out, verifier or target)
     typer.echo(f"{out}: {size / 1e6:.1f} MB")
@@ -40,7 +40,7 @@ def import_(
     """
     from outrider.checkpoints.catalog import resolve
     from outrider.heads.find import find_head
-    from outrider.training.import_head import import_head
+    from outrider.training.published.import_head import import_head
 
     config = import_head(find_head(head), resolve(target, progress=True), out)
     name = "DFlash" if config.kind == "diffusion" else f"EAGLE-{'3.1' if config.norm_output else '3'}"

@@ -19,7 +19,7 @@ from outrider.training.answers.script import Author, Conversation, Script, Start
 from outrider.training.answers.shards import Shards
 from outrider.training.answers.tally import Forecast, Tally
 from outrider.training.answers.user_turn import UserTurns
-from outrider.training.data import Line
+from outrider.training.data.documents import Line
 
 if TYPE_CHECKING:
     from outrider.llm import LLM

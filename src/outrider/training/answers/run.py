@@ -12,7 +12,7 @@ from outrider.errors import ConfigError
 from outrider.training.answers.conversations import Conversations, Tell
 from outrider.training.answers.options import AnswerOptions, Effort
 from outrider.training.answers.shards import Shards
-from outrider.training.data import read_data
+from outrider.training.data.documents import read_data
 
 if TYPE_CHECKING:
     from outrider.llm import LLM

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outrider.training.data import Document
+from outrider.training.data.documents import Document
 from outrider.training.metrics import JudgedRows
 
 _LENGTHS = ((0, "<256"), (256, "256 to 1k"), (1024, "1k to 2k"), (2048, "2k and more"))  # from so many tokens on

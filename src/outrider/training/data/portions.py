@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.errors import ConfigError, ModelFormatError
-from outrider.training.data import Document, digest
+from outrider.training.data.documents import Document, digest
 
 Portion = tuple[int, str]
 """The number of documents up to its end, and their digest."""

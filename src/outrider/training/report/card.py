@@ -12,9 +12,9 @@ import torch
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.heads.checkpoint import write_whole
 from outrider.heads.vocabulary import ScoringHead
-from outrider.training.breakdown import breakdown, table, warnings
-from outrider.training.calibration import CalibrationReport, calibrate
 from outrider.training.metrics import Evaluation, JudgedRows, joined
+from outrider.training.report.breakdown import breakdown, table, warnings
+from outrider.training.report.calibration import CalibrationReport, calibrate
 from outrider.training.state import Progress
 from outrider.training.trainer import Trainer
 

@@ -29,9 +29,9 @@ from torch import Tensor
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.errors import CapacityError, ConfigError
 from outrider.heads.checkpoint import write_whole
-from outrider.training.data import Document, digest
-from outrider.training.llama import Llama
-from outrider.training.native_features import NativeReader
+from outrider.training.data.documents import Document, digest
+from outrider.training.target.llama import Llama
+from outrider.training.target.native import NativeReader
 
 _RUN = {
     "cpu": 2048,

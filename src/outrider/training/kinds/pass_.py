@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from outrider.heads import HeadConfig
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.training.batches import Batch
-from outrider.training.draft_task import dense_mask
-from outrider.training.llama import Llama, PastKeyValues
+from outrider.training.kinds.draft import dense_mask
+from outrider.training.target.llama import Llama, PastKeyValues
 from outrider.training.tasks import DraftPosition, HeadTask, noise
 
 

@@ -19,8 +19,8 @@ from outrider.heads import HeadConfig, make_head
 from outrider.heads.dflash import BlockHead, gates
 from outrider.heads.eagle import Attend, DecoderLayer, EagleLayer
 from outrider.training.batches import Batch
-from outrider.training.eagle_task import Unrolled, start_from_target
-from outrider.training.llama import Llama
+from outrider.training.kinds.eagle import Unrolled, start_from_target
+from outrider.training.target.llama import Llama
 from outrider.training.tasks import DraftPosition, HeadTask
 
 _ADDING = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # what a layer adds to its input goes through these

@@ -24,9 +24,9 @@ from outrider.heads.fingerprint import fingerprint_rows
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.config import ModelConfig
 from outrider.training.batches import Batch, Batcher
-from outrider.training.llama import Llama, load_llama, truncated
 from outrider.training.losses import judge
 from outrider.training.metrics import labels_of, select
+from outrider.training.target.llama import Llama, load_llama, truncated
 from outrider.training.tasks import DraftPosition, Task
 from outrider.training.trainer import low_precision
 

@@ -15,7 +15,7 @@ from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.training.data import Document
+from outrider.training.data.documents import Document
 
 _CHUNK = 256  # tokens of a forward pass: rows of logits are large
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.heads import HeadConfig
-from outrider.heads.eagle import EagleLayer
+from outrider.heads.eagle import EagleLayer, Norm
 from outrider.training.batches import Batch
-from outrider.training.features import FeatureStore
-from outrider.training.llama import Llama
+from outrider.training.target.features import FeatureStore
+from outrider.training.target.llama import Llama
 from outrider.training.tasks import DraftPosition, HeadTask, noise
 
 FEATURE_LOSS, TOKEN_LOSS = 1.0, 0.1  # of EAGLE-1 (Li et al. 2024, section 4.2)
@@ -153,6 +153,7 @@ def with_norms(module: EagleLayer, store: FeatureStore) -> EagleLayer:
     rows = torch.cat([features.rows for features in some]).float()
     assert made.fc_norm is not None
     for norm, part in zip(made.fc_norm, rows.chunk(len(made.fc_norm), dim=-1), strict=True):
+        assert isinstance(norm, Norm)
         norm.weight.fill_(float(part.square().mean(-1).sqrt().median()))
     return made
 
