@@ -38,6 +38,8 @@ class Output:
     prompt_token_ids: list[int]
     prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first, if asked for
     stats: RequestStats
+    score: float | None  # by which a beam search ranked it
+    sum_logprobs: float | None  # of a beam
     steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
     token_texts: Mapping[int, str] = field(default_factory=dict, repr=False)  # of the tokens in reported drafts
 
@@ -58,6 +60,8 @@ class Output:
             prompt_token_ids=list(request.prompt),
             prompt_logprobs=list(request.prompt_logprobs),
             stats=request.stats,
+            score=request.score,
+            sum_logprobs=request.sum_logprobs,
             steps=steps,
             token_texts={i: token_text(i) for i in _reported(steps)},
         )
