@@ -38,10 +38,10 @@ class Output:
     prompt_token_ids: list[int]
     prompt_logprobs: list[Mapping[int, float]]  # of every prompt token but the first, if asked for
     stats: RequestStats
-    score: float | None  # by which a beam search ranked it
-    sum_logprobs: float | None  # of a beam
     steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
     token_texts: Mapping[int, str] = field(default_factory=dict, repr=False)  # of the tokens in reported drafts
+    sum_logprobs: float | None = None  # of an output that a beam search found
+    score: float | None = None  # by which that ranked it
 
     @classmethod
     def of(cls, request: Request, steps: list[StepOutput], token_text: Callable[[int], str] = str) -> Output:

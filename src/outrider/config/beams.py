@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outrider.config.checks import is_finite, is_int, require
 from outrider.errors import InvalidRequestError
 
 MAX_WIDTH = 64
-_DRAWS = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-_NOT_REPORTED = {"stop": (), "logprobs": None, "prompt_logprobs": None}
+_USUAL = {"length_penalty": 1.0, "early_stopping": False, "num_beam_groups": 1, "diversity_penalty": 0.0}
+_REFUSED: dict[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | {
+    "stop": (),
+    "logprobs": None,
+    "prompt_logprobs": None,
+}
+"""What beam search, which draws nothing and looks at tokens alone, does not take; and its usual value."""
 
 
 class BeamOptions:
@@ -34,16 +39,13 @@ def check_beams(params: BeamOptions) -> None:
     require(isinstance(stopping, bool) or stopping == "never", "early_stopping", stopping, "use True, False or 'never'")
     require(is_int(groups) and groups >= 1, "num_beam_groups", groups, "use at least 1")
     diversity = params.diversity_penalty
-    require(is_finite(diversity) and 0 <= diversity <= 100, "diversity_penalty", diversity, "use a number from 0 to 100")
+    possible = is_finite(diversity) and 0 <= diversity <= 100
+    require(possible, "diversity_penalty", diversity, "use a number from 0 to 100")
+    for name, usual in (_REFUSED if width else _USUAL).items():
+        value = getattr(params, name)
+        require(value == usual, name, value, "beam search does not take it" if width else "it needs beam_width")
     if width == 0:
-        usual = {"length_penalty": 1.0, "early_stopping": False, "num_beam_groups": 1, "diversity_penalty": 0.0}
-        for name, value in usual.items():
-            require(getattr(params, name) == value, name, getattr(params, name), "it needs beams: set beam_width")
         return
-    for name, value in _DRAWS.items():
-        require(getattr(params, name) == value, name, getattr(params, name), "beam search draws nothing: leave it out")
-    for name, value in _NOT_REPORTED.items():
-        require(getattr(params, name) == value, name, getattr(params, name), "beam search does not take it: leave it out")
     require(params.n <= width, "n", params.n, f"beam_width={width} finds no more than that many outputs")
     require(width % groups == 0, "num_beam_groups", groups, f"use a divisor of beam_width={width}")
     if groups > 1 and diversity == 0:

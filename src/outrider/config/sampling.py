@@ -12,7 +12,6 @@ from outrider.config.fields import checks_names, short_repr
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
 
-
 _ALIASES = {"max_new_tokens": "max_tokens", "num_beams": "beam_width", "num_return_sequences": "n"}
 
 

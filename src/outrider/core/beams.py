@@ -142,9 +142,7 @@ class BeamSearch:
     def __init__(self, root: Node, params: SamplingParams, stop_ids: Collection[int], max_tokens: int) -> None:
         """``max_tokens``: what an output can have at most."""
         self.root, self._max_tokens = root, max_tokens
-        self.groups = [
-            BeamGroup(params, stop_ids, [Beam(root, np.float32(0))]) for _ in range(params.num_beam_groups)
-        ]
+        self.groups = [BeamGroup(params, stop_ids, [Beam(root, np.float32(0))]) for _ in range(params.num_beam_groups)]
 
     @staticmethod
     def num_candidates(params: SamplingParams, stop_ids: Collection[int]) -> int:

@@ -83,7 +83,7 @@ class Engine:
             return  # its leader's search finds it
         request.max_seq_len = self.max_seq_len
         if isinstance(request, BeamRequest):
-            request.begin()
+            request.begin(self._policy.pass_seconds)
         self._scheduler.add(request)
 
     def check(self, request: Request) -> None:
@@ -136,7 +136,8 @@ class Engine:
     def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:
         """Every request's part, with its draft; drafters see all their requests at once."""
         self.stats.drafting()
-        beams = {each.request.id: self._beams.schedule(each) for each in schedule if isinstance(each.request, BeamRequest)}
+        searches = [each for each in schedule if isinstance(each.request, BeamRequest)]
+        beams = {each.request.id: self._beams.schedule(each) for each in searches}
         others = [each for each in schedule if each.request.id not in beams]
         granted, num_tokens = [each.num_draft_tokens for each in others], [each.num_tokens for each in others]
         drafts = iter(self._drafting.propose([each.request for each in others], granted, num_tokens))

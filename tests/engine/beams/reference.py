@@ -24,7 +24,9 @@ class Found:
 def search(row: Row, params: SamplingParams, stops: Sequence[int]) -> list[Found]:
     """All that was found, best first; groups are those of Vijayakumar et al. 2016."""
     width = params.beam_width // params.num_beam_groups
-    live: list[list[tuple[tuple[int, ...], Tensor]]] = [[((), torch.tensor(0.0))] for _ in range(params.num_beam_groups)]
+    live: list[list[tuple[tuple[int, ...], Tensor]]] = [
+        [((), torch.tensor(0.0))] for _ in range(params.num_beam_groups)
+    ]
     ended: list[list[Found]] = [[] for _ in live]
     for length in range(1, params.max_tokens + 1):
         used: Tensor | None = None

@@ -143,7 +143,7 @@ def test_finds_it_in_many_more_cases(seed: int) -> None:
 def test_drafts_save_runs_and_change_nothing() -> None:
     model = TableModel.random(VOCAB, 3, seed=4, scale=6.0)
     params = SamplingParams(beam_width=3, n=3, max_tokens=40, min_tokens=40)
-    plain, drafted = group(params), group(params, draft="knows")
+    plain, drafted = group(params), group(params, draft="knows", spec_length=4)
     run(engine(model, eos=STOPS), *plain)
     run(engine(model, eos=STOPS, more=sources(model, 0)), *drafted)
     assert outputs(plain) == outputs(drafted)

@@ -53,7 +53,8 @@ def compare(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
     stops = dice.sample(range(VOCAB), dice.choice([1, 1, 2, 8]))
     width, most = dice.randint(2, 6), dice.randint(1, 30)
     n = dice.randint(1, width)
-    length_penalty, early = dice.choice([1.0, 0.0, 2.0, -0.5]), dice.choice([True, False, "never"])
+    length_penalty = dice.choice([1.0, 0.0, 2.0, -0.5])
+    early: Any = dice.choice([True, False, "never"])
     least, penalty = dice.choice([0, 0, most // 2]), dice.choice([1.0, 1.0, 1.2])
     out = theirs.generate(
         torch.tensor([prompt]),

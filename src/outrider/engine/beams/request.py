@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.config import SpeculationParams
 from outrider.core.beams import BeamSearch, Hypothesis, Node, union
 from outrider.core.distribution import Context
-from outrider.engine.request import Request, StepOutput
+from outrider.engine.request import Origin, Request, StepOutput
 from outrider.errors import OutriderError
 
 LONGEST = 6  # draft nodes behind a beam, at most, where the length is "auto"
-_DECAY = 0.85  # of what is remembered of earlier runs
-_LEAST_GAIN = 0.12  # steps that drafts must win in a run to be scored in each
-_PROBE_EVERY = 12  # runs between tries where they do not
+_DECAY = 0.85  # of what is remembered of earlier drafts
+_PRIOR = 0.5  # how often a draft is expected to hold all beams of the next step, before anything is known
+_FIRST_PROBE = 8  # runs between tries where drafts do not pay; twice as many after each
 
 
 @dataclass
@@ -48,11 +48,12 @@ class BeamRequest(Request):
         self.outputs: list[Request] = [self]
         self.rest: list[Node] = []  # of the tree, in order of their rows, parents first
         self.drafts_off = False
-        self._gain = 1.0  # steps that drafts win in a run, lately
-        self._runs_without_draft = 0
+        self._held, self._tried = 2 * _PRIOR, 2.0  # drafted steps whose beams were all in the drafts, and all, lately
+        self._runs_without_draft, self._probe_after = 0, _FIRST_PROBE
 
-    def begin(self) -> None:
-        """The request is queued."""
+    def begin(self, pass_seconds: Callable[[int, int], float]) -> None:
+        """The request is queued. ``pass_seconds``: of a run, by its rows and the context."""
+        self._pass_seconds = pass_seconds
         self.source_speculation, self.adaptive = self.speculation, False
         self.speculation = SpeculationParams(draft="none")  # drafts are made for each beam
         longest = min(self.params.max_tokens, self.max_seq_len - len(self.prompt))
@@ -73,20 +74,34 @@ class BeamRequest(Request):
         return max(0, min(each * len(self.search.live()), room))
 
     def _nodes_that_pay(self) -> int:
-        """Nodes behind each beam, twice as many as were of use lately; none where they are of none, but for a try."""
-        if self._gain >= _LEAST_GAIN:
-            return min(LONGEST, 1 + round(2 * self._gain))
-        return 2 if self._runs_without_draft >= _PROBE_EVERY else 0
+        """Nodes behind each beam that make the most steps a second; where that is none, one node now and then."""
+        beams, context = len(self.search.live()), self.num_computed_tokens
+        held = self._held / self._tried
+        drafting = self.stats.draft_s / max(1, self.stats.num_drafts)
+        best, fastest = 0, 1 / self._pass_seconds(beams, context)
+        steps, chance = 1.0, 1.0
+        for nodes in range(1, LONGEST + 1):
+            chance *= held
+            steps += chance
+            speed = steps / (self._pass_seconds(beams * (1 + nodes), context) + drafting)
+            if speed > fastest:
+                best, fastest = nodes, speed
+        if best == 0 and self._runs_without_draft >= self._probe_after:
+            self._probe_after *= 2
+            return 1
+        return best
 
-    def observe_gain(self, drafted: int, steps: int) -> None:
+    def _learn(self, drafted: int, steps: int) -> None:
         """A run scored so many draft nodes, and brought the search on by ``steps``, of which one needs no draft."""
         if drafted:
-            self._gain = _DECAY * self._gain + (1 - _DECAY) * max(0, steps - 1)
+            won = steps - 1
+            self._held = _DECAY * self._held + won
+            self._tried = _DECAY * self._tried + won + 1
             self._runs_without_draft = 0
         else:
             self._runs_without_draft += 1
 
-    def context(self, node: Node) -> Context:
+    def context_of(self, node: Node) -> Context:
         """What a node's continuations follow."""
         return Context(self.prompt, node.tokens())
 
@@ -123,7 +138,7 @@ class BeamRequest(Request):
             stats.target_runs += 1
             stats.beam_steps += steps
             stats.decode_s = now - (self.first_token or now)
-            self.observe_gain(len(nodes), steps)
+            self._learn(len(nodes), steps)
         if nodes:
             stats.num_drafts += 1
             stats.num_draft_tokens += len(nodes)
@@ -146,7 +161,8 @@ def _write(request: Request, found: Hypothesis | None) -> list[StepOutput]:
     steps: list[StepOutput] = []
     for node in [] if found is None else found.node.path():
         text = request.append(node.token)
-        origin, source = ("accepted", node.source) if node.source else ("target", "none")
+        origin: Origin = "accepted" if node.source else "target"
+        source = node.source or "none"
         steps.append(StepOutput(request.id, node.token, text, origin, source, None, request.finish_reason))
     if request.finish_reason is None:  # the context is full, or there is no such output
         request.finish_reason = "stop" if found is None else "length"

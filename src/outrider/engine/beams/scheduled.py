@@ -51,7 +51,8 @@ class ScheduledBeams(ScheduledRequest):
         super().__init__(request, num_tokens, Draft(tokens, tuple(forest), source=source))
         first = request.num_computed_tokens - len(request.prompt)  # of the rest that is scheduled
         self._read = [*request.prompt[request.num_computed_tokens :][:num_tokens]]
-        self._held, self._fresh = request.rest[: max(0, first)], request.rest[max(0, first) : max(0, first + num_tokens)]
+        held, end = max(0, first), max(0, first + num_tokens)
+        self._held, self._fresh = request.rest[:held], request.rest[held:end]
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -92,10 +93,10 @@ class ScheduledBeams(ScheduledRequest):
             tokens=[*self._read, *(node.token for node in fresh)],
             positions=[*range(start, start + len(self._read)), *(last + node.depth for node in fresh)],
             logit_rows=[place[node] for node in self.scored],
-            mask=self._mask(),
+            mask=self._tree_mask(),
         )
 
-    def _mask(self) -> Tensor | None:
+    def _tree_mask(self) -> Tensor | None:
         """bool [n, t]: nodes see their ancestors. The beginning that all of them share needs no mask."""
         index = {node: i for i, node in enumerate(self.nodes)}
         parents = [-1 if node.parent is None else index.get(node.parent, -1) for node in self.nodes]
@@ -129,7 +130,7 @@ class ScheduledBeams(ScheduledRequest):
             if wanted:
                 found = beam_candidates(
                     output.logits[[rows[node] for node in wanted], :vocab_size],
-                    [request.context(node) for node in wanted],
+                    [request.context_of(node) for node in wanted],
                     request.params,
                     count,
                     stop_ids,
