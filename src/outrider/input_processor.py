@@ -12,6 +12,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.combination import AUTO
 from outrider.config.structured import StructuredOutput
 from outrider.core.constraint import Constraint
+from outrider.engine.beams.request import BeamRequest, RankedBeam
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
@@ -68,7 +69,8 @@ class InputProcessor:
         speculation = self._resolve(speculation or self._speculation)
         form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
-        return Request(
+        kind = Request if not params.beam_width else BeamRequest if after is None else RankedBeam
+        return kind(
             id=str(next(self._ids)),
             prompt=tuple(ids),
             params=params,

@@ -40,6 +40,8 @@ class Output:
     stats: RequestStats
     steps: list[StepOutput] = field(repr=False)  # token by token: text, origin, log-probabilities
     token_texts: Mapping[int, str] = field(default_factory=dict, repr=False)  # of the tokens in reported drafts
+    sum_logprobs: float | None = None  # of an output that a beam search found
+    score: float | None = None  # by which that ranked it
 
     @classmethod
     def of(cls, request: Request, steps: list[StepOutput], token_text: Callable[[int], str] = str) -> Output:
@@ -58,6 +60,8 @@ class Output:
             prompt_token_ids=list(request.prompt),
             prompt_logprobs=list(request.prompt_logprobs),
             stats=request.stats,
+            score=request.score,
+            sum_logprobs=request.sum_logprobs,
             steps=steps,
             token_texts={i: token_text(i) for i in _reported(steps)},
         )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from outrider.config.beams import BeamOptions, check_beams
 from outrider.config.checks import as_ids, is_finite, is_int, require
 from outrider.config.fields import checks_names, short_repr
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
 
+_ALIASES = {"max_new_tokens": "max_tokens", "num_beams": "beam_width", "num_return_sequences": "n"}
 
-@checks_names({"max_new_tokens": "max_tokens"}, InvalidRequestError)
+
+@checks_names(_ALIASES, InvalidRequestError)
 @dataclass(frozen=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(BeamOptions):
     """How one request's tokens are chosen, and when it stops.
 
     The options act on the logits in this order: repetition, presence and frequency penalties, logit bias,
@@ -70,7 +74,26 @@ class SamplingParams:
     ignore_eos: bool = False
     """Go on after end-of-text."""
     n: int = 1
-    """Outputs to generate; output ``i`` is that of a request with ``seed + i``."""
+    """Outputs to generate; output ``i`` is that of a request with ``seed + i``, or the ``i``-th best beam."""
+    beam_width: int = 0
+    """Beams of a beam search, which finds the ``n`` likeliest outputs it can; 0 is no beam search.
+
+    Nothing is drawn. All tokens come at the end. Penalties, bias and masks act on log-probabilities.
+    """
+    length_penalty: float = 1.0
+    """Beams are ranked by log-probability / length ** this.
+
+    Above 0 favours long outputs, below 0 short ones.
+    """
+    early_stopping: bool | Literal["never"] = False
+    """When beams end: once none is likely to improve (False), as soon as there are enough (True), or never before.
+
+    ``"never"`` goes on until no beam can improve the outputs found, whatever its length.
+    """
+    num_beam_groups: int = 1
+    """Groups that the beams are divided into, each of which avoids what those before it have chosen."""
+    diversity_penalty: float = 0.0
+    """Subtracted from a token's log-probability for each beam of an earlier group that chose it in this step."""
     prompt_logprobs: int | None = None
     """As ``logprobs``, for the tokens of the prompt."""
     logprobs: int | None = None
@@ -133,6 +156,7 @@ class SamplingParams:
             value = getattr(self, name)
             require(value is None or (is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
 
+        check_beams(self)
         form = self.structured
         require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
         require(form is None or not self.ignore_eos, "ignore_eos", True, "a structured output ends when it is complete")

@@ -81,14 +81,27 @@ def token_logprobs(logits: Tensor, taken: Sequence[int], count: int) -> list[Map
     return [part.row(i) for i in range(len(taken))]
 
 
+def likeliest(rows: Tensor, count: int) -> Likeliest:
+    """The ``count`` likeliest tokens of each row of logits, float32 [n, vocab] on the CPU, the first of equals first.
+
+    Returns:
+        tokens and their log-probabilities, [n, count] each, and how many of each row are possible.
+
+    Raises:
+        NumericalError: the largest logit of a row is not finite.
+    """
+    sampler = native.sampler()
+    tokens, values, found = _by_torch(rows, count) if sampler is None else sampler.most_likely(rows.numpy(), count)
+    if -1 in found:
+        raise NumericalError(f"the model's logits after {found.count(-1)} tokens are not finite: check its weights")
+    return tokens, values, found
+
+
 def _part(logits: Tensor, taken: Sequence[int], count: int) -> _Part:
     rows = logits.to("cpu", torch.float32)
     wanted = min(max(1, count), rows.shape[1])
-    sampler = native.sampler()
+    tokens, values, found = likeliest(rows, wanted)
     array = rows.numpy()
-    tokens, values, found = _by_torch(rows, wanted) if sampler is None else sampler.most_likely(array, wanted)
-    if -1 in found:
-        raise NumericalError(f"the model's logits after {found.count(-1)} tokens are not finite: check its weights")
     indices, ids = np.arange(len(array)), np.array(taken, dtype=np.int32)
     largest = array[indices, tokens[:, 0]]
     own = array[indices, ids] - largest + values[:, 0]

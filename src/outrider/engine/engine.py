@@ -16,6 +16,9 @@ from outrider.engine.adaptive.acceptance import Measured, nothing_measured
 from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
+from outrider.engine.beams.beams import Beams
+from outrider.engine.beams.request import BeamRequest, RankedBeam
+from outrider.engine.beams.scheduled import BeamSteps, ScheduledBeams
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.embedding import add_hidden, with_last_layer
 from outrider.engine.memory import CacheMemory
@@ -34,6 +37,9 @@ class Decision:
 
     verdict: Verdict
     p: TargetRows
+
+
+Decided = Decision | BeamSteps | None
 
 
 class Engine:
@@ -65,6 +71,7 @@ class Engine:
         self._policy: DraftLengthPolicy = AdaptiveLength(partial(calibrate, model), measured=measured)
         self._drafting = Drafting(drafters, self.vocab_size, self._policy)
         self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
+        self._beams = Beams(self._drafting, self.memory, self._eos, self.vocab_size)
         self._scheduler: Scheduler[Request] = Scheduler(
             self.memory, max_batch_size=cache.slots, max_batched_tokens=max_batched_tokens
         )
@@ -72,7 +79,11 @@ class Engine:
     def add(self, request: Request) -> None:
         """Queue a request; raises what ``check`` raises."""
         self.check(request)
+        if isinstance(request, RankedBeam):
+            return  # its leader's search finds it
         request.max_seq_len = self.max_seq_len
+        if isinstance(request, BeamRequest):
+            request.begin(self._policy.pass_seconds)
         self._scheduler.add(request)
 
     def check(self, request: Request) -> None:
@@ -93,7 +104,7 @@ class Engine:
         request = self._scheduler.remove(request_id)
         if request is not None and request.slot is not None:
             self.memory.evict(request)
-            self._drafting.finish(request)
+            self._finish_drafts(request)
 
     @property
     def busy(self) -> bool:
@@ -117,7 +128,7 @@ class Engine:
         self.stats.begin(self._scheduler, self.memory)
         schedule = self._scheduler.schedule()
         for request in schedule.preempted:
-            self._drafting.finish(request)
+            self._finish_drafts(request)
         for request in schedule.admitted:
             self._drafting.start(request)
         return schedule.scheduled
@@ -125,11 +136,15 @@ class Engine:
     def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:
         """Every request's part, with its draft; drafters see all their requests at once."""
         self.stats.drafting()
-        granted, num_tokens = [each.num_draft_tokens for each in schedule], [each.num_tokens for each in schedule]
-        drafts = self._drafting.propose([each.request for each in schedule], granted, num_tokens)
+        searches = [each for each in schedule if isinstance(each.request, BeamRequest)]
+        beams = {each.request.id: self._beams.schedule(each) for each in searches}
+        others = [each for each in schedule if each.request.id not in beams]
+        granted, num_tokens = [each.num_draft_tokens for each in others], [each.num_tokens for each in others]
+        drafts = iter(self._drafting.propose([each.request for each in others], granted, num_tokens))
         self.stats.drafted()
         return [
-            ScheduledRequest(each.request, each.num_tokens, draft) for each, draft in zip(schedule, drafts, strict=True)
+            beams.get(each.request.id) or ScheduledRequest(each.request, each.num_tokens, next(drafts))
+            for each in schedule
         ]
 
     def _score(self, scheduled: Sequence[ScheduledRequest]) -> list[TargetOutput]:
@@ -148,20 +163,25 @@ class Engine:
             requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
             self._policy.observe_forward_pass(requests, drafts, seconds)
 
-    def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Decision | None]:
+    def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Decided]:
         """What each request accepts; None for one that still reads, or whose distribution cannot be drawn from."""
-        decisions: list[Decision | None] = []
+        decisions: list[Decided] = []
         for each, output in zip(scheduled, outputs, strict=True):
-            decision = None
-            if each.reaches_end:
-                request, p = each.request, self._target_rows(each, output)
+            decision: Decided = None
+            if each.decides:
                 try:
-                    verdict = request.verifier(each.draft, p, request.noise, len(request.tokens))
-                    decision = Decision(verdict, p)
+                    decision = self._decide(each, output)
                 except (NumericalError, GrammarError) as error:
-                    self._retry_without_draft(request, error)
+                    self._retry_without_draft(each.request, error)
             decisions.append(decision)
         return decisions
+
+    def _decide(self, scheduled: ScheduledRequest, output: TargetOutput) -> Decision | BeamSteps:
+        """What one request accepts, or how far a beam search comes."""
+        if isinstance(scheduled, ScheduledBeams):
+            return scheduled.advance(output, self.vocab_size, self._eos)
+        request, p = scheduled.request, self._target_rows(scheduled, output)
+        return Decision(request.verifier(scheduled.draft, p, request.noise, len(request.tokens)), p)
 
     def _target_rows(self, scheduled: ScheduledRequest, output: TargetOutput) -> TargetRows:
         """The request's distribution at its last token and after each node of its draft."""
@@ -182,20 +202,27 @@ class Engine:
         self,
         scheduled: Sequence[ScheduledRequest],
         outputs: Sequence[TargetOutput],
-        decisions: Sequence[Decision | None],
+        decisions: Sequence[Decided],
     ) -> list[StepOutput]:
         """Emit tokens, keep the accepted rows of the cache, and tell the drafters what happened."""
         emitted: list[StepOutput] = []
         for each, output, decision in zip(scheduled, outputs, decisions, strict=True):
             request = each.request
-            failed = each.reaches_end and decision is None
-            if not failed and self._report_prompt(request, output):
+            failed = each.decides and decision is None
+            if isinstance(each, ScheduledBeams):
+                if isinstance(decision, BeamSteps):
+                    emitted += self._beams.commit(each, output, decision)
+                    self.stats.count(each.draft, decision.accepted)
+                elif not failed:
+                    self.memory.keep(request, each.num_tokens)
+            elif not failed and self._report_prompt(request, output):
                 add_hidden(request, output, each.num_tokens, self._model.config)
-                if decision is not None:
+                if isinstance(decision, Decision):
                     emitted += self._emit(each, decision)
                 else:
                     self.memory.keep(request, each.num_tokens)
-                self._forward_features(each, output, () if decision is None else decision.verdict.path)
+                path = decision.verdict.path if isinstance(decision, Decision) else ()
+                self._forward_features(each, output, path)
             if request.finish_reason is not None or request.error is not None:
                 self.abort(request.id)
         seconds = self.stats.end(len(emitted))
@@ -225,6 +252,11 @@ class Engine:
             self._drafting.observe(outcome, request)
         return emitted
 
+    def _finish_drafts(self, request: Request) -> None:
+        """Release what draft sources hold for a request that has ended or was preempted."""
+        self._drafting.finish(request)
+        self._beams.finish(request)
+
     def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
         """Give drafters that read features those of the tokens that are now committed and in the cache."""
         request, count = scheduled.request, scheduled.num_tokens
@@ -244,11 +276,13 @@ class Engine:
         spreads even from rows that are masked. Tokens accepted before the failing node are kept.
         """
         if request.started_over:
-            request.error = error
+            request.fail(error)
             return
         request.started_over = True
         if request.speculation.combination.names:
             self._drafting.switch_off_all(request, error)
+        if isinstance(request, BeamRequest):
+            request.start_over()
         self.memory.clear(request)
 
 

@@ -78,6 +78,13 @@ class CacheMemory:
         self.target.keep_path(request.slot, base, path)
         self._computed(request, min(base + len(path), len(request.tokens) - 1))
 
+    def keep_rows(self, request: Request, base: int, rows: Sequence[int]) -> None:
+        """Keep the rows before ``base``, and ``base + i`` for each of ``rows`` in ascending order, side by side."""
+        assert request.slot is not None
+        still = next((i for i, row in enumerate(rows) if row != i), len(rows))  # these stay where they are
+        self.target.keep_path(request.slot, base + still, [row - still for row in rows[still:]])
+        self._computed(request, base + len(rows))
+
     def clear(self, request: Request) -> None:
         """Empty a request's slot, whose rows may hold NaN, so that it is read again from the start."""
         assert request.slot is not None

@@ -75,6 +75,8 @@ class Request:
     prompt_logprobs: TokenLogprobs = field(default_factory=TokenLogprobs)  # of the prompt's tokens but the first
     first_token: float | None = None
     hidden_sum: Tensor | None = None  # float64 [d], of the prompt's tokens so far
+    sum_logprobs: float | None = None  # of an output that a beam search found
+    score: float | None = None  # by which that ranked it
 
     def __post_init__(self) -> None:
         self.arrived = time.perf_counter()
@@ -168,6 +170,10 @@ class Request:
         """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
         return True
 
+    def fail(self, error: OutriderError) -> None:
+        """End with an error."""
+        self.error = error
+
     def draws(self) -> DraftSampler:
         v = self.verifier
         return DraftSampler(self.noise, len(self.tokens), v.shares_noise, v.without_replacement, v.takes_trees)
@@ -184,7 +190,7 @@ class Request:
         tokens = [*(draft.tokens[node] for node in verdict.path), verdict.token]
         reported = self._logprobs(p, [0, *(1 + node for node in verdict.path)], tokens)
         for node, token, logprobs in zip((*verdict.path, None), tokens, reported, strict=True):
-            text = self._append(token)
+            text = self.append(token)
             origin, source = (last, draft.source) if node is None else ("accepted", draft.source_of(node))
             outputs.append(StepOutput(self.id, token, text, origin, source, logprobs, self.finish_reason))
             if self.finish_reason is not None or node is None:
@@ -199,7 +205,7 @@ class Request:
             outputs[-1] = replace(outputs[-1], draft=report)
         return outputs
 
-    def _append(self, token: int) -> str:
+    def append(self, token: int) -> str:
         """Extend the output by one token, decide whether it is the last, and return the text it shows."""
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)

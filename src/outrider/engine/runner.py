@@ -30,6 +30,11 @@ class ScheduledRequest:
         self.wants_prompt_logits = request.wants_prompt_logprobs
         """Whether the rows of all its prompt tokens need logits."""
 
+    @property
+    def decides(self) -> bool:
+        """Whether the pass has rows that decide on tokens."""
+        return self.reaches_end
+
     @cached_property
     def node_order(self) -> Sequence[int]:
         """The draft's nodes as they are packed: the longest path first, as attention reads a path in one piece

@@ -25,6 +25,8 @@ class RequestStats:
     completion_tokens: int = 0
     target_runs: int = 0
     """Target runs that emitted tokens; runs that only read a part of the prompt are not among them."""
+    beam_steps: int = 0
+    """Tokens by which a beam search has come on, all its beams together; 0 without beams."""
     num_drafts: int = 0
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0

@@ -65,6 +65,11 @@ class AdaptiveLength:
 
     # -- before drafting --------------------------------------------------------------------------------------------
 
+    def pass_seconds(self, rows: int, context: int) -> float:
+        self.calibrate()
+        assert self._forward_pass is not None
+        return self._forward_pass.seconds([rows], [context])
+
     def budget(self, requests: Sequence[Request], granted: Sequence[int]) -> list[int]:
         """Nodes to ask each request's drafters for: all that is granted, or none where all of them are paused."""
         self._proposing, self._drafted = 0.0, 0

@@ -65,6 +65,10 @@ class DraftLengthPolicy(Protocol):
         """
         ...
 
+    def pass_seconds(self, rows: int, context: int) -> float:
+        """What a forward pass of one request takes that has so many rows behind so many tokens."""
+        ...
+
     def calibrate(self) -> None:
         """Measure what there is to measure now, rather than in the first step that needs it."""
         ...
@@ -108,6 +112,9 @@ class FixedLength:
 
     def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
         return True
+
+    def pass_seconds(self, rows: int, context: int) -> float:
+        return 1.0
 
     def calibrate(self) -> None:
         """Nothing to measure."""

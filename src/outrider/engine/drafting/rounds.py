@@ -88,6 +88,8 @@ class Drafting:
         group of every request's combination, then the next group of those still without a draft. Then the policy
         selects what is worth scoring beside the ``num_tokens`` rows of each request.
         """
+        if not requests:
+            return []
         budgets = self._policy.budget(requests, granted)
         for request, budget in zip(requests, budgets, strict=True):
             request.draft_budget, request.num_proposed_tokens = budget, 0

@@ -51,7 +51,8 @@ async def _start(service: Service, body: CompletionRequest, tenant: str) -> Comp
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
     prompts = await service.off_loop.run_if_large(lambda: _prompts(body.prompt))
-    n, num_sequences = body.n or 1, max(body.n or 1, body.best_of or 1)
+    n = body.n or 1
+    num_sequences = n if body.use_beam_search else max(n, body.best_of or 1)  # best_of beams are one search
     _check_fields(service, body, len(prompts), n, num_sequences)
     limit = service.settings.max_tokens
     wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens

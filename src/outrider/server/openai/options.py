@@ -27,6 +27,8 @@ _SAME_NAME = (
     "stop_token_ids",
     "allowed_token_ids",
     "min_tokens",
+    "length_penalty",
+    "early_stopping",
     "ignore_eos",
     "skip_special_tokens",
 )
@@ -46,8 +48,9 @@ def sampling(
     Raises InvalidRequestError for what the fields' own checks let pass.
     """
     given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
+    usual = _beams(body, n) if body.use_beam_search else {"temperature": 1.0}
     return SamplingParams(
-        **({"temperature": 1.0} | given),
+        **(usual | given),
         structured=structured,
         max_tokens=max_tokens,
         n=n,
@@ -55,6 +58,11 @@ def sampling(
         prompt_logprobs=prompt_logprobs,
         logit_bias=_bias(body.logit_bias or {}),
     )
+
+
+def _beams(body: SamplingRequest, n: int) -> dict[str, Any]:
+    """Beam search, which vLLM asks for with as many beams as outputs."""
+    return {"beam_width": body.beam_width or max(n, getattr(body, "best_of", None) or 1)}
 
 
 def _bias(given: dict[str, float]) -> dict[int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -96,6 +97,8 @@ def token_fields(
 ) -> dict[str, Any]:
     """The fields of a choice that describe its tokens, if asked for: their ids, and where each came from."""
     fields: dict[str, Any] = {}
+    if request.score is not None and math.isfinite(request.score):
+        fields["score"] = request.score
     if body.return_token_ids:
         fields["token_ids"] = [step.token_id for step in steps]
         if opening:

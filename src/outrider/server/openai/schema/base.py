@@ -69,6 +69,10 @@ class SamplingRequest(GenerationRequest):
     stop_token_ids: List[TokenId] | None = Field(None, max_length=1024)
     allowed_token_ids: List[TokenId] | None = Field(None, min_length=1, max_length=1 << 18)
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
+    use_beam_search: bool | None = Field(None, description="Give the n best of beam_width beams; draws nothing.")
+    beam_width: int | None = Field(None, ge=1, le=64, description="n, or best_of, if left out.")
+    length_penalty: float | None = Field(None, ge=-10, le=10)
+    early_stopping: bool | Literal["never"] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     structured_outputs: dict[str, Any] | None = None

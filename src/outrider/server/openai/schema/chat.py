@@ -102,6 +102,7 @@ class ChatChoice(BaseModel):
     logprobs: dict[str, Any] | None
     finish_reason: Literal["stop", "length", "tool_calls"]
     seed: int
+    score: float | None = Field(None, description="Of a beam: log-probability / tokens ** length_penalty.")
 
 
 class ChatResponse(BaseModel):

@@ -32,6 +32,7 @@ class CompletionChoice(BaseModel):
     logprobs: dict[str, Any] | None
     finish_reason: Literal["stop", "length"] | None
     seed: int
+    score: float | None = Field(None, description="Of a beam: log-probability / tokens ** length_penalty.")
 
 
 class CompletionResponse(BaseModel):

@@ -1,0 +1,69 @@
+"""What may follow each beam: the likeliest tokens, with every option that applies to beams in force.
+
+As in transformers, penalties, bias and masks act on log-probabilities, which are not normalised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.config import SamplingParams
+from outrider.core import shaping
+from outrider.core.beams import Candidates
+from outrider.core.constraint import Constraint
+from outrider.core.distribution import Context
+from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
+from outrider.core.logprobs import likeliest
+
+
+def beam_candidates(
+    logits: Tensor,
+    contexts: Sequence[Context],
+    params: SamplingParams,
+    count: int,
+    stop_ids: Sequence[int] = (),
+    constraint: Constraint | None = None,
+) -> list[Candidates]:
+    """The ``count`` best continuations of each row, fewer where fewer are possible.
+
+    Each row is handled for itself, in the same shape, so that its numbers do not depend on the others.
+
+    Args:
+        logits: any float type [rows, vocab], without padding.
+        contexts: one per row, its output up to the row included.
+        stop_ids: the model's end-of-text ids, which ``min_tokens`` excludes along with ``stop_token_ids``.
+
+    Raises:
+        NumericalError: a row is not finite, or the options leave no token.
+        GrammarError: the constraint cannot say what may follow.
+    """
+    rows = logits.float().cpu()
+    count = min(count, rows.shape[1])
+    tokens, logprobs, found = likeliest(rows, count)
+    out: list[Candidates] = []
+    for i, context in enumerate(contexts):
+        mask = None if constraint is None else constraint.mask(context.output)
+        if mask is None and not changes_logits(params, len(context.output)):
+            n = found[i]
+            out.append(list(zip(tokens[i, :n].tolist(), logprobs[i, :n].tolist(), strict=True)))
+            continue
+        row = rows[i].numpy()
+        row = row - row[tokens[i, 0]] + logprobs[i, 0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            apply_penalties_(row, params, context.prompt, context.output)
+            apply_masks_(row, params, context.output, stop_ids, mask)
+        shaping.check_largest(float(row.max()), params)
+        out.append(_best(row, count))
+    return out
+
+
+def _best(row: NDArray[np.float32], count: int) -> Candidates:
+    """The largest finite entries, of equals the first."""
+    least = np.partition(row, len(row) - count)[len(row) - count]
+    kept = np.flatnonzero(row >= least)
+    order = kept[np.argsort(-row[kept], kind="stable")][:count]
+    return [(int(token), float(row[token])) for token in order if row[token] > -np.inf]

@@ -1,0 +1,202 @@
+"""Beam search, apart from the model: which beams go on, which end, and when the search is over.
+
+The rules are those of transformers' ``generate(num_beams=...)``, and of diverse beam search (Vijayakumar et al. 2016)
+where beams are in groups. A ``Node`` is a token in the tree of all beams:
+
+    root ── the ── cat ── sat      three beams: (the, cat, sat), (the, cat, lay), (a, dog, ran)
+      │             └──── lay      a node is expanded by its candidates: what may follow, the likeliest first
+      └──── a ──── dog ── ran
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from outrider.config import SamplingParams
+
+Candidates = Sequence[tuple[int, float]]
+"""Tokens and their log-probabilities (float32 values), the likeliest first, the lowest id of equals."""
+
+
+class Node:
+    """A token behind those of its ancestors; the root stands for the prompt's last token."""
+
+    __slots__ = ("candidates", "children", "depth", "parent", "source", "token")
+
+    def __init__(self, token: int, parent: Node | None = None, source: str = "") -> None:
+        """``source``: the draft source that proposed it before any beam came there; empty: none did."""
+        self.token, self.parent, self.source = token, parent, source
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: dict[int, Node] = {}
+        self.candidates: Candidates | None = None  # None: the target has not scored it yet
+
+    def child(self, token: int, source: str = "") -> Node:
+        """The child that carries a token, made if there is none."""
+        found = self.children.get(token)
+        if found is None:
+            found = self.children[token] = Node(token, self, source)
+        return found
+
+    def path(self, above: Node | None = None) -> list[Node]:
+        """Nodes from the root's child, or that of the ancestor ``above``, down to this one."""
+        nodes: list[Node] = []
+        node: Node = self
+        while node.parent is not None and node is not above:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def tokens(self) -> list[int]:
+        """The output that ends here."""
+        return [node.token for node in self.path()]
+
+
+@dataclass(frozen=True)
+class Beam:
+    """An output that goes on."""
+
+    node: Node
+    score: np.float32  # sum of its tokens' log-probabilities, penalties of diversity included
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """An output that has ended."""
+
+    node: Node
+    sum_logprobs: float
+    score: float  # sum_logprobs / length ** length_penalty
+
+
+@dataclass
+class BeamGroup:
+    """Beams that compete with one another."""
+
+    params: SamplingParams
+    stop_ids: Collection[int]
+    live: list[Beam]  # best first
+    ended: list[Hypothesis] = field(default_factory=list)  # best first, as many as the group is wide at most
+    done: bool = False
+
+    @property
+    def width(self) -> int:
+        return self.params.beam_width // self.params.num_beam_groups
+
+    def step(self, chosen: Counter[int], *, last: bool) -> tuple[list[Beam], list[Hypothesis]]:
+        """The beams that go on and those that end with their next token, of which all do if it is the ``last``.
+
+        ``chosen``: how many beams of earlier groups chose each token in this step.
+        """
+        found = self._continuations(chosen)
+        live: list[Beam] = []
+        ended: list[Hypothesis] = []
+        for rank, (node, token, total) in enumerate(found):
+            if last or token in self.stop_ids:
+                if rank < self.width:  # others are there only so that enough beams go on
+                    length = np.float32((node.depth + 1) ** self.params.length_penalty)
+                    ended.append(Hypothesis(node.child(token), float(total), float(total / length)))
+            elif len(live) < self.width:
+                live.append(Beam(node.child(token), total))
+            if rank >= self.width - 1 and (last or len(live) == self.width):
+                break
+        return live, ended
+
+    def _continuations(self, chosen: Counter[int]) -> list[tuple[Node, int, np.float32]]:
+        """Nodes, the tokens behind them, and their scores: the best first, of equals the better beam's."""
+        weight = np.float32(self.params.diversity_penalty)
+        found: list[tuple[Node, int, np.float32]] = []
+        for beam in self.live:
+            assert beam.node.candidates is not None
+            for token, logprob in beam.node.candidates:
+                own = np.float32(logprob)
+                if chosen[token]:
+                    own -= weight * np.float32(chosen[token])
+                found.append((beam.node, token, beam.score + own))
+        return sorted(found, key=lambda one: -one[2])  # stable: candidates come in order
+
+    def commit(self, live: list[Beam], ended: Sequence[Hypothesis], max_tokens: int) -> None:
+        """Go on with the outcome of ``step``; the group is done if that cannot improve what has ended."""
+        self.live = live
+        self.ended = sorted([*self.ended, *ended], key=lambda one: -one.score)[: self.width]
+        full = len(self.ended) == self.width
+        self.done = not live or (full and (self.params.early_stopping is True or not self._can_improve(max_tokens)))
+        if self.done:
+            self.live = []
+
+    def _can_improve(self, max_tokens: int) -> bool:
+        """Whether the best beam might come to a better score than the worst output; transformers' heuristics."""
+        best, power = self.live[0], self.params.length_penalty
+        to_the_end = self.params.early_stopping == "never" and power > 0
+        length = max_tokens if to_the_end else best.node.depth
+        return float(best.score / np.float32(length**power)) > self.ended[-1].score
+
+
+class BeamSearch:
+    """All groups of one search, in lockstep. Each step needs the candidates of every live beam's node."""
+
+    def __init__(self, root: Node, params: SamplingParams, stop_ids: Collection[int], max_tokens: int) -> None:
+        """``max_tokens``: what an output can have at most."""
+        self.root, self._max_tokens = root, max_tokens
+        self.groups = [BeamGroup(params, stop_ids, [Beam(root, np.float32(0))]) for _ in range(params.num_beam_groups)]
+
+    @staticmethod
+    def num_candidates(params: SamplingParams, stop_ids: Collection[int]) -> int:
+        """How many of a node's continuations can matter: those that go on, that end, and that other groups chose."""
+        penalised = params.beam_width if params.num_beam_groups > 1 else 0
+        return params.beam_width // params.num_beam_groups + len(stop_ids) + penalised
+
+    @property
+    def done(self) -> bool:
+        return all(group.done for group in self.groups)
+
+    def live(self) -> list[Node]:
+        """Nodes of the live beams, each once, in order of groups and ranks."""
+        return list(dict.fromkeys(beam.node for group in self.groups for beam in group.live))
+
+    @property
+    def can_step(self) -> bool:
+        return not self.done and all(node.candidates is not None for node in self.live())
+
+    def step(self, max_nodes: int) -> None:
+        """One token more for every live beam. All end with it if the beams that go on share more than ``max_nodes``."""
+        depth = 1 + next(group.live[0].node.depth for group in self.groups if not group.done)
+        outcomes = self._step(last=depth >= self._max_tokens)
+        ahead = [beam.node for live, _ in outcomes for beam in live]
+        if depth * len(ahead) > max_nodes and len(union(ahead)) > max_nodes:
+            outcomes = self._step(last=True)
+        running = [group for group in self.groups if not group.done]
+        for group, (live, ended) in zip(running, outcomes, strict=True):
+            group.commit(live, ended, self._max_tokens)
+
+    def _step(self, *, last: bool) -> list[tuple[list[Beam], list[Hypothesis]]]:
+        """The outcome of each group that is not done."""
+        chosen: Counter[int] = Counter()
+        outcomes: list[tuple[list[Beam], list[Hypothesis]]] = []
+        for group in self.groups:
+            if not group.done:
+                live, ended = group.step(chosen, last=last)
+                chosen.update([beam.node.token for beam in live])
+                outcomes.append((live, ended))
+        return outcomes
+
+    def ranked(self) -> list[Hypothesis]:
+        """What has ended in all groups, best first."""
+        return sorted(chain.from_iterable(group.ended for group in self.groups), key=lambda one: -one.score)
+
+
+def union(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes and all their ancestors but the root, each once, parents before their children."""
+    found: dict[Node, None] = {}
+    for node in nodes:
+        missing: list[Node] = []
+        above: Node = node
+        while above.parent is not None and above not in found:
+            missing.append(above)
+            above = above.parent
+        found.update(dict.fromkeys(reversed(missing)))
+    return list(found)

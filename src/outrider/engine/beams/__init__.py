@@ -1,0 +1,1 @@
+"""Requests that search with beams: one sequence of the cache that holds a tree."""
