@@ -41,7 +41,7 @@ def tensors(path: Path, prefix: str) -> dict[str, Array]:
 
     def numbers(stem: str) -> Array:
         codes, zero = (held[f"{stem}_{part}"].astype(np.float32) for part in ("quantized", "zero_point"))
-        return (codes - zero) * held[f"{stem}_scale"].astype(np.float32)
+        return np.asarray((codes - zero) * held[f"{stem}_scale"], np.float32)
 
     for name, value in held.items():
         stem = re.sub(r"_merged_\d+", "", name)

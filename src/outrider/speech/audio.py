@@ -99,14 +99,14 @@ def _wav(data: bytes) -> tuple[Samples, int] | None:
 def _floats(values: NDArray[np.generic]) -> Samples:
     """From -1 to 1; 24 bits come as the upper ones of 32."""
     if values.dtype == np.uint8:
-        return (values.astype(np.float32) - 128) / 128
+        return (values.astype(np.float32) - np.float32(128)) / np.float32(128)
     if values.dtype.kind == "i":
-        return values.astype(np.float32) / float(2 ** (8 * values.dtype.itemsize - 1))
+        return values.astype(np.float32) / np.float32(2 ** (8 * values.dtype.itemsize - 1))
     return values.astype(np.float32)
 
 
 def _mono(values: Samples) -> Samples:
-    return values if values.ndim == 1 else values.mean(axis=1, dtype=np.float32).astype(np.float32)
+    return values if values.ndim == 1 else np.asarray(values.mean(axis=1), np.float32)
 
 
 def _has_soundfile() -> bool:

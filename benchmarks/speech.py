@@ -1,0 +1,104 @@
+"""Whisper with and without drafts: is every token the same, how many come a run, and how long does it take?
+
+    python -m benchmarks.speech FILE... --model DIR --draft-model DIR --draft none model suffix
+
+Every file is transcribed with each kind of drafts in turn, so that all of them meet the machine alike. ``model:K`` has
+the draft model propose K tokens; other names are those of draft sources. The first kind is what the others are held
+against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outrider import LLM
+from outrider.config import SpeculationParams
+from outrider.engine.stats import RequestStats
+from outrider.speech import Sound, Transcript, TranscriptionOptions, read_sound
+
+
+def speculation(name: str) -> SpeculationParams:
+    source, _, length = name.partition(":")
+    more: dict[str, Any] = {"spec_length": int(length)} if length else {}
+    return SpeculationParams(draft=source, **more)
+
+
+def run(llm: LLM, sound: Sound, name: str, options: TranscriptionOptions) -> tuple[Transcript, float]:
+    begun = time.perf_counter()
+    done = llm.transcribe(sound, options, speculation=speculation(name))
+    return done, time.perf_counter() - begun
+
+
+def tokens(transcript: Transcript) -> list[tuple[int, ...]]:
+    return [segment.token_ids for segment in transcript.segments]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--draft-model")
+    parser.add_argument("--draft", nargs="+", default=["none", "model", "suffix"])
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--draft-dtype", default="auto")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-context", action="store_true")
+    parser.add_argument("--temperature", type=float, nargs="+")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("files", nargs="+", type=Path)
+    args = parser.parse_args()
+    given: dict[str, Any] = {"draft_model": args.draft_model, "draft": "model"} if args.draft_model else {}
+    llm = LLM(args.model, dtype=args.dtype, draft_dtype=args.draft_dtype, threads=args.threads, **given)
+    more: dict[str, Any] = {"temperatures": tuple(args.temperature)} if args.temperature else {}
+    options = TranscriptionOptions(language="en", condition_on_previous_text=not args.no_context, **more)
+    stats: dict[str, RequestStats] = defaultdict(RequestStats)
+    seconds: dict[str, float] = defaultdict(float)
+    same: dict[str, int] = defaultdict(int)
+    sound_seconds = 0.0
+    run(llm, read_sound(args.files[0]), args.draft[0], options)  # what is done once in a process
+    for i, file in enumerate(args.files):
+        sound = read_sound(file)
+        sound_seconds += sound.seconds
+        turned = args.draft[i % len(args.draft) :] + args.draft[: i % len(args.draft)]
+        found = {name: run(llm, sound, name, options) for name in turned}
+        first = found[args.draft[0]][0]
+        for name, (transcript, took) in found.items():
+            stats[name].add(transcript.stats)
+            seconds[name] += took
+            same[name] += tokens(transcript) == tokens(first)
+        print(
+            f"{file.name}: {sound.seconds:.0f} s, " + ", ".join(f"{n} {t:.1f} s" for n, (_, t) in found.items()),
+            flush=True,
+        )
+    rows = []
+    for name in args.draft:
+        s = stats[name]
+        row = {
+            "draft": name,
+            "files": len(args.files),
+            "same": same[name],
+            "tokens": s.completion_tokens,
+            "tokens_per_run": round(s.mean_acceptance_length or 0, 3),
+            "acceptance": None if s.draft_acceptance_rate is None else round(s.draft_acceptance_rate, 3),
+            "by_source": s.by_source,
+            "decode_s": round(s.decode_s, 1),
+            "draft_s": round(s.draft_s, 1),
+            "seconds": round(seconds[name], 1),
+            "times_real": round(sound_seconds / seconds[name], 2),
+        }
+        rows.append(row)
+        print(row)
+    result = {"sound_s": round(sound_seconds, 1), "threads": torch.get_num_threads(), "rows": rows}
+    if args.json is not None:
+        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
