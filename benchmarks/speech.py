@@ -21,6 +21,7 @@ import torch
 from outrider import LLM
 from outrider.config import SpeculationParams
 from outrider.engine.stats import RequestStats
+from outrider.input_processor import Scheduling
 from outrider.speech import Sound, Transcript, TranscriptionOptions, read_sound
 
 
@@ -30,9 +31,14 @@ def speculation(name: str) -> SpeculationParams:
     return SpeculationParams(draft=source, **more)
 
 
-def run(llm: LLM, sound: Sound, name: str, options: TranscriptionOptions) -> tuple[Transcript, float]:
+def run(
+    llm: LLM, sound: Sound, name: str, options: TranscriptionOptions, sound_number: int = -1
+) -> tuple[Transcript, float]:
     begun = time.perf_counter()
-    done = llm.transcribe(sound, options, speculation=speculation(name))
+    apart: Scheduling = {
+        "cache_salt": f"{name} {sound_number}"
+    }  # no kind of drafts learns from another, nor from another talk
+    done = llm.transcribe(sound, options, speculation=speculation(name), scheduling=apart)
     return done, time.perf_counter() - begun
 
 
@@ -66,7 +72,7 @@ def main() -> None:
         sound = read_sound(file)
         sound_seconds += sound.seconds
         turned = args.draft[i % len(args.draft) :] + args.draft[: i % len(args.draft)]
-        found = {name: run(llm, sound, name, options) for name in turned}
+        found = {name: run(llm, sound, name, options, i) for name in turned}
         first = found[args.draft[0]][0]
         for name, (transcript, took) in found.items():
             stats[name].add(transcript.stats)
