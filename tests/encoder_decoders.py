@@ -106,7 +106,12 @@ def whisper(seed: int = 0, **changes: Any) -> Any:
     }  # fmt: skip
     model = randomised(WhisperForConditionalGeneration(WhisperConfig(**dims | changes)), seed)
     model.model.encoder.embed_positions.weight.data *= 0.3
-    model.model.decoder.embed_tokens.weight.data[FIRST_STAMP:] *= 0.5
+    tokens = model.model.decoder.embed_tokens.weight.data
+    tokens *= 0.5
+    tokens[FIRST_STAMP:] *= 0.7
+    for layer in model.model.decoder.layers:  # else a token would mostly be followed by itself
+        layer.encoder_attn.out_proj.weight.data *= 4
+        layer.self_attn.out_proj.weight.data *= 3
     return model
 
 
@@ -143,7 +148,7 @@ def noise(seconds: float, seed: int = 0) -> NDArray[np.float32]:
     generator = np.random.default_rng(seed)
     n = round(seconds * 16000)
     envelope = np.sin(np.arange(n) / 3000 * (1 + seed)) ** 2
-    return (generator.standard_normal(n) * envelope * 0.2).astype(np.float32)
+    return np.asarray(generator.standard_normal(n) * envelope * 0.2, np.float32)
 
 
 def mel(seed: int = 0) -> torch.Tensor:

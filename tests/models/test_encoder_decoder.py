@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,16 @@ def _some(family: str, dtype: DTypeName, folder: Path) -> tuple[EncoderDecoderMo
     return model, EncoderInput.of_tokens(SOURCE)
 
 
-def test_an_input_is_encoded_once_and_models_with_the_same_encoder_share_it(tmp_path: Path) -> None:
+def _noted(
+    runs: list[EncoderDecoderModel], model: EncoderDecoderModel, encode: Callable[[Tensor], Tensor], values: Tensor
+) -> Tensor:
+    runs.append(model)
+    return encode(values)
+
+
+def test_an_input_is_encoded_once_and_models_with_the_same_encoder_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reference = encoder_decoders.whisper()
     target = loaded(encoder_decoders.save(reference, tmp_path / "target"))
     same = loaded(tmp_path / "target")
@@ -113,8 +124,7 @@ def test_an_input_is_encoded_once_and_models_with_the_same_encoder_share_it(tmp_
     assert not apart.share_encoder(target)
     runs: list[EncoderDecoderModel] = []
     for model in (target, apart):
-        encode = model.encoder._encode
-        model.encoder._encode = lambda values, m=model, encode=encode: (runs.append(m), encode(values))[1]  # type: ignore[method-assign]
+        monkeypatch.setattr(model.encoder, "_encode", partial(_noted, runs, model, model.encoder._encode))
     given = EncoderInput(encoder_decoders.mel())
     for model in (target, same, apart, target):
         model.encode(given)
@@ -124,7 +134,7 @@ def test_an_input_is_encoded_once_and_models_with_the_same_encoder_share_it(tmp_
 def test_a_slot_lets_go_of_its_input_when_it_is_freed(tmp_path: Path) -> None:
     model, given = _some("t5 1.0", "float32", tmp_path)
     for kind in ("contiguous", "paged"):
-        cache = model.new_cache(CacheSpec(slots=2, max_seq_len=64, kind=kind))  # type: ignore[arg-type]
+        cache = model.new_cache(CacheSpec(slots=2, max_seq_len=64, kind=kind))
         slot = cache.allocate()
         attach_input(model, cache, slot, given)
         assert cache.attachments
