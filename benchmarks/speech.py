@@ -35,9 +35,7 @@ def run(
     llm: LLM, sound: Sound, name: str, options: TranscriptionOptions, sound_number: int = -1
 ) -> tuple[Transcript, float]:
     begun = time.perf_counter()
-    apart: Scheduling = {
-        "cache_salt": f"{name} {sound_number}"
-    }  # no kind of drafts learns from another, nor from another talk
+    apart: Scheduling = {"cache_salt": f"{name} {sound_number}"}  # nothing is learned from another run or talk
     done = llm.transcribe(sound, options, speculation=speculation(name), scheduling=apart)
     return done, time.perf_counter() - begun
 
@@ -78,32 +76,33 @@ def main() -> None:
             stats[name].add(transcript.stats)
             seconds[name] += took
             same[name] += tokens(transcript) == tokens(first)
-        print(
-            f"{file.name}: {sound.seconds:.0f} s, " + ", ".join(f"{n} {t:.1f} s" for n, (_, t) in found.items()),
-            flush=True,
-        )
-    rows = []
-    for name in args.draft:
-        s = stats[name]
-        row = {
-            "draft": name,
-            "files": len(args.files),
-            "same": same[name],
-            "tokens": s.completion_tokens,
-            "tokens_per_run": round(s.mean_acceptance_length or 0, 3),
-            "acceptance": None if s.draft_acceptance_rate is None else round(s.draft_acceptance_rate, 3),
-            "by_source": s.by_source,
-            "decode_s": round(s.decode_s, 1),
-            "draft_s": round(s.draft_s, 1),
-            "seconds": round(seconds[name], 1),
-            "times_real": round(sound_seconds / seconds[name], 2),
-        }
-        rows.append(row)
+        times = ", ".join(f"{name} {took:.1f} s" for name, (_, took) in found.items())
+        print(f"{file.name}: {sound.seconds:.0f} s, {times}", flush=True)
+        rows = [_row(name, stats[name], seconds[name], same[name], i + 1, sound_seconds) for name in args.draft]
+        result = {"sound_s": round(sound_seconds, 1), "threads": torch.get_num_threads(), "rows": rows}
+        if args.json is not None:
+            args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for row in rows:
         print(row)
-    result = {"sound_s": round(sound_seconds, 1), "threads": torch.get_num_threads(), "rows": rows}
-    if args.json is not None:
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result))
+
+
+def _row(name: str, s: RequestStats, seconds: float, same: int, files: int, sound_seconds: float) -> dict[str, Any]:
+    rate = s.draft_acceptance_rate
+    return {
+        "draft": name,
+        "files": files,
+        "same": same,
+        "tokens": s.completion_tokens,
+        "tokens_per_run": round(s.mean_acceptance_length or 0, 3),
+        "acceptance": None if rate is None else round(rate, 3),
+        "by_source": s.by_source,
+        "decode_s": round(s.decode_s, 1),
+        "draft_s": round(s.draft_s, 1),
+        "seconds": round(seconds, 1),
+        "times_real": round(sound_seconds / seconds, 2),
+        "draft_error": s.draft_error,
+    }
 
 
 if __name__ == "__main__":

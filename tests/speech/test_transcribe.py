@@ -99,7 +99,7 @@ def test_what_is_cached_of_one_sound_is_not_found_by_another(whisper_folder: Pat
         other, cached = run(EncoderInput(e.mel(2)))
         assert cached == 0
     with LLM(str(whisper_folder), draft="none", prefix_reuse=False, dtype="float32") as llm:
-        assert run(EncoderInput(e.mel(2)))[0] == other != first
+        assert run(EncoderInput(e.mel(2)))[0] == other
 
 
 def test_a_refused_request_names_what_is_missing(whisper: LLM, tmp_path: Path) -> None:
