@@ -15,6 +15,7 @@ from outrider.core.constraint import Constraint
 from outrider.engine.beams.request import BeamRequest, RankedBeam
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
+from outrider.models.encoder_decoder import EncoderInput
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 
 if TYPE_CHECKING:
@@ -37,9 +38,19 @@ class Scheduling(TypedDict, total=False):
 class InputProcessor:
     """Turns prompts into token ids, grammars into constraints, and numbers requests."""
 
-    def __init__(self, tokenizer: Tokenizer, eos: tuple[int, ...], speculation: SpeculationParams) -> None:
-        """``speculation`` is for requests that say nothing else; its ``draft`` names sources, not ``auto``."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        eos: tuple[int, ...],
+        speculation: SpeculationParams,
+        decoder_prompt: Sequence[int] = (),
+    ) -> None:
+        """Args:
+        speculation: for requests that say nothing else; its ``draft`` names sources, not ``auto``.
+        decoder_prompt: of a target whose encoder reads the prompt: what its decoder begins with.
+        """
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
+        self._decoder_prompt = list(decoder_prompt)
         self._ids = itertools.count()
 
     @cached_property
@@ -63,10 +74,22 @@ class InputProcessor:
         params: SamplingParams,
         speculation: Speculation,
         after: Request | None = None,
+        *,
+        encoder_input: EncoderInput | None = None,
+        constraint: Constraint | None = None,
         **scheduling: Unpack[Scheduling],
     ) -> Request:
-        """One request, not yet checked against an engine; ``after``: another output of the same prompt."""
+        """One request, not yet checked against an engine.
+
+        Args:
+            after: another output of the same prompt.
+            encoder_input: what the target's encoder takes, where that is not the prompt.
+            constraint: what the output keeps to, in place of ``params.structured``.
+        """
         speculation = self._resolve(speculation or self._speculation)
+        if self._decoder_prompt and encoder_input is None:
+            known = None if after is None else after.encoder_input
+            ids, encoder_input = self._decoder_prompt, known or EncoderInput.of_tokens(ids)
         form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         kind = Request if not params.beam_width else BeamRequest if after is None else RankedBeam
@@ -77,7 +100,8 @@ class InputProcessor:
             speculation=speculation,
             stop_ids=stop,
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
-            constraint=None if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
+            constraint=constraint if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
+            encoder_input=encoder_input,
             after=after,
             **scheduling,
         )

@@ -6,6 +6,7 @@ import gc
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -27,6 +28,8 @@ from outrider.input_processor import (
 )
 from outrider.loading import load
 from outrider.output import Output, one_or_all, tokens_per_run
+from outrider.speech import Transcript, TranscriptionOptions
+from outrider.transcriber import SoundSource, Transcriber, Transcribing, decoder_prompt, run_side_by_side
 from outrider.utils.progress import work_bar
 
 if TYPE_CHECKING:
@@ -73,7 +76,9 @@ class LLM:
         self.memory_plan = loaded.memory_plan
         self.drafters = loaded.drafters
         self.engine = loaded.engine
-        self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation)
+        prompt = decoder_prompt(loaded.model)
+        self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation, prompt)
+        self._folder = loaded.folder
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
     def __repr__(self) -> str:
@@ -207,6 +212,50 @@ class LLM:
         params = either(params, sampling_params)
         return one_or_all(self._run(self.requests(messages, params, speculation, **scheduling)))
 
+    @cached_property
+    def transcriber(self) -> Transcriber:
+        """Makes requests of sounds. Raises ``InvalidRequestError`` if this model hears none."""
+        return Transcriber(self._folder, self.model, self.tokenizer, self._input_processor)
+
+    @overload
+    def transcribe(
+        self, sounds: SoundSource, options: TranscriptionOptions | None = None, **more: Unpack[Transcribing]
+    ) -> Transcript: ...
+    @overload
+    def transcribe(
+        self, sounds: list[SoundSource], options: TranscriptionOptions | None = None, **more: Unpack[Transcribing]
+    ) -> list[Transcript]: ...
+    def transcribe(
+        self,
+        sounds: SoundSource | list[SoundSource],
+        options: TranscriptionOptions | None = None,
+        **more: Unpack[Transcribing],
+    ) -> Transcript | list[Transcript]:
+        """Write down what is said in a sound, or in each of a list of them at once, with the times it was said.
+
+        Args:
+            sounds: a file, its bytes, or a ``Sound`` of samples; or a list of these.
+            options: language, task and the thresholds of the recipe.
+            more: ``on_segment`` and ``on_progress`` hear of what is done; ``speculation`` and scheduling as in
+                ``generate``.
+
+        Raises:
+            InvalidRequestError: the model hears no sound, a file cannot be decoded, or an option is impossible.
+        """
+        batch = sounds if isinstance(sounds, list) else [sounds]
+        requests = self.transcriber.requests(batch, options or TranscriptionOptions(), more)
+        transcripts = run_side_by_side(requests, self._start, self._step, self._finish)
+        return transcripts if isinstance(sounds, list) else transcripts[0]
+
+    def _start(self, request: Request) -> None:
+        self.engine.add(request)
+        self._inboxes[request.id] = deque()
+
+    def _finish(self, request: Request) -> list[StepOutput]:
+        """What a request has given; it leaves the engine, ended or not."""
+        self.engine.abort(request.id)
+        return list(self._inboxes.pop(request.id, ()))
+
     def stream(
         self,
         prompt: Prompt | Sequence[Message],
@@ -257,17 +306,14 @@ class LLM:
     def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
         try:
             for request in requests:
-                self.engine.add(request)
-                self._inboxes[request.id] = deque()
+                self._start(request)
             with work_bar("generate", len(requests), show=progress) as tell:
                 while any(request.finish_reason is None and request.error is None for request in requests):
                     self._step()
                     if progress:
                         tell(*_done(requests))
         finally:
-            steps = {request.id: list(self._inboxes.pop(request.id, ())) for request in requests}
-            for request in requests:
-                self.engine.abort(request.id)  # nothing is left behind by an interruption
+            steps = {request.id: self._finish(request) for request in requests}  # also after an interruption
         token_text = self.tokenizer.token_text
         return [Output.of(request, steps[request.id], token_text) for request in requests]
 

@@ -26,6 +26,7 @@ from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import IncompatibleDraftError
 from outrider.heads import HeadConfig
 from outrider.models.base import LoadedModel
+from outrider.models.encoder_decoder import match_encoders
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 
@@ -37,6 +38,7 @@ class Loaded:
     """A model in memory, with all that drafts for it. ``config`` names the source that ``draft="auto"`` stands for."""
 
     config: EngineConfig
+    folder: Path
     tokenizer: Tokenizer
     model: LoadedModel
     draft_models: tuple[LoadedModel, ...]
@@ -57,6 +59,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     tokenizer = Tokenizer.from_folder(folder)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
     model = load_model(folder, config.target_options())
+    match_encoders(model, draft_models)
     draft, heads = load_heads(config, model)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
     plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_memory(heads, model))
@@ -93,7 +96,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     )
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate()
-    return Loaded(config, tokenizer, model, draft_models, plan, eos, drafters, engine)
+    return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine)
 
 
 def _measured_acceptance(heads: Mapping[str, nn.Module], source: str) -> Acceptance:

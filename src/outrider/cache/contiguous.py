@@ -58,6 +58,7 @@ class ContiguousCache:
         self._prefix_reuse = prefix_reuse
         self._free = list(range(slots))  # longest unused first
         self._lengths: dict[int, int] = {}
+        self.attachments: dict[int, object] = {}
         self._verified: dict[int, tuple[str, list[int]]] = {}  # salt and tokens whose rows a slot holds
 
     def can_allocate(self) -> bool:
@@ -96,6 +97,7 @@ class ContiguousCache:
 
     def free(self, slot: int) -> None:
         del self._lengths[slot]
+        self.attachments.pop(slot, None)
         self._free.append(slot)
 
     def zero(self, slot: int) -> None:

@@ -59,6 +59,7 @@ class PagedCache:
         self._prefix_reuse = prefix_reuse
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
+        self.attachments: dict[int, object] = {}
         self._published: dict[int, int] = {}  # blocks of each slot that were found or published
         self._rows: dict[int, Tensor] = {}  # int64, cache row of each position; dropped when the table changes
         self._next = 0
@@ -85,6 +86,7 @@ class PagedCache:
             self._pool.release(block)
         del self._lengths[slot], self._published[slot]
         self._rows.pop(slot, None)
+        self.attachments.pop(slot, None)
 
     def zero(self, slot: int) -> None:
         rows = torch.tensor(

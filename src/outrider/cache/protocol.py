@@ -87,6 +87,11 @@ class KVCache(Protocol):
         """The blocks of ``pool`` that hold the first ``rows`` rows of ``slot``; filler where it has none."""
         ...
 
+    @property
+    def attachments(self) -> dict[int, object]:
+        """What a sequence has besides rows, by slot: keys of its encoder's output. It goes when the slot is freed."""
+        ...
+
     def truncate_to(self, slot: int, length: int) -> None:
         """Roll back: keep the first ``length`` rows."""
         ...

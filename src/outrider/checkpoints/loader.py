@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
+from outrider.checkpoints.encoder_decoder import is_encoder_decoder, open_encoder_decoder
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
 from outrider.models.base import LoadedModel
-from outrider.models.factory import make_model
+from outrider.models.config import ModelConfig
+from outrider.models.factory import make_encoder_decoder, make_model
+
+C = TypeVar("C", bound=ModelConfig)
 
 _MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
 
@@ -25,15 +30,14 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
         CapacityError: the context is too long for memory.
     """
     device = choose_device(options.device)
+    if is_encoder_decoder(folder):
+        own, tensors = open_encoder_decoder(folder)
+        own = _with_length(own, options, folder)
+        return make_encoder_decoder(
+            own, tensors, dtype=options.dtype, kv_cache_dtype=options.kv_cache_dtype, device=device
+        )
     checkpoint = open_checkpoint(folder)
-    config = checkpoint.config
-    if options.max_seq_len is not None:
-        if options.max_seq_len > config.max_seq_len:
-            raise ConfigError(
-                f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
-                "made for: use at most that"
-            )
-        config = replace(config, max_seq_len=options.max_seq_len)
+    config = _with_length(checkpoint.config, options, folder)
     table = 4 * config.max_seq_len * config.head_dim
     if table > _MOST_ROTATIONS:
         raise CapacityError(
@@ -50,6 +54,18 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
         device=device,
         fixed_shapes=graphs,
     )
+
+
+def _with_length(config: C, options: ModelOptions, folder: Path) -> C:
+    """``config`` with the context length asked for."""
+    if options.max_seq_len is None:
+        return config
+    if options.max_seq_len > config.max_seq_len:
+        raise ConfigError(
+            f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
+            "made for: use at most that"
+        )
+    return replace(config, max_seq_len=options.max_seq_len)
 
 
 def choose_device(name: str) -> torch.device:

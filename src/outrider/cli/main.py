@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve, train
+from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve, train, transcribe
 from outrider.cli.help import add, print_without_command
 from outrider.errors import OutriderError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 add(app, "generate", generate.generate, short_help="Answer one prompt, or continue a text.")
 add(app, "chat", chat.chat, short_help="Talk with a model.")
+add(app, "transcribe", transcribe.transcribe, short_help="Write down what is said in a sound file.")
 add(
     app,
     "serve",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,4 +27,16 @@ class Constraint(Protocol):
         Raises:
             GrammarError: nothing may follow though the output is not complete, or working it out takes too much.
         """
+        ...
+
+
+@runtime_checkable
+class RowConstraint(Constraint, Protocol):
+    """A constraint that also looks at the logits, as Whisper's rule of time stamps does.
+
+    It stays a pure function: of the output and of the row that follows it, which no draft changes.
+    """
+
+    def forbid_(self, logits: NDArray[np.float32], output: Sequence[int]) -> None:
+        """Set further logits (float32 [vocab], -inf where forbidden already) to -inf in place; never all of them."""
         ...

@@ -15,6 +15,7 @@ from outrider.core.constraint import Constraint
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.verify import DraftSampler
+from outrider.models.encoder_decoder import EncoderInput
 
 
 class RequestView(Protocol):
@@ -52,6 +53,11 @@ class RequestView(Protocol):
     @property
     def tenant(self) -> str:
         """Whose memory it takes for what is learned from it."""
+        ...
+
+    @property
+    def encoder_input(self) -> EncoderInput | None:
+        """What its target attends to besides the tokens, if that has an encoder."""
         ...
 
     @property
@@ -112,6 +118,10 @@ class ForwardingView:
     @property
     def tenant(self) -> str:
         return self.request.tenant
+
+    @property
+    def encoder_input(self) -> EncoderInput | None:
+        return self.request.encoder_input
 
     @property
     def constraint(self) -> Constraint | None:

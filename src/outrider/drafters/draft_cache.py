@@ -10,6 +10,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.base import Model
+from outrider.models.encoder_decoder import EncoderInput, attach_input
 
 PREFILL_CHUNK = 512  # tokens a forward pass takes at most while the draft model reads a prompt
 
@@ -40,10 +41,11 @@ class DraftModel:
         self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
         self.sequences: dict[str, CachedSequence] = {}
 
-    def start(self, request_id: str) -> None:
-        """A source begins to draft for a request; several may share its slot."""
+    def start(self, request_id: str, encoder_input: EncoderInput | None = None) -> None:
+        """A source begins to draft for a request; several may share its slot, and what hangs on it."""
         if request_id not in self.sequences:
             self.sequences[request_id] = CachedSequence(self.cache.allocate())
+            attach_input(self.model, self.cache, self.sequences[request_id].slot, encoder_input)
         self.sequences[request_id].users += 1
 
     def finish(self, request_id: str) -> None:

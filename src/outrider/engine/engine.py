@@ -29,6 +29,7 @@ from outrider.engine.scheduler import ScheduledTokens, Scheduler
 from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
+from outrider.models.encoder_decoder import attach_input, check_input
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Engine:
     def check(self, request: Request) -> None:
         """Refuse what cannot be served; raises what ``check_request`` raises."""
         check_request(request, self.max_seq_len, self.vocab_size, self.drafters, self._eos)
+        check_input(self._model, request.encoder_input)
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
@@ -130,6 +132,7 @@ class Engine:
         for request in schedule.preempted:
             self._finish_drafts(request)
         for request in schedule.admitted:
+            attach_input(self._model, self.cache, request.slot, request.encoder_input)
             self._drafting.start(request)
         return schedule.scheduled
 

@@ -20,6 +20,7 @@ from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
+from outrider.models.encoder_decoder import EncoderInput
 
 PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
 
@@ -56,6 +57,7 @@ class Request:
     priority: int = 0  # lower runs first
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
+    encoder_input: EncoderInput | None = None  # what an encoder–decoder target and its draft models attend to
     final_norm: Callable[[Tensor], Tensor] | None = None  # the target's, where the prompt's embedding is wanted
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
@@ -99,6 +101,11 @@ class Request:
     @property
     def output(self) -> Sequence[int]:
         return self.tokens[len(self.prompt) :]
+
+    @property
+    def prefix_salt(self) -> str:
+        """Only requests with the same one may have rows in common: those of a domain, with the same encoder input."""
+        return self.cache_salt if self.encoder_input is None else f"{self.encoder_input.digest} {self.cache_salt}"
 
     @property
     def context(self) -> Context:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from outrider.core.draft import Draft
@@ -76,6 +76,21 @@ class RequestStats:
             self.accepted_by[draft.source_of(node)] += 1
         if not draft.is_chain:
             self.by_rank.observe(draft, path)
+
+    def add(self, other: RequestStats) -> None:
+        """Count what another request took, as one that ran before or after this one."""
+        for each in fields(self):
+            ours, theirs = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(ours, Counter):
+                ours.update(theirs)
+            elif isinstance(ours, RankAcceptance):
+                ours.add(theirs)
+            elif isinstance(ours, bool):
+                setattr(self, each.name, ours and theirs)
+            elif isinstance(ours, int | float | list):
+                setattr(self, each.name, ours + theirs)
+            else:
+                setattr(self, each.name, ours or theirs)
 
     @property
     def draft_acceptance_rate(self) -> float | None:

@@ -13,6 +13,7 @@ from outrider.errors import OutriderError
 from outrider.server import info
 from outrider.server.anthropic import messages as anthropic
 from outrider.server.anthropic.errors import anthropic_error
+from outrider.server.audio import endpoint as audio
 from outrider.server.embeddings import endpoint as embeddings
 from outrider.server.http import openapi
 from outrider.server.http.errors import ApiError, handle_error
@@ -37,7 +38,7 @@ ERROR_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 """By the beginning of the path; OpenAI's elsewhere."""
 
 ENDPOINTS = (
-    *(chat, completions, tokens, info, embeddings, responses),
+    *(chat, completions, tokens, info, embeddings, responses, audio),
     *(llama_cpp, llama_cpp_info, anthropic, ollama, ollama_info),
 )
 
@@ -62,7 +63,10 @@ def create_app(models: Models) -> ASGIApp:
 def _guarded(app: FastAPI, models: Models) -> ASGIApp:
     settings = models.settings
     guarded: ASGIApp = SizeLimitMiddleware(
-        HoldMiddleware(app), head=settings.max_header_bytes, body=settings.max_body_bytes
+        HoldMiddleware(app),
+        head=settings.max_header_bytes,
+        body=settings.max_body_bytes,
+        bodies={"/v1/audio/": settings.max_audio_bytes},
     )
     if settings.keys or settings.metrics_key is not None:
         guarded = ApiKeyMiddleware(guarded, settings, models.callers)

@@ -94,6 +94,10 @@ class ServerSettings:
     """Sequences of an API key that may wait; beyond that, 429."""
     max_body_bytes: int = 8 << 20
     """Of a request."""
+    max_audio_bytes: int = 25 << 20
+    """Of a request with sound."""
+    max_audio_seconds: float = 4 * 3600.0
+    """Of a sound."""
     max_header_bytes: int = 32 << 10
     """Of a request."""
     max_connections: int = 1024
@@ -203,14 +207,15 @@ class ServerSettings:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not valid: use 1 to 65535, or 0 for any free port")
         sizes = ("max_body_bytes", "max_header_bytes", "max_connections", "max_prompts", "max_n", "max_backlog")
-        for name in (*sizes, "max_draft_tokens"):
+        for name in (*sizes, "max_draft_tokens", "max_audio_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is not valid: use at least 1")
         for name in ("max_queue", "stream_padding", "stream_interval", "drain_timeout"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name}={value} is not valid: use 0 or more")
-        for name in ("request_timeout", "header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout"):
+        times = ("request_timeout", "header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout")
+        for name in (*times, "max_audio_seconds"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name}={value} is not valid: use a positive number of seconds")

@@ -20,7 +20,7 @@ from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 
-__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "refuse_pickles"]
+__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_tensors", "refuse_pickles"]
 
 GGUF_WEIGHTS = "model.gguf"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -35,15 +35,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder)
     if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():
         return open_gguf(folder / GGUF_WEIGHTS, config)
-    files: dict[str, Path] = {}
-    infos: dict[str, TensorInfo] = {}
-    for path in _weight_files(folder):
-        if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
-            raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
-        for name, info in read_header(path).items():
-            if name in files:
-                raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
-            files[name], infos[name] = path, info
+    files, infos = _headers(folder)
     family = FAMILIES[config.family]
     check_counts(config, len(infos), folder)
     parts, expected = find_parts(
@@ -54,6 +46,25 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if config.tie_embeddings and not _is_embedding(tensors.stored):
         config = replace(config, tie_embeddings=False)
     return Checkpoint(config, PartTensors(parts, tensors), stored_parts(parts, tensors.stored))
+
+
+def open_tensors(folder: Path) -> LazyTensors:
+    """The tensors of a folder's safetensors files by the names they have there."""
+    return LazyTensors(*_headers(folder))
+
+
+def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:
+    """The file and the header line of every tensor."""
+    files: dict[str, Path] = {}
+    infos: dict[str, TensorInfo] = {}
+    for path in _weight_files(folder):
+        if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
+            raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
+        for name, info in read_header(path).items():
+            if name in files:
+                raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
+            files[name], infos[name] = path, info
+    return files, infos
 
 
 def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:

@@ -39,7 +39,7 @@ class HierarchicalDrafter(Drafter):
         return (self._model.cache, *self._inner.caches)
 
     def start(self, request: RequestView) -> None:
-        self._model.start(request.id)
+        self._model.start(request.id, request.encoder_input)
         self._inner.start(request)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

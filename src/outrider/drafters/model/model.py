@@ -31,7 +31,7 @@ class ModelDrafter(Drafter):
         return (self._model.cache,)
 
     def start(self, request: RequestView) -> None:
-        self._model.start(request.id)
+        self._model.start(request.id, request.encoder_input)
 
     def finish(self, request_id: str) -> None:
         self._model.finish(request_id)

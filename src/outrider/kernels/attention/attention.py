@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.cache.protocol import KVCache
 from outrider.kernels.attention.capped import capped_attention
 from outrider.kernels.attention.tree_tiles import TILE, chains, key_order, padded, tree_tiles
 from outrider.kernels.batch import Span
@@ -154,8 +154,14 @@ def _fold_mask(visible: Tensor, group: int, tile: int, least_tiles: int, dtype: 
     return mask.view(tiles, 1, tile, 1, keys).expand(-1, -1, -1, group, -1).reshape(tiles, 1, tile * group, keys)
 
 
+class Keys(Protocol):
+    """Where keys and values are read: a cache, or what is attached to a sequence."""
+
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]: ...
+
+
 def attend(
-    q: Tensor, cache: KVCache, layer: int, plan: AttentionPlan, scale: float | None = None, cap: float | None = None
+    q: Tensor, cache: Keys, layer: int, plan: AttentionPlan, scale: float | None = None, cap: float | None = None
 ) -> Tensor:
     """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim].
 
@@ -168,7 +174,7 @@ def attend(
     return out if plan.inverse is None else out[plan.inverse]
 
 
-def keys_of(cache: KVCache, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
+def keys_of(cache: Keys, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
     """Keys and values [tiles or 1, kv_heads, keys, head_dim] in the order of their positions."""
     k, v = cache.read(layer, piece.slot, piece.reach)
     if piece.order is None:

@@ -182,8 +182,9 @@ def _given_key(headers: dict[bytes, bytes]) -> bytes:
 class SizeLimitMiddleware:
     """Refuses heads and bodies that are too large, by their Content-Length or while they are read."""
 
-    def __init__(self, app: ASGIApp, *, head: int, body: int) -> None:
-        self._app, self._head, self._limit = app, head, body
+    def __init__(self, app: ASGIApp, *, head: int, body: int, bodies: Mapping[str, int] | None = None) -> None:
+        """``bodies``: limits of paths that begin so, in place of ``body``."""
+        self._app, self._head, self._body, self._bodies = app, head, body, dict(bodies or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -194,9 +195,10 @@ class SizeLimitMiddleware:
             error = ApiError(431, message, code="headers_too_large", headers={"Connection": "close"})
             await error.response()(scope, receive, send)
             return
+        limit = next((own for path, own in self._bodies.items() if scope["path"].startswith(path)), self._body)
         declared = dict(scope["headers"]).get(b"content-length", b"")
-        if declared.isdigit() and int(declared[:20]) > self._limit:
-            await self._too_large().response()(scope, receive, send)
+        if declared.isdigit() and int(declared[:20]) > limit:
+            await self._too_large(limit).response()(scope, receive, send)
             return
         read = 0
 
@@ -204,12 +206,12 @@ class SizeLimitMiddleware:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._limit:
-                raise self._too_large()
+            if read > limit:
+                raise self._too_large(limit)
             return message
 
         await self._app(scope, counted, send)
 
-    def _too_large(self) -> ApiError:
-        message = f"the body is larger than {self._limit} bytes: send less"
+    def _too_large(self, limit: int) -> ApiError:
+        message = f"the body is larger than {limit} bytes: send less"
         return ApiError(413, message, code="body_too_large")  # closing would lose it while the body still comes

@@ -61,6 +61,17 @@ def documented(
     return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer, error)}
 
 
+def documented_form(fields: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
+    """Arguments of a route that takes a form of ``fields`` and a file, and answers with ``response`` or as text."""
+    for model in (fields, response, ErrorResponse):
+        _documented[model.__name__] = model
+    file = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}, "required": ["file"]}
+    schema = {"allOf": [{"$ref": REF.format(model=fields.__name__)}, file]}
+    body = {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    answer = _json(response) | {kind: {} for kind in ("text/plain", "text/vtt", "text/event-stream")}
+    return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer)}
+
+
 def responses(
     description: str, content: dict[str, Any], error: type[BaseModel] = ErrorResponse
 ) -> dict[int | str, Any]:

@@ -81,10 +81,10 @@ def parse(model: type[T], body: bytes, max_seq_len: int = 0) -> T:
         return model.model_validate(value)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=False)
-        raise _refusal(details) from None
+        raise refusal(details) from None
 
 
-def _refusal(details: Sequence[Any]) -> ApiError:
+def refusal(details: Sequence[Any]) -> ApiError:
     """One error for all that is wrong: that of the first element of the first field at fault."""
     field = details[0]["loc"][:1]
     own = _of_one_element([d for d in details if d["loc"][:1] == field])

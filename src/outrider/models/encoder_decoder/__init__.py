@@ -1,0 +1,15 @@
+"""Encoder–decoder models: T5, BART, Marian and Whisper. The encoder runs once for an input."""
+
+from outrider.models.encoder_decoder.attaching import attach_input, check_input, match_encoders
+from outrider.models.encoder_decoder.config import EncoderDecoderConfig
+from outrider.models.encoder_decoder.inputs import EncoderInput
+from outrider.models.encoder_decoder.model import EncoderDecoderModel
+
+__all__ = [
+    "EncoderDecoderConfig",
+    "EncoderDecoderModel",
+    "EncoderInput",
+    "attach_input",
+    "check_input",
+    "match_encoders",
+]

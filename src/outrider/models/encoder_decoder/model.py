@@ -1,0 +1,255 @@
+"""An encoder–decoder model, on torch or with the native library's matrices.
+
+The decoder is what other models are: rows of keys and values of its own tokens lie in the cache, and are rolled back
+there. What it sees of the encoder hangs on the sequence's slot (``KVCache.attachments``) and never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.errors import InvalidRequestError
+from outrider.kernels.attention.attention import AttentionPlan, attend, plan
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
+from outrider.kernels.native.weights import NativeWeight, Target
+from outrider.kernels.norm import Norm
+from outrider.models.encoder_decoder.config import EncoderDecoderConfig
+from outrider.models.encoder_decoder.cross import CrossKeys, cross_piece
+from outrider.models.encoder_decoder.encoder import Encoder
+from outrider.models.encoder_decoder.inputs import EncoderInput
+from outrider.models.encoder_decoder.relative import RelativeBias
+from outrider.models.encoder_decoder.weights import Layer, Linear, Parts, mlp
+
+__all__ = ["EncoderDecoderModel"]
+
+_CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is taken to have
+
+
+class EncoderDecoderModel:
+    """``forward`` is the decoder's, over tokens of any number of sequences; ``encode`` is what each has once."""
+
+    config: EncoderDecoderConfig
+
+    def __init__(
+        self,
+        config: EncoderDecoderConfig,
+        tensors: Mapping[str, Tensor],
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        native: Target | None = None,
+    ) -> None:
+        """``tensors`` by their canonical names (``checkpoints.encoder_decoder``).
+
+        ``native``: hold the decoder's matrices in the native library, so; activations are then float32.
+        """
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.precision = native or str(dtype).removeprefix("torch.")
+        with torch.inference_mode():
+            parts = Parts(config, tensors, device=self.device, dtype=dtype, native=native)
+            self.encoder = Encoder(config, tensors, parts)
+            table = tensors["decoder.embed.weight"]
+            self._head: Linear = parts.matrix(table if config.tie_embeddings else tensors["lm_head.weight"])
+            shared = config.tie_embeddings and isinstance(self._head, NativeWeight)
+            self._embedding = None if shared else parts.get("decoder.embed.weight")
+            learned = config.positions == "learned"
+            self._positions = parts.get("decoder.positions.weight") if learned else None
+            self._embedding_norm = parts.norm("decoder.embedding_norm") if config.embedding_norm else None
+            self._layers = [parts.layer("decoder", i) for i in range(config.num_layers)]
+            self._norm: Norm | None = parts.norm("decoder.norm") if config.final_norm else None
+            self._bias = None if learned else self._relative(parts)
+            self._logit_bias = self._biases(parts)
+        self._weight_bytes = parts.nbytes
+        self._no_source: CrossKeys | None = None
+
+    def _relative(self, parts: Parts) -> RelativeBias:
+        weight = parts.get("decoder.relative.weight")
+        return RelativeBias(weight, two_sided=False, longest=self.config.relative_distance)
+
+    def _biases(self, parts: Parts) -> Tensor | None:
+        name, banned = "logit_bias", list(self.config.banned_ids)
+        if not parts.has(name) and not banned:
+            return None
+        bias = parts.get(name) if parts.has(name) else torch.zeros(self.config.vocab_size, device=self.device)
+        bias[banned] = -torch.inf
+        return bias
+
+    def share_encoder(self, other: EncoderDecoderModel) -> bool:
+        """Use the other model's encoder if it computes the same, so that an input is encoded once for both."""
+        if not self.encoder.same_as(other.encoder):
+            return False
+        self.encoder = other.encoder
+        return True
+
+    def check_input(self, given: EncoderInput) -> None:
+        """Raises ``InvalidRequestError`` for an input that the encoder cannot take."""
+        c, values = self.config, given.values
+        if given.is_text == c.hears:
+            kinds = ("a text", "a spectrogram")
+            raise InvalidRequestError(f"{c.family} takes {kinds[c.hears]}, not {kinds[not c.hears]}", param="prompt")
+        if c.hears:
+            if tuple(values.shape) != (c.mel_bins, 2 * c.max_source_len):
+                raise InvalidRequestError(
+                    f"a spectrogram of {list(values.shape)}: {c.family} takes [{c.mel_bins}, {2 * c.max_source_len}]"
+                )
+        elif not 0 < len(values) <= c.max_source_len:
+            raise InvalidRequestError(
+                f"the text has {len(values)} tokens, but the encoder takes 1 to {c.max_source_len}: shorten it",
+                param="prompt",
+            )
+        elif not 0 <= int(values.min()) <= int(values.max()) < c.vocab_size:
+            raise InvalidRequestError(
+                f"the text names token {int(values.max())}, but the vocabulary ends at {c.vocab_size - 1}",
+                param="prompt",
+            )
+
+    @torch.inference_mode()
+    def encode(self, given: EncoderInput) -> CrossKeys:
+        """Keys and values for the decoder's cross-attention; computed when first asked for."""
+        return given.computed(self, lambda: self._cross_keys(self.encoder(given)))
+
+    def _cross_keys(self, hidden: Tensor) -> CrossKeys:
+        crosses = [layer.cross for layer in self._layers if layer.cross is not None]
+        return CrossKeys([cross.key_value(hidden) for cross in crosses], self.config.num_heads)
+
+    def new_cache(self, spec: CacheSpec) -> KVCache:
+        c = self.config
+        return make_cache(
+            spec,
+            layers=c.num_layers,
+            kv_heads=c.num_heads,
+            head_dim=c.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out.
+
+        A row attends to the input that is attached to its slot. A slot without one sees zeros, which is for timing.
+        """
+        c = self.config
+        tokens, positions = (torch.tensor(list(ids), device=self.device) for ids in (batch.token_ids, batch.positions))
+        own = self._self_plan(batch, positions)
+        sources = [self._source(cache, span.slot) for span in batch.spans]
+        across = [cross_piece(keys, span, c.num_heads) for keys, span in zip(sources, batch.spans, strict=True)]
+        x = self.embed(tokens) if batch.inputs is None else batch.inputs.to(device=self.device, dtype=self.dtype)
+        x = self._placed(x, positions)
+        taken = {0: x} if 0 in batch.features else {}
+        for i, layer in enumerate(self._layers[: batch.layers]):
+            x = self._add(x, layer.attention.norm, partial(self._attend, layer, i, own, cache))
+            if layer.cross is not None:
+                x = self._add(x, layer.cross.norm, partial(self._attend_across, layer, i, sources, across))
+            x = self._add(x, layer.mlp_norm, partial(mlp, c, layer))
+            if i + 1 in batch.features:
+                taken[i + 1] = x
+        x = x if batch.logit_rows is None else x[list(batch.logit_rows)]
+        hidden = self.final_norm(x)
+        features = torch.cat([taken[n] for n in batch.features], dim=-1) if batch.features else None
+        return ForwardOutput(logits=self.compute_logits(hidden), hidden=hidden, features=features)
+
+    def _add(self, x: Tensor, norm: Norm, block: Callable[[Tensor], Tensor]) -> Tensor:
+        """A block's residual connection, normed where the model norms."""
+        return norm(x + block(x)) if self.config.norms == "after" else x + block(norm(x))
+
+    def _placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        if self._positions is not None:
+            x = x + self._positions[positions + self.config.position_offset]
+        return x if self._embedding_norm is None else self._embedding_norm(x)
+
+    def _source(self, cache: KVCache, slot: int) -> CrossKeys:
+        keys = cache.attachments.get(slot)
+        if isinstance(keys, CrossKeys):
+            return keys
+        if self._no_source is None:
+            c = self.config
+            length = c.max_source_len if c.hears else min(c.max_source_len, _CALIBRATION_SOURCE)
+            zeros = torch.zeros(length, 2 * c.num_heads * c.head_dim, dtype=self.dtype, device=self.device)
+            self._no_source = CrossKeys([zeros] * c.num_layers, c.num_heads)
+        return self._no_source
+
+    def _self_plan(self, batch: ForwardBatch, positions: Tensor) -> AttentionPlan:
+        drawn = plan(
+            batch.spans,
+            group=1,
+            kv_heads=self.config.num_heads,
+            window=None,
+            rows=len(positions),
+            dtype=self.dtype,
+            device=self.device,
+        )
+        if self._bias is None:
+            return drawn
+        pieces = []
+        for piece in drawn.pieces:
+            tiles, _, tile, keys = piece.mask.shape
+            at = positions[torch.tensor([max(row, 0) for row in piece.packed], device=self.device)]
+            bias = self._bias(F.pad(at, (0, tiles * tile - len(at))), keys)  # [heads, rows, keys]
+            bias = bias.view(-1, tiles, tile, keys).transpose(0, 1)
+            pieces.append(replace(piece, mask=(piece.mask + bias).contiguous()))
+        return replace(drawn, pieces=tuple(pieces))
+
+    def _attend(self, layer: Layer, index: int, drawn: AttentionPlan, cache: KVCache, x: Tensor) -> Tensor:
+        c = self.config
+        q, k, v = (part.view(len(x), c.num_heads, -1) for part in layer.attention.key_value(x).chunk(3, dim=-1))
+        for span, row in drawn.spans:
+            rows = slice(row, row + span.count)
+            cache.write(index, span.slot, span.start, k[rows], v[rows])
+        return layer.attention.out(attend(q, cache, index, drawn, c.attention_scale))
+
+    def _attend_across(
+        self, layer: Layer, index: int, sources: list[CrossKeys], plans: list[AttentionPlan], x: Tensor
+    ) -> Tensor:
+        c, cross = self.config, layer.cross
+        assert cross is not None
+        assert cross.query is not None
+        q = cross.query(x).view(len(x), c.num_heads, -1)
+        parts = torch.split(q, [each.spans[0][0].count for each in plans])
+        seen = [
+            attend(part, keys, index, each, c.attention_scale)
+            for part, keys, each in zip(parts, sources, plans, strict=True)
+        ]
+        return cross.out(torch.cat(seen))
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Input embeddings of int64 [...], without positions: float [..., d]."""
+        if self._embedding is None:
+            assert isinstance(self._head, NativeWeight)
+            x = self._head.rows(token_ids.flatten()).view(*token_ids.shape, -1)
+        else:
+            x = F.embedding(token_ids.to(self.device), self._embedding)
+        return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        return x if self._norm is None else self._norm(x)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        scale = self.config.logit_scale
+        logits = self._head(hidden if scale == 1.0 else hidden * scale)
+        return logits if self._logit_bias is None else logits + self._logit_bias
+
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        if not self.config.tie_embeddings:
+            raise NotImplementedError("heads with a draft vocabulary need tied embeddings")
+        return self.embed(token_ids) / self.config.embedding_scale * self.config.logit_scale
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values."""
+        return self.dtype
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return self._weight_bytes

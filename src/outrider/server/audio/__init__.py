@@ -1,0 +1,1 @@
+"""Sound to text: ``/v1/audio/transcriptions`` and ``/v1/audio/translations``."""

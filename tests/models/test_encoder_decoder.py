@@ -1,0 +1,182 @@
+"""Encoder–decoder models agree with transformers, and a row's bits depend on nothing but its own sequence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec
+from outrider.checkpoints.encoder_decoder import ENCODER_DECODERS
+from outrider.checkpoints.loader import load_model
+from outrider.config import DTypeName, ModelOptions
+from outrider.errors import InvalidRequestError, ModelFormatError
+from outrider.kernels.batch import ForwardBatch, Span
+from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput, attach_input
+from tests import encoder_decoders, tiny
+
+SOURCE = tiny.ids(37, 90)
+OUTPUT = [3, 17, 4, 50, 80, 2, 9, 33, 71, 12]
+
+
+def loaded(folder: Path, dtype: DTypeName = "float32") -> EncoderDecoderModel:
+    model = load_model(folder, ModelOptions(dtype=dtype))
+    assert isinstance(model, EncoderDecoderModel)
+    return model
+
+
+def logits(model: EncoderDecoderModel, given: EncoderInput, tokens: list[int], *counts: int) -> Tensor:
+    """Of every token, read in passes of so many."""
+    cache = model.new_cache(CacheSpec(max_seq_len=model.config.max_seq_len))
+    slot, start, found = cache.allocate(), 0, []
+    attach_input(model, cache, slot, given)
+    for count in counts or (len(tokens),):
+        cache.extend(slot, count)
+        part = range(start, start + count)
+        batch = ForwardBatch([tokens[i] for i in part], part, (Span(slot, start, count),), None)
+        found.append(model.forward(batch, cache).logits)
+        start += count
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("family", encoder_decoders.FAMILIES)
+def test_logits_of_text_families_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    reference = encoder_decoders.FAMILIES[family]()
+    model = loaded(encoder_decoders.save(reference, tmp_path))
+    tokens = [reference.config.decoder_start_token_id, *OUTPUT]
+    with torch.inference_mode():
+        expected = reference(torch.tensor([SOURCE]), decoder_input_ids=torch.tensor([tokens])).logits[0]
+    found = logits(model, EncoderInput.of_tokens(SOURCE), tokens)
+    possible = found > -torch.inf  # Marian's padding never comes
+    assert possible.float().mean() > 0.98
+    torch.testing.assert_close(found[possible], expected[possible], atol=2e-4, rtol=1e-4)
+    other = logits(model, EncoderInput.of_tokens(SOURCE[::-1]), tokens)
+    assert not torch.allclose(found, other, atol=0.1)  # it does look at its source
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_logits_of_whisper_are_those_of_transformers(heads: int, tmp_path: Path) -> None:
+    reference = encoder_decoders.whisper(encoder_attention_heads=heads, decoder_attention_heads=heads)
+    model = loaded(encoder_decoders.save(reference, tmp_path))
+    sound = encoder_decoders.mel()
+    tokens = [encoder_decoders.START, encoder_decoders.EN, encoder_decoders.TRANSCRIBE, *OUTPUT]
+    with torch.inference_mode():
+        expected = reference(sound[None], decoder_input_ids=torch.tensor([tokens])).logits[0]
+    torch.testing.assert_close(logits(model, EncoderInput(sound), tokens), expected, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "q8_0"])
+@pytest.mark.parametrize("family", ["t5 1.1", "bart", "whisper"])
+def test_rows_do_not_depend_on_the_passes_they_are_read_in(family: str, dtype: DTypeName, tmp_path: Path) -> None:
+    model, given = _some(family, dtype, tmp_path)
+    tokens = tiny.ids(24, 90, seed=3)
+    whole = logits(model, given, tokens)
+    for counts in ([1] * 24, [5, 3, 16], [17, 7]):
+        assert tiny.identical(logits(model, given, tokens, *counts), whole)
+
+
+@pytest.mark.parametrize("family", ["t5 1.1", "whisper"])
+def test_rows_do_not_depend_on_other_sequences_or_refused_nodes(family: str, tmp_path: Path) -> None:
+    model, given = _some(family, "float32", tmp_path)
+    other = EncoderInput.of_tokens(SOURCE[::-1]) if given.is_text else EncoderInput(encoder_decoders.mel(7))
+    tokens, further = tiny.ids(9, 90, seed=3), tiny.ids(4, 90, seed=5)
+    expected = logits(model, given, tokens + further)[-4:]
+    cache = model.new_cache(CacheSpec(slots=2, max_seq_len=model.config.max_seq_len))
+    first, second = cache.allocate(), cache.allocate()
+    attach_input(model, cache, first, other)
+    attach_input(model, cache, second, given)
+    tiny.feed(model, cache, (first, tiny.ids(5, 90)), (second, tokens))
+    parents = [-1, -1, 1, 1, 3, 4]  # nodes 1, 3, 4 and 5 are the text
+    nodes = [7, further[0], 9, *further[1:]]
+    found = tiny.feed(model, cache, (first, nodes), (second, nodes), parents=parents)[1]
+    assert tiny.identical(found[[1, 3, 4, 5]], expected)
+
+
+def _some(family: str, dtype: DTypeName, folder: Path) -> tuple[EncoderDecoderModel, EncoderInput]:
+    if family == "whisper":
+        model = loaded(encoder_decoders.save(encoder_decoders.whisper(), folder), dtype)
+        return model, EncoderInput(encoder_decoders.mel())
+    model = loaded(encoder_decoders.save(encoder_decoders.FAMILIES[family](), folder), dtype)
+    return model, EncoderInput.of_tokens(SOURCE)
+
+
+def _noted(
+    runs: list[EncoderDecoderModel], model: EncoderDecoderModel, encode: Callable[[Tensor], Tensor], values: Tensor
+) -> Tensor:
+    runs.append(model)
+    return encode(values)
+
+
+def test_an_input_is_encoded_once_and_models_with_the_same_encoder_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = encoder_decoders.whisper()
+    target = loaded(encoder_decoders.save(reference, tmp_path / "target"))
+    same = loaded(tmp_path / "target")
+    apart = loaded(encoder_decoders.save(encoder_decoders.whisper(seed=1), tmp_path / "other"))
+    assert same.share_encoder(target)
+    assert not apart.share_encoder(target)
+    runs: list[EncoderDecoderModel] = []
+    for model in (target, apart):
+        monkeypatch.setattr(model.encoder, "_encode", partial(_noted, runs, model, model.encoder._encode))
+    given = EncoderInput(encoder_decoders.mel())
+    for model in (target, same, apart, target):
+        model.encode(given)
+    assert runs == [target, apart]
+
+
+def test_a_slot_lets_go_of_its_input_when_it_is_freed(tmp_path: Path) -> None:
+    model, given = _some("t5 1.0", "float32", tmp_path)
+    for kind in ("contiguous", "paged"):
+        cache = model.new_cache(CacheSpec(slots=2, max_seq_len=64, kind=kind))
+        slot = cache.allocate()
+        attach_input(model, cache, slot, given)
+        assert cache.attachments
+        cache.free(slot)
+        assert not cache.attachments
+
+
+def test_inputs_that_an_encoder_cannot_take_are_refused(tmp_path: Path) -> None:
+    text, _ = _some("bart", "float32", tmp_path / "bart")
+    sound, _ = _some("whisper", "float32", tmp_path / "whisper")
+    for model, given, message in (
+        (text, EncoderInput(encoder_decoders.mel()), "takes a text"),
+        (sound, EncoderInput.of_tokens([1, 2]), "takes a spectrogram"),
+        (sound, EncoderInput(torch.zeros(128, 3000)), "takes \\[80, 3000\\]"),
+        (text, EncoderInput.of_tokens([]), "takes 1 to 160"),
+        (text, EncoderInput.of_tokens([1] * 161), "161 tokens"),
+        (text, EncoderInput.of_tokens([1, 96]), "token 96"),
+    ):
+        with pytest.raises(InvalidRequestError, match=message):
+            model.check_input(given)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"activation_function": "mish"}, "activation_function='mish'"),
+        ({"d_model": 50}, "d_model=50"),
+        ({"normalize_before": True}, "normalize_before"),
+        ({"decoder_layers": 3}, "no tensor"),
+        ({"decoder_ffn_dim": 81}, "is \\[80"),
+        ({"architectures": ["BartForSequenceClassification"]}, "only BartForConditionalGeneration"),
+    ],
+)
+def test_folders_that_would_be_computed_wrongly_are_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = encoder_decoders.save(encoder_decoders.bart(), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ModelFormatError, match=message):
+        loaded(folder)
+
+
+def test_every_family_is_tested() -> None:
+    assert set(ENCODER_DECODERS) == {"t5", "mt5", "bart", "marian", "whisper"}
