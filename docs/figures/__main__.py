@@ -13,10 +13,11 @@ import modelling
 import speculating
 import verifying
 
+import beams
 import heads
 import native
 
-ROOMS = (verifying, distributions, drafting, modelling, heads, adaptive, native, speculating, house)
+ROOMS = (verifying, distributions, drafting, modelling, beams, heads, adaptive, native, speculating, house)
 FIGURES = {name: figure for room in ROOMS for name, figure in room.FIGURES.items()}
 
 

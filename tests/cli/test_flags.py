@@ -46,6 +46,7 @@ RARE = {
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} max-seq-len max-batched-tokens kv-cache kv-tokens "
     "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
     "share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes "
+    "max-audio-bytes max-audio-seconds "
     "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
     "stream-interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog "
     "header-timeout body-timeout keep-alive-timeout write-timeout",

@@ -16,6 +16,8 @@ from tests.server.live import Live
 OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/audio/transcriptions"),
+    ("POST", "/v1/audio/translations"),
     ("POST", "/completion"),
     ("POST", "/apply-template"),
     ("POST", "/tokenize"),
@@ -106,7 +108,7 @@ def test_streams_are_in_the_document(live: Live) -> None:
         for path, methods in paths.items()
         if "text/event-stream" in methods.get("post", {}).get("responses", {}).get("200", {}).get("content", {})
     }
-    openai = {"/v1/completions", "/v1/chat/completions", "/v1/responses"}
+    openai = {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/audio/transcriptions"}
     assert streaming == openai | {"/v1/messages", "/completion"}
     answer = live.client.post("/completion", json={"prompt": "hello", "n_predict": 1, "stream": True})
     assert answer.headers["content-type"].startswith("text/event-stream")

@@ -18,7 +18,8 @@ _GROUPS = {
     "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
     "ssl_certfile ssl_keyfile ssl_ca_certs",
     "Limits": "ServerSettings.max_tokens max_queue scheduling_policy max_body_bytes max_header_bytes max_connections "
-    "max_prompts max_n max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
+    "max_audio_bytes max_audio_seconds max_prompts max_n "
+    "max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
     "keep_alive_timeout write_timeout max_backlog drain_timeout",
 }
 GROUP = {name: group for group, names in _GROUPS.items() for name in names.split()}
@@ -32,7 +33,8 @@ _RARE = (
     "metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
     "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
     "cors_origins allowed_hosts ssl_ca_certs "
-    "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes max_header_bytes max_connections max_prompts "
+    "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes "
+    "max_audio_bytes max_audio_seconds max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
     "stream_padding"
 )

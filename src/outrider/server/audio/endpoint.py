@@ -30,7 +30,7 @@ T = TypeVar("T", bound=TranslationRequest)
 _LISTS = ("timestamp_granularities",)
 
 
-@router.post("/v1/audio/transcriptions", **documented_form(TranscriptionRequest, TranscriptionResponse))
+@router.post("/v1/audio/transcriptions", **documented_form(TranscriptionRequest, TranscriptionResponse, streams=True))
 async def transcriptions(request: Request) -> Response:
     """Write down what is said in a file. With ``stream``, segments come as server-sent events."""
     form = await read_form(request)
@@ -48,7 +48,7 @@ async def transcriptions(request: Request) -> Response:
     return await _answer(request, form, body, options, stream=bool(body.stream))
 
 
-@router.post("/v1/audio/translations", **documented_form(TranslationRequest, TranscriptionResponse))
+@router.post("/v1/audio/translations", **documented_form(TranslationRequest, TranscriptionResponse, streams=False))
 async def translations(request: Request) -> Response:
     """Write down in English what is said in a file."""
     form = await read_form(request)

@@ -61,14 +61,20 @@ def documented(
     return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer, error)}
 
 
-def documented_form(fields: type[BaseModel], response: type[BaseModel]) -> dict[str, Any]:
-    """Arguments of a route that takes a form of ``fields`` and a file, and answers with ``response`` or as text."""
-    for model in (fields, response, ErrorResponse):
+def documented_form(fields: type[BaseModel], response: type[BaseModel], *, streams: bool) -> dict[str, Any]:
+    """Arguments of a route that takes a form of plain ``fields`` and a file, and answers with ``response`` or as text.
+
+    ``streams``: or as events.
+    """
+    for model in (response, ErrorResponse):
         _documented[model.__name__] = model
-    file = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}, "required": ["file"]}
-    schema = {"allOf": [{"$ref": REF.format(model=fields.__name__)}, file]}
+    schema = fields.model_json_schema(ref_template=REF)
+    schema["properties"]["file"] = {"type": "string", "format": "binary"}
+    schema["required"] = [*schema.get("required", ()), "file"]
     body = {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
-    answer = _json(response) | {kind: {} for kind in ("text/plain", "text/vtt", "text/event-stream")}
+    answer = _json(response) | {
+        kind: {} for kind in ("text/plain", "text/vtt", *(["text/event-stream"] if streams else []))
+    }
     return {"openapi_extra": {"requestBody": body}, "responses": responses("The answer.", answer)}
 
 
