@@ -52,7 +52,7 @@ def randomised(model: Any, seed: int = 0, scale: float = 1.5) -> Any:
         else:
             parameter.data = noise / parameter[0].numel() ** 0.5 * scale
     if hasattr(model, "final_logits_bias"):
-        model.final_logits_bias = torch.randn_like(model.final_logits_bias)
+        model.final_logits_bias = torch.randn_like(model.final_logits_bias) * 0.05
     return model
 
 
@@ -72,7 +72,18 @@ def _bart_dims(**changes: Any) -> dict[str, Any]:
 
 
 def bart(seed: int = 0, **changes: Any) -> Any:
-    return randomised(BartForConditionalGeneration(BartConfig(**_bart_dims(**changes))), seed)
+    return _varied(randomised(BartForConditionalGeneration(BartConfig(**_bart_dims(**changes))), seed))
+
+
+def _varied(model: Any) -> Any:
+    """Else a token would mostly be followed by itself, whatever the source."""
+    decoder = model.model.decoder
+    embedding = decoder.embed_tokens.weight.data
+    embedding *= 0.5 / (model.config.d_model**0.5 if model.config.scale_embedding else 1)
+    for layer in decoder.layers:
+        layer.encoder_attn.out_proj.weight.data *= 4
+        layer.self_attn.out_proj.weight.data *= 3
+    return model
 
 
 def marian(seed: int = 0, **changes: Any) -> Any:
@@ -85,7 +96,7 @@ def marian(seed: int = 0, **changes: Any) -> Any:
         if name in frozen:
             parameter.data = frozen[name]
     assert tables or frozen
-    return model
+    return _varied(model)
 
 
 FAMILIES: dict[str, Callable[..., Any]] = {
@@ -106,13 +117,8 @@ def whisper(seed: int = 0, **changes: Any) -> Any:
     }  # fmt: skip
     model = randomised(WhisperForConditionalGeneration(WhisperConfig(**dims | changes)), seed)
     model.model.encoder.embed_positions.weight.data *= 0.3
-    tokens = model.model.decoder.embed_tokens.weight.data
-    tokens *= 0.5
-    tokens[FIRST_STAMP:] *= 0.7
-    for layer in model.model.decoder.layers:  # else a token would mostly be followed by itself
-        layer.encoder_attn.out_proj.weight.data *= 4
-        layer.self_attn.out_proj.weight.data *= 3
-    return model
+    model.model.decoder.embed_tokens.weight.data[FIRST_STAMP:] *= 0.7
+    return _varied(model)
 
 
 def save(model: Any, folder: Path) -> Path:

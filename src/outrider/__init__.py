@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from outrider.llm import LLM
     from outrider.output import Output
     from outrider.speculation import speculate, speculate_async
+    from outrider.speech import Sound, Transcript, TranscriptionOptions
 
 _HOMES = {
     "LLM": "outrider.llm",
@@ -40,9 +41,12 @@ _HOMES = {
     "OutriderError": "outrider.errors",
     "RequestView": "outrider.drafters.api",
     "SamplingParams": "outrider.config",
+    "Sound": "outrider.speech",
     "SpeculationParams": "outrider.config",
     "StepOutput": "outrider.engine.request",
     "StructuredOutput": "outrider.config.structured",
+    "Transcript": "outrider.speech",
+    "TranscriptionOptions": "outrider.speech",
     "speculate": "outrider.speculation",
     "speculate_async": "outrider.speculation",
 }
@@ -60,9 +64,12 @@ __all__ = [
     "OutriderError",
     "RequestView",
     "SamplingParams",
+    "Sound",
     "SpeculationParams",
     "StepOutput",
     "StructuredOutput",
+    "Transcript",
+    "TranscriptionOptions",
     "__version__",
     "speculate",
     "speculate_async",

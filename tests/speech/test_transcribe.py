@@ -61,7 +61,9 @@ def test_drafts_change_no_token(whisper: LLM, draft: str, temperature: float) ->
 
 
 def test_trees_change_no_token(whisper: LLM) -> None:
-    found = whisper.transcribe(SOUNDS[1], OPTIONS, speculation=SpeculationParams(draft="model", tree=(2, 2, 1)))
+    found = whisper.transcribe(
+        SOUNDS[1], OPTIONS, speculation=SpeculationParams(draft="model", spec_length=3, tree=(2, 2, 1))
+    )
     assert tokens(found) == tokens(plain(whisper, SOUNDS[1]))
     assert found.stats.num_draft_tokens > 0
 

@@ -17,6 +17,7 @@ from outrider.core.shapes import levels_wanted, nodes_wanted
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.models.config import ModelConfig
+from outrider.models.encoder_decoder import EncoderDecoderConfig
 
 SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
 
@@ -229,6 +230,8 @@ def plan_memory(
     scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * target.dtype.itemsize
     activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
+    if isinstance(c, EncoderDecoderConfig) and c.hears:  # a window of full length; texts are short
+        activations += config.max_batch_size * c.cross_numbers * target.dtype.itemsize
     room = max(0, int(available * SHARE_FOR_CACHE) - activations)
     fitting = room // (per_token + per_draft_token)
     if config.kv_tokens is not None and config.kv_tokens > fitting:

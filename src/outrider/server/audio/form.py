@@ -30,8 +30,10 @@ class Form:
 async def read_form(request: Request) -> Form:
     """The form in a request's body, taken apart beside the event loop.
 
-    Raises ApiError: 415 for another kind of body, 408 for one that does not arrive in time, 400 for a damaged one.
+    Raises ApiError: 403 for one that a web page of another site sends, which any page may without asking; 415 for
+    another kind of body, 408 for one that does not arrive in time, 400 for a damaged one.
     """
+    _check_origin(request)
     kind = request.headers.get("content-type", "")
     boundary = _boundary(kind)
     models: Any = request.app.state.models
@@ -45,6 +47,15 @@ async def read_form(request: Request) -> Form:
     CALLER.set(Caller(caller_name(request), len(body)))
     form: Form = await models.off_loop.run_if_large(lambda: parse_form(body, boundary))
     return form
+
+
+def _check_origin(request: Request) -> None:
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+    own = origin is None or origin.partition("://")[2] == request.headers.get("host", "")
+    allowed = request.app.state.models.settings.cors_origins
+    if (own and site in ("none", "same-origin")) or origin in allowed or "*" in allowed:
+        return
+    raise ApiError(403, f"a page of {(origin or 'another site')[:_SHOWN]} may not send forms here: see --cors-origin")
 
 
 def _boundary(content_type: str) -> bytes:

@@ -14,6 +14,7 @@ from outrider import __version__
 REF = "#/components/schemas/{model}"
 ERRORS = {
     400: "The request cannot be served as it is.",
+    403: "A web page of another site sent a form.",
     401: "The API key is missing or wrong.",
     404: "There is no such model.",
     408: "The body did not arrive in time.",
