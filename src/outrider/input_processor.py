@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from outrider.adapters import Adapters
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.adapters import LoRARequest
 from outrider.config.combination import AUTO
 from outrider.config.structured import StructuredOutput
 from outrider.core.constraint import Constraint
@@ -31,14 +33,18 @@ class Scheduling(TypedDict, total=False):
     priority: int  # lower runs first; default 0
     cache_salt: str  # only requests with the same one share cached prefixes and what is learned; default ""
     tenant: str  # tenants share the machine fairly, whatever each asks for; default ""
+    lora_request: LoRARequest | None  # the adapter that is added to the model; default none
     reports_drafts: bool  # each step's last ``StepOutput`` has the step's draft; default False
 
 
 class InputProcessor:
     """Turns prompts into token ids, grammars into constraints, and numbers requests."""
 
-    def __init__(self, tokenizer: Tokenizer, eos: tuple[int, ...], speculation: SpeculationParams) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, eos: tuple[int, ...], speculation: SpeculationParams, adapters: Adapters
+    ) -> None:
         """``speculation`` is for requests that say nothing else; its ``draft`` names sources, not ``auto``."""
+        self.adapters = adapters
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
         self._ids = itertools.count()
 
@@ -63,7 +69,9 @@ class InputProcessor:
         params: SamplingParams,
         speculation: Speculation,
         after: Request | None = None,
-        **scheduling: Unpack[Scheduling],
+        *,
+        lora_request: LoRARequest | None = None,
+        **scheduling: Any,
     ) -> Request:
         """One request, not yet checked against an engine; ``after``: another output of the same prompt."""
         speculation = self._resolve(speculation or self._speculation)
@@ -79,6 +87,7 @@ class InputProcessor:
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
             constraint=None if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
             after=after,
+            adapter=None if lora_request is None else self.adapters.find(lora_request),
             **scheduling,
         )
 

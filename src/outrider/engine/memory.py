@@ -51,7 +51,7 @@ class CacheMemory:
             request.prompt_logprobs = first.prompt_logprobs
         reads_all = request.wants_prompt_logprobs or request.final_norm is not None
         reusable = () if reads_all else request.tokens  # what is cached has neither logits nor hidden states
-        request.slot = self.target.allocate(reusable, request.cache_salt)
+        request.slot = self.target.allocate(reusable, request.cache_key)
         request.num_computed_tokens = self.target.length(request.slot)
         request.admitted()
         return True
@@ -114,7 +114,7 @@ class CacheMemory:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""
         if request.final_norm is not None:  # a text to embed is hardly the beginning of another
             return
-        self.target.publish_prefix(slot, request.tokens[: request.num_computed_tokens], request.cache_salt)
+        self.target.publish_prefix(slot, request.tokens[: request.num_computed_tokens], request.cache_key)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
+from outrider.models.adapters import Adapter
 
 PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
 
@@ -56,6 +57,7 @@ class Request:
     priority: int = 0  # lower runs first
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
+    adapter: Adapter | None = None  # what is added to the target's linear layers for it
     final_norm: Callable[[Tensor], Tensor] | None = None  # the target's, where the prompt's embedding is wanted
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
@@ -103,6 +105,11 @@ class Request:
     @property
     def context(self) -> Context:
         return Context(self.prompt, Part(self.tokens, len(self.prompt), len(self.tokens)))
+
+    @property
+    def cache_key(self) -> str:
+        """Requests with the same one may share rows of the cache: their domain, and what ran."""
+        return self.cache_salt if self.adapter is None else f"{self.cache_salt}\0adapter {self.adapter.key}"
 
     @property
     def stop_string(self) -> str | None:

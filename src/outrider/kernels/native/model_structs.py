@@ -6,7 +6,17 @@ import ctypes
 
 from outrider.kernels.native.structs import WeightStruct
 
-__all__ = ["ADAPTED", "BatchStruct", "CacheStruct", "LayerStruct", "LowRankStruct", "MLPStruct", "ModelStruct", "NormStruct", "SpanStruct"]
+__all__ = [
+    "ADAPTED",
+    "BatchStruct",
+    "CacheStruct",
+    "LayerStruct",
+    "LowRankStruct",
+    "MLPStruct",
+    "ModelStruct",
+    "NormStruct",
+    "SpanStruct",
+]
 
 
 class MLPStruct(ctypes.Structure):
