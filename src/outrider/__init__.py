@@ -20,6 +20,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if TYPE_CHECKING:
     from outrider.async_llm import AsyncLLM
     from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+    from outrider.config.adapters import LoRARequest
     from outrider.config.structured import StructuredOutput
     from outrider.core.draft import Draft
     from outrider.drafters.api import Drafter, Outcome, RequestView
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "LLM": "outrider.llm",
     "AsyncLLM": "outrider.async_llm",
+    "LoRARequest": "outrider.config.adapters",
     "Draft": "outrider.core.draft",
     "Drafter": "outrider.drafters.api",
     "EngineConfig": "outrider.config",
@@ -59,6 +61,7 @@ __all__ = [
     "Draft",
     "Drafter",
     "EngineConfig",
+    "LoRARequest",
     "Outcome",
     "Output",
     "OutriderError",

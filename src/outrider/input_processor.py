@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from outrider.adapters import Adapters
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.adapters import LoRARequest
 from outrider.config.combination import AUTO
 from outrider.config.structured import StructuredOutput
 from outrider.core.constraint import Constraint
@@ -32,6 +34,7 @@ class Scheduling(TypedDict, total=False):
     priority: int  # lower runs first; default 0
     cache_salt: str  # only requests with the same one share cached prefixes and what is learned; default ""
     tenant: str  # tenants share the machine fairly, whatever each asks for; default ""
+    lora_request: LoRARequest | None  # the adapter that is added to the model; default none
     reports_drafts: bool  # each step's last ``StepOutput`` has the step's draft; default False
 
 
@@ -43,12 +46,14 @@ class InputProcessor:
         tokenizer: Tokenizer,
         eos: tuple[int, ...],
         speculation: SpeculationParams,
+        adapters: Adapters,
         decoder_prompt: Sequence[int] = (),
     ) -> None:
         """Args:
         speculation: for requests that say nothing else; its ``draft`` names sources, not ``auto``.
         decoder_prompt: of a target whose encoder reads the prompt: what its decoder begins with.
         """
+        self.adapters = adapters
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
         self._decoder_prompt = list(decoder_prompt)
         self._ids = itertools.count()
@@ -77,7 +82,8 @@ class InputProcessor:
         *,
         encoder_input: EncoderInput | None = None,
         constraint: Constraint | None = None,
-        **scheduling: Unpack[Scheduling],
+        lora_request: LoRARequest | None = None,
+        **scheduling: Any,
     ) -> Request:
         """One request, not yet checked against an engine.
 
@@ -103,6 +109,7 @@ class InputProcessor:
             constraint=constraint if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
             encoder_input=encoder_input,
             after=after,
+            adapter=None if lora_request is None else self.adapters.find(lora_request),
             **scheduling,
         )
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import torch
 
+from outrider.adapters import Adapters
 from outrider.config import EngineOptions, SamplingParams, engine_config
+from outrider.config.adapters import parse_lora_modules
 from outrider.config.options import shows_options
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
@@ -76,8 +78,10 @@ class LLM:
         self.memory_plan = loaded.memory_plan
         self.drafters = loaded.drafters
         self.engine = loaded.engine
+        adapters = Adapters(self.model, enabled=loaded.config.enable_lora)
         prompt = decoder_prompt(loaded.model)
-        self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation, prompt)
+        self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, prompt)
+        adapters.load(parse_lora_modules(loaded.config.lora_modules))
         self._folder = loaded.folder
         self._inboxes: dict[str, deque[StepOutput]] = {}
 
@@ -128,6 +132,11 @@ class LLM:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
+    def adapters(self) -> Adapters:
+        """The low-rank adapters that requests may name."""
+        return self._input_processor.adapters
+
+    @property
     def grammars(self) -> GrammarCompiler:
         """Compiles structured outputs."""
         return self._input_processor.grammars
@@ -176,7 +185,8 @@ class LLM:
             progress: show a bar on a terminal, or in a notebook.
             scheduling: a lower ``priority`` runs first (default 0), though none waits for ever; only requests with
                 the same ``cache_salt`` (default "") share what they have read, and draft from one another; requests
-                of different ``tenant`` (default "") get equal shares of the machine.
+                of different ``tenant`` (default "") get equal shares of the machine; ``lora_request`` names an adapter
+                (``LoRARequest``) where the engine has ``enable_lora``.
 
         Raises:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.

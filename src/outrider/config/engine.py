@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from outrider.config.adapters import parse_lora_modules
 from outrider.config.checks import is_int
 from outrider.config.combination import AUTO, check_known, is_custom, parse
 from outrider.config.fields import checks_names, short_repr
@@ -92,6 +93,10 @@ class EngineConfig:
 
     None: they learn live.
     """
+    enable_lora: bool = False
+    """Requests may bring low-rank adapters of their own (LoRA, as PEFT writes them)."""
+    lora_modules: Mapping[str, str] | Iterable[str] = field(default_factory=dict)
+    """NAME=FOLDER of an adapter that requests may name as a model; may be repeated."""
     extra_sources: Iterable[str] = ()
     """package.module:Class of a source that requests may name; may be repeated.
 
@@ -162,6 +167,7 @@ class EngineConfig:
             raise ConfigError(f"kv_tokens={self.kv_tokens} is for kv_cache='paged': the contiguous cache has slots")
         object.__setattr__(self, "speculation", replace(self.speculation, draft=self._source()))
         self._check_draft()
+        object.__setattr__(self, "lora_modules", parse_lora_modules(self.lora_modules))
         self.target_options(), self.draft_options()  # each refuses what it does not know
 
     def _source(self) -> str:

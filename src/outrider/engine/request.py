@@ -20,6 +20,7 @@ from outrider.core.verify import DraftSampler, Verifier, make_verifier
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
+from outrider.models.adapters import Adapter
 from outrider.models.encoder_decoder import EncoderInput
 
 PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
@@ -58,6 +59,7 @@ class Request:
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
     encoder_input: EncoderInput | None = None  # what an encoder–decoder target and its draft models attend to
+    adapter: Adapter | None = None  # what is added to the target's linear layers for it
     final_norm: Callable[[Tensor], Tensor] | None = None  # the target's, where the prompt's embedding is wanted
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
@@ -104,8 +106,12 @@ class Request:
 
     @property
     def prefix_salt(self) -> str:
-        """Only requests with the same one may have rows in common: those of a domain, with the same encoder input."""
-        return self.cache_salt if self.encoder_input is None else f"{self.encoder_input.digest} {self.cache_salt}"
+        """Only requests with the same one share rows of the cache: of one domain, adapter and encoder input.
+
+        No salt that a caller gives can look like another's adapter or input: neither of these holds a NUL.
+        """
+        adapter = "" if self.adapter is None else self.adapter.key
+        return f"{adapter}\0{'' if self.encoder_input is None else self.encoder_input.digest}\0{self.cache_salt}"
 
     @property
     def context(self) -> Context:

@@ -35,6 +35,11 @@ class ScheduledRequest:
         """Whether the pass has rows that decide on tokens."""
         return self.reaches_end
 
+    @property
+    def adapter(self) -> int | None:
+        """Where the request's adapter is."""
+        return None if self.request.adapter is None else self.request.adapter.address
+
     @cached_property
     def node_order(self) -> Sequence[int]:
         """The draft's nodes as they are packed: the longest path first, as attention reads a path in one piece
@@ -72,7 +77,12 @@ class ScheduledRequest:
             tokens = [*request.tokens[start:end], *draft.tokens]
             last = len(tokens)
             return SequenceInput(
-                request.slot, start, tokens, range(start, start + last), range(last - self.num_logit_rows, last)
+                request.slot,
+                start,
+                tokens,
+                range(start, start + last),
+                range(last - self.num_logit_rows, last),
+                adapter=self.adapter,
             )
         levels = draft.depths
         before_draft = range(self.num_tokens - (self.num_logit_rows - len(draft)), self.num_tokens)
@@ -83,6 +93,7 @@ class ScheduledRequest:
             positions=[*range(start, end), *(end + levels[node] for node in self.node_order)],
             logit_rows=[*before_draft, *(self.num_tokens + index for index in self.node_index)],
             mask=self._mask(),
+            adapter=self.adapter,
         )
 
     def _mask(self) -> Tensor:

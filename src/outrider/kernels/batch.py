@@ -24,6 +24,7 @@ class Span:
     """bool [n, t]: which of the sequence's last t rows each of its last n rows sees, ``n <= count``, ``n <= t``.
 
     These see all rows before the t, and new rows before the n are causal, as all are without a mask."""
+    adapter: int | None = None  # address of the adapter's matrices (``outrider.models.adapters``)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class SequenceInput:
     positions: Sequence[int]
     logit_rows: Sequence[int]  # which of the tokens need logits, in the order in which they are wanted
     mask: Tensor | None = None  # as in ``Span``
+    adapter: int | None = None  # as in ``Span``
 
 
 def pack(
@@ -64,7 +66,7 @@ def pack(
     """
     if len(sequences) == 1:
         only = sequences[0]
-        span = Span(only.slot, only.start, len(only.tokens), only.mask)
+        span = Span(only.slot, only.start, len(only.tokens), only.mask, only.adapter)
         return ForwardBatch(only.tokens, only.positions, (span,), only.logit_rows, layers, features)
     token_ids: list[int] = []
     positions: list[int] = []
@@ -72,7 +74,7 @@ def pack(
     logit_rows: list[int] = []
     for each in sequences:
         first = len(token_ids)
-        spans.append(Span(each.slot, each.start, len(each.tokens), each.mask))
+        spans.append(Span(each.slot, each.start, len(each.tokens), each.mask, each.adapter))
         logit_rows += [first + row for row in each.logit_rows]
         token_ids += each.tokens
         positions += each.positions

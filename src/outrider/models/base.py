@@ -60,6 +60,11 @@ class LoadedModel(HeadTarget, Protocol):
     """A model whose weights are in memory."""
 
     @property
+    def takes_adapters(self) -> bool:
+        """Whether ``Span.adapter`` has an effect."""
+        ...
+
+    @property
     def weight_bytes(self) -> int:
         """Memory that the weights take."""
         ...

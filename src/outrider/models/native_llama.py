@@ -15,6 +15,7 @@ from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
 from outrider.kernels.native.passes import CacheView, address, check_status, int64s, span_structs
 from outrider.kernels.native.weights import Target, native_library
+from outrider.models.adapters import row_adapters
 from outrider.models.config import ModelConfig
 from outrider.models.native_weights import NativeLayers, Packer, Stored
 
@@ -33,6 +34,7 @@ class NativeLlamaModel:
     device = torch.device("cpu")
     dtype = torch.float32
     """Of activations, features and logits."""
+    takes_adapters = True  # in ``Span``
 
     def __init__(
         self,
@@ -135,9 +137,10 @@ class NativeLlamaModel:
             feature=None if features is None else features.data_ptr(),
             hidden_out=hidden.data_ptr(),
             logits=logits.data_ptr(),
+            adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
         )
         check_status(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
-        del held
+        del held, adapters
         return ForwardOutput(logits=logits, hidden=hidden, features=features)
 
     def embed(self, token_ids: Tensor) -> Tensor:

@@ -62,6 +62,7 @@ class Service:
             llm.grammars.prepare()
         llm.tokenizer.prepare()
         self.fingerprint = fingerprint(llm)
+        self.model_names = tuple(dict.fromkeys((*self.model_names, *llm.adapters.names)))
         self.metrics.watch(llm.engine)
         self._llm = AsyncLLM(llm, on_death=died)
         self.state = "ready"

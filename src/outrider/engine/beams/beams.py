@@ -135,6 +135,7 @@ class Beams:
             constraint=request.constraint,
             cache_salt=request.cache_salt,
             tenant=request.tenant,
+            adapter=request.adapter,
             node=tip,
         )
         view.max_seq_len = request.max_seq_len

@@ -94,6 +94,7 @@ class ScheduledBeams(ScheduledRequest):
             positions=[*range(start, start + len(self._read)), *(last + node.depth for node in fresh)],
             logit_rows=[place[node] for node in self.scored],
             mask=self._tree_mask(),
+            adapter=self.adapter,
         )
 
     def _tree_mask(self) -> Tensor | None:

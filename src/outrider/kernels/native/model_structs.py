@@ -6,7 +6,17 @@ import ctypes
 
 from outrider.kernels.native.structs import WeightStruct
 
-__all__ = ["BatchStruct", "CacheStruct", "LayerStruct", "MLPStruct", "ModelStruct", "NormStruct", "SpanStruct"]
+__all__ = [
+    "ADAPTED",
+    "BatchStruct",
+    "CacheStruct",
+    "LayerStruct",
+    "LowRankStruct",
+    "MLPStruct",
+    "ModelStruct",
+    "NormStruct",
+    "SpanStruct",
+]
 
 
 class MLPStruct(ctypes.Structure):
@@ -74,6 +84,20 @@ class SpanStruct(ctypes.Structure):
     )
 
 
+class LowRankStruct(ctypes.Structure):
+    """``outrider_low_rank``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "reserved")),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs")),
+        *((name, ctypes.c_void_p) for name in ("down", "up")),
+    )
+
+
+ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Linear layers that adapters add to, in the order of ``enum outrider_adapted``."""
+
+
 class BatchStruct(ctypes.Structure):
     """``outrider_batch``."""
 
@@ -82,6 +106,6 @@ class BatchStruct(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("tokens", "positions", "inputs", "span", "feature_layers")),
         *(
             (name, ctypes.c_void_p)
-            for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings")
+            for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings", "adapters")
         ),
     )

@@ -30,7 +30,7 @@ from outrider.server.models import service_of
 from outrider.server.ollama.keep_alive import named_service
 from outrider.server.ollama.options import check, model_name
 from outrider.server.ollama.schema import OllamaErrorResponse, Options
-from outrider.server.openai.options import check_priority
+from outrider.server.openai.options import adapter_of, check_priority
 from outrider.server.service import Service
 
 router = APIRouter()
@@ -172,6 +172,7 @@ async def _start(
         tenant=tenant,
         priority=priority,
         cache_salt=service.callers.domain(tenant, ""),
+        lora_request=adapter_of(service, model),
     )
     for request in generation.requests:
         request.final_norm = llm.model.final_norm

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.adapters import LoRARequest
 from outrider.config.options import draft_of_method
 from outrider.config.structured import StructuredOutput
 from outrider.errors import ConfigError
@@ -127,7 +128,13 @@ def scheduling(
     check_priority(service, body.priority)
     salt = body.cache_salt or "" if cache_salt is None else cache_salt
     domain = service.callers.domain(tenant, salt)
-    return {"priority": body.priority or 0, "cache_salt": domain, "tenant": tenant}
+    adapter = adapter_of(service, body.model)
+    return {"priority": body.priority or 0, "cache_salt": domain, "tenant": tenant, "lora_request": adapter}
+
+
+def adapter_of(service: Service, model: str | None) -> LoRARequest | None:
+    """The adapter that a request names as its model, if it is one."""
+    return LoRARequest(model) if model is not None and model in service.engine.llm.adapters.names else None
 
 
 def check_priority(service: Service, priority: int | None) -> None:

@@ -162,9 +162,12 @@ static void run_mlp(pass *p, const outrider_layer *l) {
     int products = l->mlp.up.panels ? 2 : 1;
     run_linear(p->k, &normed, products,
                (product[]){{&l->mlp.gate, p->gate, m->inner}, {&l->mlp.up, p->up, m->inner}});
+    run_adapters(p, l, OUTRIDER_ADAPTED_GATE, m->hidden, p->normed, m->inner, p->gate);
+    run_adapters(p, l, OUTRIDER_ADAPTED_UP, m->hidden, p->normed, m->inner, p->up);
     run_rows(p, l, rows, gate_rows);
     activations gated = rows_of(p, p->gate, rows, m->inner);
     run_linear(p->k, &gated, 1, (product[]){{&l->mlp.down, p->y, m->hidden}});
+    run_adapters(p, l, OUTRIDER_ADAPTED_DOWN, m->inner, p->gate, m->hidden, p->y);
 }
 
 static void run_layer(pass *p, const outrider_layer *l) {
@@ -175,12 +178,16 @@ static void run_layer(pass *p, const outrider_layer *l) {
     activations read = rows_of(p, p->normed, rows, attention_inputs(p, l));
     run_linear(p->k, &read, 3,
                (product[]){{&l->q, p->q, width}, {&l->k, p->keys, own}, {&l->v, p->values, own}});
+    run_adapters(p, l, OUTRIDER_ADAPTED_Q, d, p->normed, width, p->q);
+    run_adapters(p, l, OUTRIDER_ADAPTED_K, d, p->normed, own, p->keys);
+    run_adapters(p, l, OUTRIDER_ADAPTED_V, d, p->normed, own, p->values);
     run_rows(p, l, rows, place_heads);
     set_window(p, l->window);
     run_attention(p, (int32_t)(l - m->layer));
     run_rows(p, l, rows, quantise_attended);
     activations attended = rows_of(p, p->attended, rows, width);
     run_linear(p->k, &attended, 1, (product[]){{&l->out, p->y, d}});
+    run_adapters(p, l, OUTRIDER_ADAPTED_OUT, width, p->attended, d, p->y);
     run_rows(p, l, rows, add_and_norm);
     if (l->experts)
         run_experts(p, l);

@@ -62,6 +62,10 @@ void quantise_some(const pass *p, const float *x, int64_t rows, int64_t inputs, 
 void norm_or_copy(const pass *p, const float *x, const outrider_norm_weights *norm, float *out);
 void activate(const pass *p, int64_t width, float *gate, const float *up);
 
+/* Adds what the rows' adapters make of x [rows, inputs] to y [rows, outputs]. See adapters.c. */
+void run_adapters(const pass *p, const outrider_layer *l, enum outrider_adapted kind, int64_t inputs, const float *x,
+                  int64_t outputs, float *y);
+
 /* What a layer's experts make of the normed rows, to y. See experts.c. */
 void run_experts(pass *p, const outrider_layer *l);
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 4 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 5 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -138,6 +138,20 @@ typedef struct {
     const uint8_t *mask; /* [mask_rows, mask_keys], 1: seen; or NULL */
 } outrider_span;
 
+/* What a low-rank adapter adds to a linear layer's output y: up' (down' x). A rank of 0 adds nothing. */
+typedef struct {
+    int32_t rank, reserved;
+    int64_t inputs, outputs;
+    const float *down; /* [inputs, rank] */
+    const float *up;   /* [rank, outputs], scaled */
+} outrider_low_rank;
+
+enum outrider_adapted {
+    OUTRIDER_ADAPTED_Q, OUTRIDER_ADAPTED_K, OUTRIDER_ADAPTED_V, OUTRIDER_ADAPTED_OUT,
+    OUTRIDER_ADAPTED_GATE, OUTRIDER_ADAPTED_UP, OUTRIDER_ADAPTED_DOWN,
+    OUTRIDER_ADAPTED /* kinds of linear layers that adapters add to */
+};
+
 typedef struct {
     int32_t rows, spans, layers, features, logit_rows, reserved;
     const int64_t *tokens;     /* [rows], or NULL if inputs are given */
@@ -151,6 +165,8 @@ typedef struct {
     float *logits;                 /* [logit_rows, vocabulary]; or NULL */
     float *residual;               /* [rows, hidden]: the last layer's output; or NULL */
     const float *embeddings;       /* [rows, hidden], for layers with an embedding_norm; or NULL: there are none */
+    const outrider_low_rank *const *adapters; /* [rows]: each row's adapter, [layers][OUTRIDER_ADAPTED] of the model's
+                                                 dimensions, or NULL; or NULL: no row has one. Experts have none. */
 } outrider_batch;
 
 enum outrider_status {
