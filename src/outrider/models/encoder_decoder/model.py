@@ -35,6 +35,8 @@ _CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is 
 class EncoderDecoderModel:
     """``forward`` is the decoder's, over tokens of any number of sequences; ``encode`` is what each has once."""
 
+    takes_adapters = False
+
     config: EncoderDecoderConfig
 
     def __init__(
