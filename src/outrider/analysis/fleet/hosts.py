@@ -86,7 +86,7 @@ class DraftPool:
         count = sum(len(requests) for _, requests in batch)
         lengths = self._machine.draft_lengths
         length = max(lengths[min(len(requests), len(lengths) - 1)] for _, requests in batch)
-        seconds = max(1, length) * draft.seconds(count)
+        seconds = max(1, length) * draft.level_seconds(count)
         self.busy += seconds
         return seconds, batch
 

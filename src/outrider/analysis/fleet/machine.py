@@ -45,10 +45,18 @@ class DraftModel:
             )
 
     @cached_property
-    def survival(self) -> Floats:
-        """float64 [depths]: chance that this depth and all before it are accepted."""
+    def refusal(self) -> Floats:
+        """float64 [depths]: chance that this depth or one before it is refused. It rises."""
         rates = (*self.rates, *[self.rates[-1] if self.rates else 0.0] * MAX_K)[:MAX_K]
-        return np.cumprod(np.array(rates, dtype=np.float64))
+        return 1 - np.cumprod(np.array(rates, dtype=np.float64))
+
+    @cached_property
+    def _levels(self) -> list[float]:
+        return [0.0, *(self.seconds(n) for n in range(1, 1025))]
+
+    def level_seconds(self, requests: int) -> float:
+        """Of one draft token each for so many requests."""
+        return self._levels[requests] if requests < len(self._levels) else self.seconds(requests)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class Progress:
     """How far the requests of a workload are, wherever they are. Arrays are [requests]."""
 
     workload: Workload
-    produced: Ints  # tokens of the answer
+    produced: Ints  # tokens of the answer, when the request last lost its place
     first: Floats  # seconds at which the first token was there
     finished: Floats
 
@@ -32,12 +32,14 @@ class Running:
 
     ::
 
-        id       12  15  31   -      the workload's number of the request
-        pending   1   1 700   -      tokens that are not in the cache yet; 1: it decodes
-        left     40  90  64   -      tokens of the answer to come
-        context 300 210 512   -      tokens in the cache
-        own      44  10 512   -      of these, tokens that are nobody else's
-        ready    .0  .0  .0   -      seconds at which a draft from elsewhere is there
+        id       12  15  31      the workload's number of the request
+        total   390 300 776      tokens of prompt and answer
+        left     40  90  64      tokens of the answer to come
+        pending   1   1 700      known tokens that are not in the cache yet; 1: it decodes
+        shared  256 200   0      tokens in the cache that others may use too
+        ready    .0  .0  .0      seconds at which a draft from elsewhere is there
+
+    The cache holds ``total - left - pending`` tokens of a request.
     """
 
     def __init__(self, places: int) -> None:
@@ -45,15 +47,12 @@ class Running:
         self._ints = np.zeros((5, places), np.int64)
         self._ready = np.zeros(places)
 
-    def __len__(self) -> int:
-        return self.count
-
     @property
     def id(self) -> Ints:
         return self._ints[0, : self.count]
 
     @property
-    def pending(self) -> Ints:
+    def total(self) -> Ints:
         return self._ints[1, : self.count]
 
     @property
@@ -61,40 +60,55 @@ class Running:
         return self._ints[2, : self.count]
 
     @property
-    def context(self) -> Ints:
+    def pending(self) -> Ints:
         return self._ints[3, : self.count]
 
     @property
-    def own(self) -> Ints:
+    def shared(self) -> Ints:
         return self._ints[4, : self.count]
 
     @property
     def ready(self) -> Floats:
         return self._ready[: self.count]
 
-    def add(self, request: int, pending: int, left: int, context: int, own: int) -> None:
+    @property
+    def context(self) -> Ints:
+        """Tokens in the cache."""
+        return self.total - self.left - self.pending
+
+    def add(self, request: int, total: int, left: int, pending: int, shared: int) -> None:
         """A request gets the last place."""
-        self._ints[:, self.count] = request, pending, left, context, own
+        self._ints[:, self.count] = request, total, left, pending, shared
         self._ready[self.count] = 0.0
         self.count += 1
 
     def keep(self, stay: Mask) -> None:
         """Take out the others; the order stays."""
-        kept = int(stay.sum())
+        kept = int(np.count_nonzero(stay))
         self._ints[:, :kept] = self._ints[:, : self.count][:, stay]
         self._ready[:kept] = self._ready[: self.count][stay]
         self.count = kept
 
 
-def share_budget(wanted: Ints, budget: int) -> Ints:
-    """A token each in turn, until nobody wants more or nothing is left; the first in rank get the last ones."""
-    if wanted.sum() <= budget:
+def share_budget(wanted: Ints, budget: int, room: int) -> Ints:
+    """Draft tokens of each request, as ``engine.scheduler`` grants them: some each in turn, the first in rank first.
+
+    Args:
+        budget: tokens that the step may still have.
+        room: tokens that memory has place for.
+    """
+    if wanted.sum() <= min(budget, room):
         return wanted
-    if budget <= 0:
-        return np.zeros_like(wanted)
-    level = int(wanted.max())
-    while np.minimum(wanted, level).sum() > budget:
-        level -= 1
-    given = np.minimum(wanted, level)
-    given[np.flatnonzero(wanted > level)[: budget - int(given.sum())]] += 1
+    given = np.zeros_like(wanted)
+    wanting = [(place, int(wanted[place])) for place in np.flatnonzero(wanted > 0).tolist()]
+    while wanting and budget > 0:
+        turns = max(1, min(budget // len(wanting), *(more for _, more in wanting)))
+        still: list[tuple[int, int]] = []
+        for place, more in wanting[:budget]:
+            taken = min(turns, max(0, room))
+            given[place] += taken
+            budget, room = budget - taken, room - taken
+            if taken == turns < more:
+                still.append((place, more - taken))
+        wanting = still
     return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,19 +67,12 @@ class Run:
     draft_busy: float  # seconds of all draft machines
 
 
-@dataclass(order=True, slots=True)
-class _Event:
-    at: float
-    order: int
-    act: Callable[[float], None] = field(compare=False)
-
-
 class _Simulation:
     """One run. ``_at`` plans what happens; everything else happens at its time."""
 
     def __init__(self, fleet: Fleet, workload: Workload, seed: int, tick: Callable[[str, int], None]) -> None:
         self._fleet, self._workload, self._tick = fleet, workload, tick
-        self._events: list[_Event] = []
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []  # the second tells those of one time apart
         self._planned = 0
         self._progress = Progress.of(workload)
         route, accept, fail = (np.random.default_rng([seed, purpose]) for purpose in (10, 11, 12))
@@ -106,12 +99,12 @@ class _Simulation:
                 self._at(when, lambda now, r=replica: self._fail(r, now))  # type: ignore[misc]
         arrivals, count, following = self._workload.arrivals.tolist(), len(self._workload), 0
         while self._done < count:
-            if following < count and (not self._events or arrivals[following] <= self._events[0].at):
+            if following < count and (not self._events or arrivals[following] <= self._events[0][0]):
                 self._arrive(following, arrivals[following])
                 following += 1
             else:
-                event = heapq.heappop(self._events)
-                event.act(event.at)
+                when, _, act = heapq.heappop(self._events)
+                act(when)
         return Run(
             self._workload, self._fleet, self._arrived, self._progress.first, self._progress.finished,
             [replica.counts for replica in self._all], self._resumed, self._failed, self._now, self._area,
@@ -120,7 +113,7 @@ class _Simulation:
 
     def _at(self, when: float, act: Callable[[float], None]) -> None:
         self._planned += 1
-        heapq.heappush(self._events, _Event(when, self._planned, act))
+        heapq.heappush(self._events, (when, self._planned, act))
 
     def _count(self, now: float, change: int) -> None:
         """So many requests more are in the system."""
