@@ -79,7 +79,7 @@ def replicas_needed(
     low, high = 0, max(1, math.ceil(least_work(fleet, workload)))
     step = max(1, high // 4)
     while not keeps(high):
-        if tried[high].utilization < 0.02 or high >= MAX_REPLICAS:
+        if tried[high].utilization < 0.05 or high >= MAX_REPLICAS:
             found = tried[high]
             raise InvalidRequestError(
                 f"no number of replicas keeps that promise: {high} are busy {found.utilization:.0%} of the time, and "
