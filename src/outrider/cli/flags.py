@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
+from outrider.analysis.fleet.options import FleetOptions
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SOURCES, VERIFIERS
 from outrider.config.engine import CACHES, DTYPES, KV_CACHE_DTYPES
 
@@ -17,6 +19,7 @@ _GROUPS = {
     "enable_lora lora_modules max_batch_size max_batched_tokens",
     "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
     "ssl_certfile ssl_keyfile ssl_ca_certs",
+    "A fleet": " ".join(f"FleetOptions.{field.name}" for field in fields(FleetOptions)),
     "Limits": "ServerSettings.max_tokens max_queue scheduling_policy max_body_bytes max_header_bytes max_connections "
     "max_audio_bytes max_audio_seconds max_prompts max_n "
     "max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
@@ -37,13 +40,18 @@ _RARE = (
     "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes "
     "max_audio_bytes max_audio_seconds max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
-    "stream_padding"
+    "stream_padding burstiness think_time num_prefixes draft_machines network_delay prefill_replicas mtbf "
+    "transfer_bandwidth restart_time cores save_machine"
 )
 RARE = frozenset(_RARE.split())
 """Fields whose options only ``--help-all`` shows: their defaults suit nearly all."""
 
 SHOWN = {
     "draft": "auto",
+    "FleetOptions.draft": "the machine's",
+    "FleetOptions.max_batch_size": "the machine's",
+    "FleetOptions.max_batched_tokens": "the machine's",
+    "FleetOptions.kv_tokens": "the machine's",
     "draft_layers": "a third",
     "draft_table": "live",
     "draft_temperature": "the request's",
@@ -74,8 +82,9 @@ HELP = {
     "dtype": "Weights: auto (as stored), bfloat16, float32, q8_0, q4_0 or q4_1.",
     "prediction": "A file of text that the answer is expected to resemble, for --draft prediction.",
     "draft": "Where drafts come from: none, suffix, eagle, model, ..., or several (see --help-all).",
+    "FleetOptions.draft": "A draft source to measure and to use; none: without.",
 }
-"""Help that differs from the field's documentation."""
+"""Help that differs from the field's documentation. A class's own comes before the rest's."""
 
 
 def models() -> list[str]:

@@ -96,15 +96,16 @@ def option(kind: type, name: str) -> Any:
     flag = "--" + _REPEATED.get(name, name).replace("_", "-")
     names = (flag, _SHORT[kind, name]) if (kind, name) in _SHORT else (flag,) if default is False else ()
     usual = default is None or default == () or name == "draft"
+    own = f"{kind.__name__}.{name}"
     more: dict[str, Any] = {"metavar": "K", "parser": spec_length} if name == "spec_length" else {}
     if name in flags.CHOICES:
         more["autocompletion"] = flags.completer(flags.CHOICES[name])
     return typer.Option(
         *names,
-        help=flags.HELP.get(name) or field_docs(kind).get(name),
-        show_default=flags.SHOWN.get(name, True) if usual else True,
+        help=flags.HELP.get(own) or flags.HELP.get(name) or field_docs(kind).get(name),
+        show_default=flags.SHOWN.get(own, flags.SHOWN.get(name, True)) if usual else True,
         hidden=name in flags.RARE,
-        rich_help_panel=flags.GROUP.get(f"{kind.__name__}.{name}", flags.GROUP.get(name)),
+        rich_help_panel=flags.GROUP.get(own, flags.GROUP.get(name)),
         **more,
     )
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outrider.analysis.fleet.options import FleetOptions, refuse_without_fleet
 from outrider.cli import options as o
+from outrider.cli.fleet import plan_fleet
+from outrider.cli.generated import Given, options_from
 from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from outrider.analysis.fleet.machine import Machine
     from outrider.analysis.plan import SpeculationPlan
     from outrider.analysis.what_if import Scenario
 
@@ -24,6 +28,10 @@ WhatIf = Annotated[
     typer.Option(
         "--what-if", help="Estimate the speedup from these options; no model is loaded.", rich_help_panel=_ESTIMATE
     ),
+]
+FleetFlag = Annotated[
+    bool,
+    typer.Option("--fleet", help="Simulate many replicas behind a router instead.", rich_help_panel="A fleet"),
 ]
 TargetParams = Annotated[str | None, typer.Option(help="Size of the model, as in 70B.", rich_help_panel=_ESTIMATE)]
 DraftParams = Annotated[
@@ -42,6 +50,7 @@ Bits = Annotated[int, typer.Option(help="Bits per weight.", rich_help_panel=_EST
 Context = Annotated[int, typer.Option(help="Tokens of context.", rich_help_panel=_ESTIMATE, hidden=True)]
 
 
+@options_from(FleetOptions)
 def plan(
     model: o.Model = o.DEFAULT_MODEL,
     draft_model: o.DraftModel = None,
@@ -52,6 +61,7 @@ def plan(
     batch: Annotated[int, typer.Option(help="Requests that will run at once.")] = 1,
     no_check: NoCheck = False,
     write: Annotated[Path | None, typer.Option(help="Write the recommended options here, as JSON.")] = None,
+    fleet: FleetFlag = False,
     what_if: WhatIf = False,
     target_params: TargetParams = None,
     draft_params: DraftParams = None,
@@ -64,6 +74,8 @@ def plan(
     draft_dtype: o.DraftDType = o.ENGINE.dtype,
     device: o.Device = o.ENGINE.device,
     threads: o.Threads = None,
+    *,
+    given: Given,
     as_json: o.AsJson = False,
 ) -> None:
     """Measure costs and acceptance, predict the speed of each source, K and batch, and recommend one.
@@ -74,14 +86,27 @@ def plan(
     Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m --prompts stories
 
     Without a model: outrider plan --what-if --target-params 70B --draft-params 1B --alpha 0.75 --hardware H100
+
+    A fleet: outrider plan --fleet --request-rate 20 --target-p99 5
     """
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+    loading = {"draft_model": draft_model, "dtype": dtype, "draft_dtype": draft_dtype, "device": device,
+               "threads": threads}  # fmt: skip
+    if fleet:
+        known = _estimated(target_params, draft_params, alpha, hardware, devices, bits) if what_if else None
+        if not what_if:
+            _refuse_estimate(target_params, draft_params, alpha, devices)
+        plan_fleet(
+            dict(given), known, lambda source: _measured(model, source, loading, prompts, count, params, given),
+            as_json=as_json,
+        )  # fmt: skip
+        return
+    refuse_without_fleet(given)
     if what_if:
         scenario = _scenario(target_params, draft_params, alpha, hardware, devices, bits, batch, context)
         typer.echo(_estimate(scenario, as_json))
         return
-    if (target_params, draft_params, alpha, devices) != (None, None, None, None):
-        raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+    _refuse_estimate(target_params, draft_params, alpha, devices)
     from outrider.analysis.plan import make_plan, with_seed
     from outrider.cli.working import working
     from outrider.data import workloads
@@ -89,9 +114,8 @@ def plan(
     questions = workloads.load(prompts, count=count)
     with working("plan") as tick:
         llm = o.load(
-            model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
-            draft=o.draft_to_load(model, draft_model or (), ()), prefix_reuse=False,
-        )  # fmt: skip
+            model, **loading, draft=o.draft_to_load(model, draft_model or (), ()), prefix_reuse=False
+        )
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)
         made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick, expect=tick.expect)
@@ -101,6 +125,54 @@ def plan(
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else _shown(made, batch))
     if not made.complete:
         raise typer.Exit(130)
+
+
+def _refuse_estimate(*given: object) -> None:
+    if any(value is not None for value in given):
+        raise InvalidRequestError("target_params, draft_params, alpha and devices describe an estimate: add --what-if")
+
+
+def _estimated(
+    target_params: str | None, draft_params: str | None, alpha: float | None, hardware: str, devices: int | None,
+    bits: int,
+) -> Machine:  # fmt: skip
+    """A replica on hardware that is not at hand."""
+    from outrider.analysis.fleet.machine import from_roofline
+    from outrider.analysis.roofline import ModelSize, find_hardware
+
+    if target_params is None:
+        raise InvalidRequestError("--fleet --what-if needs --target-params, as in --target-params 8B")
+    return from_roofline(
+        ModelSize.parse(target_params, bits),
+        find_hardware(hardware),
+        alpha=alpha,
+        draft=None if draft_params is None else ModelSize.parse(draft_params, bits),
+        devices=devices,
+    )
+
+
+def _measured(
+    model: str,
+    source: str | None,
+    loading: dict[str, Any],
+    prompts: str,
+    count: int | None,
+    params: SamplingParams,
+    given: Given,
+) -> Machine:
+    """The machine at hand, with the limits that it would serve with."""
+    from outrider.analysis.fleet.measure import measure_machine
+    from outrider.analysis.plan import with_seed
+    from outrider.cli.working import working
+    from outrider.data import workloads
+
+    limits = {name: given[name] for name in ("max_batch_size", "max_batched_tokens") if name in given}
+    with working("measuring") as tick:
+        llm = o.load(model, **loading, **limits, draft=source or "none")
+        ids = workloads.token_ids(llm.tokenizer, workloads.load(prompts, count=count)) if source else []
+        return measure_machine(
+            llm, draft=source, prompts=ids, params=with_seed(params), tick=tick, expect=tick.expect
+        )
 
 
 def _scenario(

@@ -1,0 +1,1 @@
+"""A discrete-event simulator of several replicas behind a router (docs/fleet-planning.md)."""

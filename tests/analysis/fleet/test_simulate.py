@@ -1,0 +1,161 @@
+"""Laws that a simulated fleet obeys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from outrider.analysis.cost import LatencyCurve
+from outrider.analysis.fleet.machine import DraftModel, Machine
+from outrider.analysis.fleet.report import summarize
+from outrider.analysis.fleet.routing import POLICIES
+from outrider.analysis.fleet.simulate import Fleet, Run, simulate
+from outrider.analysis.fleet.sizing import Promise, replicas_needed
+from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
+from outrider.analysis.theory import expected_tokens
+from outrider.errors import InvalidRequestError
+
+MACHINE = Machine(LatencyCurve({1: 0.01, 64: 0.03}), max_batch_size=8, max_batched_tokens=256, kv_tokens=20_000)
+TALKS = Traffic(rate=15, duration=8, turns=3, think_s=2, prefix_len=100, num_prefixes=3,
+                input_len=Lengths("uniform", 10, 60), output_len=Lengths("uniform", 1, 30))  # fmt: skip
+DRAFT = DraftModel("model", (0.7,) * 4, spec_length=3, seconds=LatencyCurve({1: 0.002}))
+
+
+def one_at_a_time(rate: float, tokens: float, count: int) -> Workload:
+    """Prompts of a token, arriving at random, with answers of geometric length."""
+    rng = np.random.default_rng(3)
+    arrivals = np.cumsum(rng.exponential(1 / rate, count))
+    return Workload(
+        arrivals=arrivals,
+        prompts=np.ones(count, np.int64),
+        outputs=rng.geometric(1 / tokens, count),
+        sessions=np.arange(count),
+        follows=np.full(count, -1),
+        segments=[((i, 1),) for i in range(count)],
+        duration=float(arrivals[-1]),
+    )
+
+
+def test_a_replica_of_one_place_is_a_queue_of_one_server() -> None:
+    """Each wait follows from the one before it (Lindley), and their mean is that of Pollaczek and Khinchine."""
+    machine = Machine(LatencyCurve({1: 0.1}), max_batch_size=1)
+    workload = one_at_a_time(rate=0.8, tokens=4, count=1500)
+    run = simulate(Fleet(machine=machine), workload)
+    service = 0.1 * workload.outputs
+    waits = [0.0]
+    for gap, before in zip(np.diff(workload.arrivals), service, strict=False):
+        waits.append(max(0.0, waits[-1] + before - gap))
+    assert np.allclose(run.finished - run.arrived, waits + service)
+    rate = len(workload) / workload.duration
+    load = rate * service.mean()
+    assert np.mean(waits) == pytest.approx(rate * (service**2).mean() / (2 * (1 - load)), rel=0.1)
+
+
+def conserved(run: Run) -> None:
+    """Every request is answered once, in order of time, and Little's law holds."""
+    assert not np.isnan(run.finished).any()
+    assert (run.arrived <= run.first).all()
+    assert (run.first <= run.finished).all()
+    assert (run.finished[run.workload.outputs == 1] == run.first[run.workload.outputs == 1]).all()
+    assert run.waiting == pytest.approx((run.finished - run.arrived).sum())  # L T = sum of W
+
+
+@pytest.mark.parametrize("routing", POLICIES)
+def test_requests_are_conserved_and_runs_repeat_themselves(routing: str) -> None:
+    workload = synthesize(TALKS, seed=1)
+    fleet = Fleet(machine=replace(MACHINE, draft=DRAFT), replicas=3, routing=routing)
+    run, again = (simulate(fleet, workload, seed=7) for _ in range(2))
+    conserved(run)
+    assert (run.finished == again.finished).all()
+    other = simulate(fleet, workload, seed=8)
+    assert (run.finished != other.finished).any()
+
+
+def test_a_turn_waits_for_the_answer_before_it() -> None:
+    run = simulate(Fleet(machine=MACHINE), synthesize(replace(TALKS, think_s=0.01), seed=1))
+    later = run.workload.follows >= 0
+    assert later.any()
+    assert (run.arrived[later] >= run.finished[run.workload.follows[later]]).all()
+
+
+def test_failures_lose_no_request_and_cost_reading_again() -> None:
+    workload = synthesize(TALKS, seed=1)
+    fleet = Fleet(machine=MACHINE, replicas=3)
+    calm, broken = simulate(fleet, workload), simulate(replace(fleet, mtbf=2.0, restart=0.5), workload)
+    conserved(broken)
+    assert broken.failures > 5
+    assert broken.resumed > 0
+    assert summarize(broken).prompt_tokens_read > summarize(calm).prompt_tokens_read
+
+
+def test_affinity_never_reads_more() -> None:
+    workload = synthesize(TALKS, seed=2)
+    machine = replace(MACHINE, kv_tokens=1 << 20)
+    read = {name: reading(Fleet(machine=machine, replicas=4, routing=name), workload) for name in POLICIES}
+    assert read["prefix"] < read["random"]
+    assert read["session"] < read["random"]
+    assert reading(Fleet(machine=machine), workload) <= min(read.values())  # one cache holds everything
+    nothing = reading(Fleet(machine=replace(machine, prefix_reuse=False), replicas=4), workload)
+    assert nothing == pytest.approx(workload.prompts.sum(), rel=1e-3)
+
+
+def reading(fleet: Fleet, workload: Workload) -> int:
+    return summarize(simulate(fleet, workload)).prompt_tokens_read
+
+
+def test_accepted_tokens_follow_the_theory() -> None:
+    workload = replace(one_at_a_time(1, 1, 4), outputs=np.full(4, 2000), arrivals=np.zeros(4))
+    run = simulate(Fleet(machine=replace(MACHINE, draft=DRAFT)), workload)
+    steps = run.counts[0].sequences
+    assert 8000 / steps == pytest.approx(float(expected_tokens(0.7, 3)), rel=0.03)
+
+
+def test_cores_are_shared() -> None:
+    """Two replicas on one core take twice as long; on two cores each is on its own."""
+    alone = replace(one_at_a_time(1, 1, 2), outputs=np.full(2, 50), arrivals=np.zeros(2))
+    fleet = Fleet(machine=replace(MACHINE, max_batch_size=1), replicas=2, routing="round_robin")
+    own, two, one = (simulate(replace(fleet, cores=cores), alone).end for cores in (None, 2, 1))
+    assert own == pytest.approx(0.5)
+    assert two == pytest.approx(own)
+    assert one == pytest.approx(2 * own)
+
+
+def test_draft_machines_take_drafting_off_the_replicas() -> None:
+    workload = replace(one_at_a_time(1, 1, 8), outputs=np.full(8, 300), arrivals=np.zeros(8))
+    slow = replace(DRAFT, seconds=LatencyCurve({1: 0.01}))
+    fleet = Fleet(machine=replace(MACHINE, draft=slow))
+    here = simulate(fleet, workload)
+    near = simulate(replace(fleet, draft_machines=2), workload)
+    far = simulate(replace(fleet, draft_machines=2, network_delay=0.2), workload)
+    conserved(near)
+    assert near.counts[0].busy < here.counts[0].busy
+    assert far.end > here.end > near.end
+    assert near.draft_busy > 0
+
+
+def test_prompts_are_read_by_replicas_of_their_own() -> None:
+    workload = synthesize(TALKS, seed=1)
+    fleet = Fleet(machine=replace(MACHINE, kv_bytes_per_token=1e6), replicas=2, prefill_replicas=1)
+    run = simulate(fleet, workload)
+    conserved(run)
+    assert sum(counts.read for counts in run.counts[:2]) == 0
+    slow = simulate(replace(fleet, transfer_bandwidth=1e8), workload)
+    assert np.median(slow.finished - slow.first) > np.median(run.finished - run.first) + 0.5
+
+
+def test_the_number_of_replicas_is_the_smallest_that_keeps_the_promise() -> None:
+    workload = synthesize(replace(TALKS, rate=40, duration=3), seed=1)
+    fleet, promise = Fleet(machine=MACHINE), Promise(latency=1.0)
+    found = replicas_needed(fleet, workload, promise)
+    assert found.replicas > 1
+    assert promise.kept(found.tried[found.replicas])
+    assert not promise.kept(summarize(simulate(replace(fleet, replicas=found.replicas - 1), workload)))
+    with pytest.raises(InvalidRequestError, match="no number of replicas"):
+        replicas_needed(fleet, workload, Promise(latency=0.005))
+
+
+def test_a_request_that_no_cache_holds_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="kv_tokens=32"):
+        simulate(Fleet(machine=replace(MACHINE, kv_tokens=32)), synthesize(TALKS))
