@@ -73,6 +73,7 @@ class LLM:
         self.memory_plan = loaded.memory_plan
         self.drafters = loaded.drafters
         self.engine = loaded.engine
+        self.eos_token_ids = loaded.eos_token_ids
         self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation)
         self._inboxes: dict[str, deque[StepOutput]] = {}
 

@@ -184,7 +184,7 @@ class Request:
         tokens = [*(draft.tokens[node] for node in verdict.path), verdict.token]
         reported = self._logprobs(p, [0, *(1 + node for node in verdict.path)], tokens)
         for node, token, logprobs in zip((*verdict.path, None), tokens, reported, strict=True):
-            text = self._append(token)
+            text = self.append(token)
             origin, source = (last, draft.source) if node is None else ("accepted", draft.source_of(node))
             outputs.append(StepOutput(self.id, token, text, origin, source, logprobs, self.finish_reason))
             if self.finish_reason is not None or node is None:
@@ -199,8 +199,11 @@ class Request:
             outputs[-1] = replace(outputs[-1], draft=report)
         return outputs
 
-    def _append(self, token: int) -> str:
-        """Extend the output by one token, decide whether it is the last, and return the text it shows."""
+    def append(self, token: int) -> str:
+        """Extend the output by one token, decide whether it is the last, and return the text it shows.
+
+        Before a request is queued: a token of the output that it had elsewhere. It then goes on behind it.
+        """
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
         armed = count >= self.params.min_tokens
