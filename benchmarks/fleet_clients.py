@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 WORDS = (
-    "river stone light copper garden window silver engine paper mountain letter orange bridge winter harbour".split()
+    ["river", "stone", "light", "copper", "garden", "window", "silver", "engine", "paper", "mountain", "letter", "orange", "bridge", "winter", "harbour"]
 )
 SYSTEMS = 6  # different system prompts
 KINDS = ("chat", "chat_stream", "completion_stream", "messages_stream", "generate_stream")
@@ -49,6 +49,7 @@ def make_jobs(count: int, turns: int, max_tokens: int, seed: int) -> list[Job]:
     chooser = random.Random(seed)
     systems = [" ".join(chooser.choices(WORDS, k=40)) for _ in range(SYSTEMS)]
     jobs: list[Job] = []
+    said: list[str] = []
     for number in range(count):
         turn = number % turns
         if turn == 0:
@@ -84,8 +85,9 @@ def _with_answers(said: list[str]) -> list[str]:
 
 def expected(model: str, jobs: list[Job]) -> None:
     """Fill in what a server of one engine without drafts says, in place."""
-    from outrider import LLM
     from tests.server.live import Live
+
+    from outrider import LLM
 
     with Live(LLM(model, draft="none", max_batch_size=8), "tiny") as live:
 

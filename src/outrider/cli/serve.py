@@ -50,10 +50,12 @@ def _serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, opt
             "--replicas is for one model, and --models names several: serve each with replicas of its own"
         )
     if fleet.fleet == "ray":
-        from outrider.fleet.ray_cluster import serve_on_ray as run
-    else:
-        from outrider.fleet.ingress import serve_fleet as run
-    return run(settings, fleet, model, **options)
+        from outrider.fleet.ray_cluster import serve_on_ray
+
+        return serve_on_ray(settings, fleet, model, **options)
+    from outrider.fleet.ingress import serve_fleet
+
+    return serve_fleet(settings, fleet, model, **options)
 
 
 def _check_engines(settings: ServerSettings, model: str, options: Mapping[str, Any]) -> None:

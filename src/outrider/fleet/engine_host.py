@@ -12,7 +12,7 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, OutriderError
 from outrider.fleet.knowledge import Knowledge
 from outrider.fleet.tracing import traced
-from outrider.fleet.wire import Message, error_message, make_requests, step_message, stats_message
+from outrider.fleet.wire import Message, error_message, make_requests, stats_message, step_message
 from outrider.llm import LLM
 from outrider.server.fingerprint import fingerprint
 from outrider.server.http.logs import log_generation
@@ -72,6 +72,11 @@ class EngineHost:
             "sources": sources,
             **self._knowledge.report(),
         }
+
+    def load(self) -> Message:
+        """What decides how many replicas there should be."""
+        llm = self._llm
+        return {"sequences": self.sequences, "places": llm.config.max_batch_size, "tokens": llm.engine.stats.tokens}
 
     def teach(self, message: Message) -> None:
         """Learn what other replicas have learned."""

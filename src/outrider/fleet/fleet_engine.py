@@ -16,7 +16,7 @@ from outrider.fleet.metrics import FleetMetrics
 from outrider.fleet.mirror import Mirror, ReplicaDiffersError
 from outrider.fleet.pool import Member, Pool
 from outrider.fleet.replica import ReplicaLostError
-from outrider.fleet.routing import BLOCK, Job, block_names
+from outrider.fleet.routing import MAX_PROMPT, Job, block_names
 from outrider.fleet.tracing import Span, traced
 from outrider.fleet.wire import Message, read_error
 from outrider.server.http.request_context import REQUEST_ID, SESSION
@@ -24,7 +24,6 @@ from outrider.server.http.request_context import REQUEST_ID, SESSION
 logger = logging.getLogger(__name__)
 
 MAX_LOSSES = 8  # replicas that a request may lose: one that kills all that serve it must not kill the next ones too
-MAX_BLOCKS = 512  # of a prompt that routing looks at
 
 Event = list[StepOutput] | BaseException | None
 
@@ -57,7 +56,7 @@ class _Call:
     @property
     def job(self) -> Job:
         request = self.mirrors[0].request
-        blocks = block_names(request.prompt[: MAX_BLOCKS * BLOCK], request.cache_salt)
+        blocks = block_names(request.prompt[:MAX_PROMPT], request.cache_salt)
         return Job(len(request.prompt), blocks, SESSION.get(), request.cache_salt)
 
 

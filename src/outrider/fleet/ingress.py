@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from outrider.errors import OutriderError
 from outrider.fleet import tracing
@@ -36,12 +36,33 @@ ROLL_SECONDS = 600.0  # that a replica has to finish what it does when it is rep
 
 def serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, **options: Any) -> int:
     """As ``outrider.server.run.serve``, with the replicas of ``fleet``, which are processes of this machine."""
-    configure(settings)
+    prepare(settings, fleet, options)
     listener = listen(settings)
+    given = ReplicaOptions(model, options, settings.log_level, settings.log_format, fleet.share_drafts, fleet.traces)
+    return run(FleetServer(settings, fleet, listener, model, Processes(given, fleet.bounds[0])), listener)
+
+
+def prepare(settings: ServerSettings, fleet: FleetSettings, options: dict[str, Any]) -> None:
+    """What every ingress does first; gives each replica its share of the threads."""
+    configure(settings)
     if fleet.traces:
         tracing.enable("ingress")
     options.setdefault("threads", max(1, (os.cpu_count() or 1) // fleet.bounds[1]))
-    return run(ProcessFleet(settings, fleet, listener, model, options), listener)
+
+
+class Backend(Protocol):
+    """Where replicas run."""
+
+    where: str
+    count: int
+    """Replicas that there should be."""
+
+    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None: ...
+    def ready(self, member: Member) -> None: ...
+    def lost(self, name: str) -> None: ...
+    def adjust(self) -> None: ...
+    async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None: ...
+    async def close(self) -> None: ...
 
 
 class FleetService:
@@ -69,37 +90,28 @@ class FleetService:
         self._service.begin(FleetEngine(front, self.pool, self.metrics), member.fingerprint)
 
 
-class ProcessFleet(UvicornServer):
-    """A server whose replicas are processes of this machine. SIGHUP replaces them, one by one."""
+class FleetServer(UvicornServer):
+    """A server whose engines are elsewhere. SIGHUP replaces them, one by one."""
 
     def __init__(
-        self,
-        settings: ServerSettings,
-        fleet: FleetSettings,
-        listener: socket.socket,
-        model: str,
-        options: dict[str, Any],
+        self, settings: ServerSettings, fleet: FleetSettings, listener: socket.socket, model: str, backend: Backend
     ) -> None:
         service = Service(settings, usual_name(model))
         super().__init__(Models.of(service), listener)
-        self._fleet_settings, self._model, self._options = fleet, model, options
+        self._settings, self._model, self.backend = fleet, model, backend
         self._work: set[asyncio.Task[None]] = set()
         self._service = service
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        settings, fleet = self.models.settings, self._fleet_settings
+        fleet, backend = self._settings, self.backend
         least, most = fleet.bounds
         self.fleet = FleetService(self._service, fleet, self._model)
-        given = ReplicaOptions(
-            self._model, self._options, settings.log_level, settings.log_format, fleet.share_drafts, fleet.traces
-        )
-        self.processes = Processes(given, self.fleet.pool, least, self._failed)
-        self.fleet.pool.on_lost = self.processes.lost
-        self.fleet.listeners.append(self.processes.ready)
+        self.fleet.pool.on_lost = backend.lost
+        self.fleet.listeners.append(backend.ready)
         await super().startup(sockets)
         counts = f"{least}" if least == most else f"{least} to {most}"
-        logger.info("%s replicas as processes of this machine, routing by %s", counts, fleet.routing)
-        self.processes.adjust()
+        logger.info("%s replicas %s, routing by %s", counts, backend.where, fleet.routing)
+        self._start(backend.start(self.fleet.pool, self._failed))
         if most > least:
             self._start(self._autoscale(least, most))
         with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # only where there are such signals
@@ -110,12 +122,12 @@ class ProcessFleet(UvicornServer):
         for task in self._work:
             task.cancel()
         self.fleet.pool.close()
-        await self.processes.close()
+        await self.backend.close()
 
     def roll(self) -> None:
         """Replace all replicas, and the model if its files have changed."""
-        logger.info("replacing %d replicas, one by one", self.processes.count)
-        self._start(self.processes.roll(ROLL_SECONDS, self.fleet.switch))
+        logger.info("replacing %d replicas, one by one", self.backend.count)
+        self._start(self.backend.roll(ROLL_SECONDS, self.fleet.switch))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -133,7 +145,7 @@ class ProcessFleet(UvicornServer):
             members = self.fleet.pool.open
             demands = [Demand(m.sequences, m.places, m.status["tokens"] if m.status else 0) for m in members]
             wanted = scaler.wanted(demands, time.monotonic())
-            if wanted != self.processes.count and len(members) == self.processes.count:
-                logger.info("%d replicas, %d wanted", self.processes.count, wanted)
-                self.processes.count = wanted
-                self.processes.adjust()
+            if wanted != self.backend.count and len(members) == self.backend.count:
+                logger.info("%d replicas, %d wanted", self.backend.count, wanted)
+                self.backend.count = wanted
+                self.backend.adjust()

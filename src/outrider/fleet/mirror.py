@@ -19,9 +19,9 @@ from dataclasses import replace
 
 import torch
 
+from outrider.core.logprobs import TokenLogprobs
 from outrider.engine.request import Request, StepOutput
 from outrider.fleet.wire import Message, draft_report, read_stats, request_message
-from outrider.core.logprobs import TokenLogprobs
 
 OVERLAP = 4  # tokens at the end of what was sent that the next replica says again
 

@@ -81,6 +81,11 @@ class Pool:
         """Those that take new requests."""
         return [member for member in self._members.values() if not member.draining]
 
+    @property
+    def watched(self) -> frozenset[str]:
+        """Those that were added and not lost, ready or not."""
+        return frozenset(self._watching)
+
     def member(self, name: str, other: Member) -> Member:
         """The one of this name, or ``other`` where it is not ready."""
         return self._members.get(name, other)

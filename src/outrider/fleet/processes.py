@@ -51,12 +51,10 @@ class _Process:
 class Processes:
     """Keeps as many replicas as are wanted."""
 
-    def __init__(
-        self, given: ReplicaOptions, pool: Pool, count: int, on_failure: Callable[[int], None] = lambda code: None
-    ) -> None:
-        """``on_failure``: called with an exit code if replicas cannot be started at all."""
-        self._given, self._pool, self._on_failure = given, pool, on_failure
-        self.count = count
+    where = "as processes of this machine"
+
+    def __init__(self, given: ReplicaOptions, count: int) -> None:
+        self._given, self.count = given, count
         self._folder = tempfile.mkdtemp(prefix="outrider-")  # only its owner can enter
         self._token = secrets.token_hex(32)
         self._numbers = itertools.count()
@@ -65,6 +63,11 @@ class Processes:
         self._spare: asyncio.subprocess.Process | None = None  # has imported what a replica needs, and waits to be told
         self._starting = 0  # that are not among the processes yet
         self._failed_starts, self._was_ready, self._closing = 0, False, False
+
+    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
+        """Start replicas for ``pool``. ``on_failure``: called with an exit code if none can be started at all."""
+        self._pool, self._on_failure = pool, on_failure
+        self.adjust()
 
     @property
     def pids(self) -> dict[str, int]:
@@ -172,7 +175,13 @@ class Processes:
         running = spare if spare is not None and spare.returncode is None else await _waiting_process()
         assert running.stdin is not None
         given = self._given
-        told = {"name": name, "path": path, "token": self._token, "model": given.model, "options": given.options}
+        told: dict[str, Any] = {
+            "name": name,
+            "path": path,
+            "token": self._token,
+            "model": given.model,
+            "options": given.options,
+        }
         told |= {"log_level": given.log_level, "log_format": given.log_format, "shares": given.shares}
         running.stdin.write(json.dumps({**told, "traces": given.traces}).encode() + b"\n")
         return running

@@ -21,6 +21,7 @@ from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.cache.blocks import chain_digests
 
 MAX_BLOCKS = 1 << 16  # of one replica that are remembered between two of its reports
+MAX_PROMPT = 512 * BLOCK  # tokens of a prompt that are looked at
 VIRTUAL_NODES = 64  # of each replica on the ring
 BUSY = 64.0  # tokens to read that a place taken of all places weighs: others decode more slowly beside it
 QUEUED = 512.0  # tokens to read that a whole batch ahead of it weighs

@@ -14,7 +14,7 @@ from outrider.config.structured import StructuredOutput
 from outrider.core.draft import DraftReport
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.stats import RequestStats
-from outrider.errors import OutriderError
+from outrider.errors import InvalidRequestError, OutriderError
 from outrider.llm import LLM
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 
@@ -101,8 +101,8 @@ def step_message(step: StepOutput) -> list[Any]:
 def draft_report(value: Mapping[str, Any] | None) -> DraftReport | None:
     if value is None:
         return None
-    lists = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in value.items()}
-    return DraftReport(**lists)
+    fields_: dict[str, Any] = {key: tuple(e) if isinstance(e, list) else e for key, e in value.items()}
+    return DraftReport(**fields_)
 
 
 def stats_message(stats: RequestStats) -> Message:
@@ -131,4 +131,6 @@ def read_error(message: Mapping[str, Any]) -> OutriderError | None:
     kind = _ERRORS.get(message["kind"])
     if kind is None:
         return None
-    return kind(message["text"], param=message["param"]) if message["param"] else kind(message["text"])
+    if issubclass(kind, InvalidRequestError):
+        return kind(message["text"], param=message["param"])
+    return kind(message["text"])
