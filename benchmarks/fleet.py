@@ -70,7 +70,7 @@ class Server:
         at = text.index("listening on ") + len("listening on ")
         host, _, port = text[at:].split()[0].rpartition("/")[2].rpartition(":")
         self.address = host, int(port)
-        while Path(self.log.name).read_text().count("replica r") < self._args.least:
+        while Path(self.log.name).read_text().count(": ready after") < self._args.least:
             await asyncio.sleep(0.05)
         return self
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 WORDS = (
-    ["river", "stone", "light", "copper", "garden", "window", "silver", "engine", "paper", "mountain", "letter", "orange", "bridge", "winter", "harbour"]
+    ["river", "stone", "light", "copper", "garden", "window", "silver", "engine"]
+    + ["paper", "mountain", "letter", "orange", "bridge", "winter", "harbour"]
 )
 SYSTEMS = 6  # different system prompts
 KINDS = ("chat", "chat_stream", "completion_stream", "messages_stream", "generate_stream")

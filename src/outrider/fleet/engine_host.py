@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
@@ -40,6 +41,7 @@ class EngineHost:
         llm = self._llm
         return {
             "name": self.name,
+            "pid": os.getpid(),
             "fingerprint": self._fingerprint,
             "config": {**asdict(llm.config), "extra_sources": list(llm.config.extra_sources)},
             "model": asdict(llm.model.config),

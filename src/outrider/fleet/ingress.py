@@ -56,6 +56,8 @@ class Backend(Protocol):
     where: str
     count: int
     """Replicas that there should be."""
+    replaces_itself: bool
+    """Whether it replaces replicas without asking when new ones may be used."""
 
     async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None: ...
     def ready(self, member: Member) -> None: ...
@@ -74,14 +76,20 @@ class FleetService:
         self.metrics = FleetMetrics(service.metrics.registry)
         self.metrics.watch(self.pool)
         self.fingerprint = ""
+        self.switches_at_once = False  # to a new version of the model, with its first replica
         self.listeners: list[Callable[[Member], None]] = []
 
     def _ready(self, member: Member) -> None:
         for tell in self.listeners:
             tell(member)
+        seconds = time.monotonic() - self._began
+        pid = member.description["pid"]
+        logger.info("replica %s: ready after %.1f s, process %d, %s", member.name, seconds, pid, member.fingerprint)
         if not self.fingerprint:
             self.switch(member)
-            logger.info("ready: %s, first replica after %.1f s", self._model, time.monotonic() - self._began)
+            logger.info("ready: %s", ", ".join(self._service.model_names))
+        elif member.fingerprint != self.fingerprint and self.switches_at_once:
+            self.switch(member)
 
     def switch(self, member: Member) -> None:
         """From now on new requests are for the version of the model that ``member`` has."""
@@ -108,6 +116,7 @@ class FleetServer(UvicornServer):
         self.fleet = FleetService(self._service, fleet, self._model)
         self.fleet.pool.on_lost = backend.lost
         self.fleet.listeners.append(backend.ready)
+        self.fleet.switches_at_once = backend.replaces_itself
         await super().startup(sockets)
         counts = f"{least}" if least == most else f"{least} to {most}"
         logger.info("%s replicas %s, routing by %s", counts, backend.where, fleet.routing)

@@ -12,9 +12,8 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from outrider.fleet.pool import Member, Pool
@@ -43,7 +42,6 @@ class ReplicaOptions:
 class _Process:
     name: str
     running: asyncio.subprocess.Process
-    began: float = field(default_factory=time.monotonic)
     wanted: bool = True  # False: it has been told to end
     ready: bool = False
 
@@ -51,7 +49,7 @@ class _Process:
 class Processes:
     """Keeps as many replicas as are wanted."""
 
-    where = "as processes of this machine"
+    where, replaces_itself = "as processes of this machine", False
 
     def __init__(self, given: ReplicaOptions, count: int) -> None:
         self._given, self.count = given, count
@@ -68,11 +66,6 @@ class Processes:
         """Start replicas for ``pool``. ``on_failure``: called with an exit code if none can be started at all."""
         self._pool, self._on_failure = pool, on_failure
         self.adjust()
-
-    @property
-    def pids(self) -> dict[str, int]:
-        """Of the processes that run, by name of replica."""
-        return {name: process.running.pid for name, process in self._processes.items()}
 
     def adjust(self) -> None:
         """Start replicas that are missing, and drain those that are too many, the youngest first."""
@@ -91,20 +84,6 @@ class Processes:
             process.ready = self._was_ready = True
             self._failed_starts = 0
             self._spawn(self._prepare_spare())
-            logger.info(
-                "replica %s: ready after %.1f s, process %d, %s",
-                member.name,
-                time.monotonic() - process.began,
-                process.running.pid,
-                member.fingerprint,
-            )
-
-    def lost(self, name: str) -> None:
-        """A replica does not answer any more: whatever is left of it is ended, and another one takes its place."""
-        process = self._processes.get(name)
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.running.kill()
 
     async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None:
         """Replace every replica by a new one; each old one ends when it has nothing left to do, or after ``seconds``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import os
 import secrets
@@ -32,13 +33,12 @@ def serve_on_ray(settings: ServerSettings, fleet: FleetSettings, model: str, **o
 
 
 def require_ray() -> None:
-    try:
-        import ray.serve  # noqa: F401
-    except ImportError:
+    """Without importing it: it reads its environment when it is imported."""
+    if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "--replicas runs on Ray Serve, which is not installed: pip install 'outrider[scale]', or use "
             "--fleet processes for replicas on this machine alone"
-        ) from None
+        )
 
 
 class RayBackend:
@@ -48,8 +48,8 @@ class RayBackend:
         self._settings, self._fleet, self._model, self._options = settings, fleet, model, options
         self._token, self._version = secrets.token_hex(32), 0
         self.count, self.most = fleet.bounds
-        self.pids: dict[str, int] = {}
-        self.where = "on Ray Serve"
+        self.where, self.replaces_itself = "on Ray Serve", True
+        self._following: asyncio.Task[None] | None = None
 
     async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
         """Returns when replicas are being loaded."""
@@ -66,7 +66,7 @@ class RayBackend:
         self._following = asyncio.ensure_future(follow(pool, handle, APPLICATION, self._token))
 
     def ready(self, member: Member) -> None:
-        logger.info("replica %s: ready, %s", member.name, member.fingerprint)
+        """Nothing to do."""
 
     def lost(self, name: str) -> None:
         """Ray sees for itself, and starts another one."""
@@ -83,7 +83,8 @@ class RayBackend:
         import ray
         from ray import serve
 
-        self._following.cancel()
+        if self._following is not None:
+            self._following.cancel()
         with contextlib.suppress(Exception):  # whatever is left ends with the cluster
             await asyncio.to_thread(serve.delete, APPLICATION)
             if self._fleet.ray_address is None:
@@ -96,13 +97,15 @@ class RayBackend:
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray turns loopback into an
+            # address that others reach, on Linux too
         import ray
         from ray import serve
 
         more: dict[str, Any] = {"address": self._fleet.ray_address}
         if own:
             cpus = max(os.cpu_count() or 1, self.most * self._options["threads"])
-            more = {"include_dashboard": False, "num_cpus": cpus, "_node_ip_address": "127.0.0.1"}
+            more = {"include_dashboard": False, "num_cpus": cpus}
         ray.init(namespace=APPLICATION, logging_level="warning", log_to_driver=True, **more)
         serve.start(proxy_location="Disabled")
 

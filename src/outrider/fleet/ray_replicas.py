@@ -19,7 +19,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from outrider.fleet import tracing
+from outrider.fleet import ray_directory, tracing
 from outrider.fleet.autoscaling import Autoscaler, Demand
 from outrider.fleet.engine_host import EngineHost
 from outrider.fleet.pool import Pool
@@ -32,16 +32,13 @@ from outrider.server.settings import ServerSettings
 DEPLOYMENT = "OutriderEngine"
 PATIENCE = 10.0  # seconds for a replica that is alive to answer what costs it nothing
 
-_DIRECTORY: dict[str, frozenset[str]] = {}
-"""The replicas that Ray would route to, by application, as this process knows them."""
-
 
 class AddressRouter(RequestRouter):  # type: ignore[misc]  # Ray's classes are untyped
     """Brings a call to the replica that it names."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
-        _DIRECTORY[self._deployment_id.app_name] = frozenset(each.replica_id.unique_id for each in replicas)
+        ray_directory.REPLICAS[self._deployment_id.app_name] = frozenset(each.replica_id.unique_id for each in replicas)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -161,7 +158,7 @@ async def follow(pool: Pool, handle: DeploymentHandle, application: str, token: 
     """Keep a pool's replicas those of a deployment, until cancelled."""
     handle._init()  # its router asks Ray for the replicas from now on, not from the first request
     while True:
-        there = _DIRECTORY.get(application, frozenset())
+        there = ray_directory.REPLICAS.get(application, frozenset())
         for name in there - pool.watched:
             pool.add(RayReplica(name, handle, token))
         for name in pool.watched - there:
