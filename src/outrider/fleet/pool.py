@@ -144,7 +144,9 @@ class Pool:
             member.idle.set()
 
     def lose(self, name: str) -> None:
-        """A replica has died, or broke off a call; it is counted once."""
+        """A replica has died, or broke off a call; that is told and counted once."""
+        if name not in self._watching:
+            return
         if name in self._members:
             self.lost += 1
         self.remove(name)
