@@ -9,10 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-WORDS = (
-    ["river", "stone", "light", "copper", "garden", "window", "silver", "engine"]
-    + ["paper", "mountain", "letter", "orange", "bridge", "winter", "harbour"]
-)
+WORDS = ("river stone light copper garden window silver engine", "paper mountain letter orange bridge winter harbour")
 SYSTEMS = 6  # different system prompts
 KINDS = ("chat", "chat_stream", "completion_stream", "messages_stream", "generate_stream")
 PATHS = {
@@ -48,7 +45,7 @@ class Answer:
 def make_jobs(count: int, turns: int, max_tokens: int, seed: int) -> list[Job]:
     """Conversations of so many turns; each turn's prompt begins with the one before it."""
     chooser = random.Random(seed)
-    systems = [" ".join(chooser.choices(WORDS, k=40)) for _ in range(SYSTEMS)]
+    systems = [" ".join(chooser.choices(" ".join(WORDS).split(), k=40)) for _ in range(SYSTEMS)]
     jobs: list[Job] = []
     said: list[str] = []
     for number in range(count):
@@ -56,7 +53,7 @@ def make_jobs(count: int, turns: int, max_tokens: int, seed: int) -> list[Job]:
         if turn == 0:
             system, said = chooser.choice(systems), []
             kind = KINDS[(number // turns) % len(KINDS)]
-        said = [*said, " ".join(chooser.choices(WORDS, k=8))]
+        said = [*said, " ".join(chooser.choices(" ".join(WORDS).split(), k=8))]
         jobs.append(Job(number, number // turns, kind, _body(kind, system, said, max_tokens, number)))
     return jobs
 

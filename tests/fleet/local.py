@@ -107,7 +107,8 @@ def fleet_server(
     folder: Path, backend: LocalBackend, fleet: FleetSettings | None = None, **settings: Any
 ) -> Iterator[tuple[FleetServer, str]]:
     """A server over a backend, and its address."""
-    given = ServerSettings(**({"port": 0, "served_model_names": ("tiny",)} | settings))
+    options: dict[str, Any] = {"port": 0, "served_model_names": ("tiny",)} | settings
+    given = ServerSettings(**options)
     listener = listen(given)
     server = FleetServer(given, fleet or FleetSettings(replicas="2"), listener, str(folder), backend)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.config.structured import StructuredOutput
@@ -24,7 +25,6 @@ from outrider.fleet.front import Front
 from outrider.fleet.metrics import FleetMetrics
 from outrider.fleet.pool import Pool
 from outrider.fleet.routing import RoundRobinRouter
-from prometheus_client import CollectorRegistry
 from tests.fleet.local import LocalBackend, LocalReplica, fleet_server, load_hosts
 from tests.server.live import Live
 from tests.whole import model_folder

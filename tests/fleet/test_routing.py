@@ -8,7 +8,8 @@ import pytest
 
 from outrider.cache import CacheSpec
 from outrider.cache.blocks import DIGEST_BLOCK
-from outrider.fleet.routing import POLICIES, Job, Load, PrefixRouter, Ring, SessionRouter, block_names, make_router
+from outrider.fleet.routing import Job, Load, PrefixRouter, Ring, SessionRouter, block_names, make_router
+from outrider.fleet.settings import POLICIES
 from outrider.models.toy import TableModel
 
 LOADS = [Load(f"r{i}", 0, 4) for i in range(4)]
@@ -20,7 +21,7 @@ def job(tokens: list[int], session: str = "", domain: str = "") -> Job:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_uses_all_replicas(policy: str) -> None:
-    router = make_router(policy, seed=1)
+    router = make_router(policy, seed=1)  # type: ignore[arg-type]
     chosen = Counter(router.choose(job([i] * 40, session=f"s{i}"), LOADS) for i in range(200))
     assert len(chosen) == 4
     assert max(chosen.values()) < 110
@@ -37,8 +38,9 @@ def test_a_session_stays_and_moves_only_with_its_replica() -> None:
 
 
 def test_a_ring_gives_every_replica_its_share() -> None:
-    shares = Counter(Ring([f"r{i}" for i in range(5)]).home(f"key {i}") for i in range(5000))
-    assert min(shares.values()) > 500
+    ring = Ring([f"r{i}" for i in range(5)])
+    shares = Counter(ring.home(f"key {i}") for i in range(2000))
+    assert min(shares.values()) > 200
 
 
 def test_a_prompt_goes_where_its_beginning_is_held() -> None:

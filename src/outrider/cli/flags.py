@@ -20,7 +20,7 @@ _GROUPS = {
     "Limits": "ServerSettings.max_tokens max_queue scheduling_policy max_body_bytes max_header_bytes max_connections "
     "max_prompts max_n max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
     "keep_alive_timeout write_timeout max_backlog drain_timeout",
-    "Replicas": "replicas fleet ray_address routing share_drafts traces",
+    "Replicas": "fleet ray_address routing share_drafts traces",
 }
 GROUP = {name: group for group, names in _GROUPS.items() for name in names.split()}
 """The heading of each field's option; the others stand first, below "Options". A class's own come before the rest's."""
@@ -35,7 +35,7 @@ _RARE = (
     "cors_origins allowed_hosts ssl_ca_certs "
     "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
-    "stream_padding ray_address routing share_drafts traces"
+    "stream_padding fleet ray_address routing share_drafts traces"
 )
 RARE = frozenset(_RARE.split())
 """Fields whose options only ``--help-all`` shows: their defaults suit nearly all."""
@@ -54,7 +54,7 @@ SHOWN = {
     "kv_tokens": "what memory allows",
     "served_model_names": "the model",
     "models": "only --model",
-    "replicas": "one engine in this process",
+    "replicas": "one",
     "ray_address": "of this machine",
     "max_loaded_models": "all",
     "model_idle_seconds": "never",

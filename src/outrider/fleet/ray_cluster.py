@@ -97,6 +97,7 @@ class RayBackend:
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            os.environ.setdefault("RAY_worker_niceness", "0")  # of 15 beside anything else a replica takes minutes
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray turns loopback into an
             # address that others reach, on Linux too
         import ray

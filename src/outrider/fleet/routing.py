@@ -15,10 +15,11 @@ import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.cache.blocks import chain_digests
+from outrider.fleet.settings import PolicyName
 
 MAX_BLOCKS = 1 << 16  # of one replica that are remembered between two of its reports
 MAX_PROMPT = 512 * BLOCK  # tokens of a prompt that are looked at
@@ -27,9 +28,6 @@ BUSY = 64.0  # tokens to read that a place taken of all places weighs: others de
 QUEUED = 512.0  # tokens to read that a whole batch ahead of it weighs
 HOME = 48.0  # tokens to read that the session's own replica may have more
 KNOWN = 16.0  # likewise one whose draft sources know texts of the domain
-
-PolicyName = Literal["prefix", "session", "round_robin", "random"]
-POLICIES: tuple[str, ...] = get_args(PolicyName)
 
 
 def block_names(tokens: Sequence[int], domain: str) -> tuple[str, ...]:
@@ -196,9 +194,9 @@ class PrefixRouter(SessionRouter):
         return cost - HOME * is_home - KNOWN * bool(load.knows.get(job.domain))
 
 
-def make_router(policy: str, seed: int | None = None) -> Router:
+def make_router(policy: PolicyName, seed: int | None = None) -> Router:
     """One of ``POLICIES``."""
-    kinds: dict[str, type[RandomRouter]] = {
+    kinds: dict[PolicyName, type[RandomRouter]] = {
         "prefix": PrefixRouter,
         "session": SessionRouter,
         "round_robin": RoundRobinRouter,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from outrider.errors import ConfigError
-from outrider.fleet.routing import POLICIES, PolicyName
+
+PolicyName = Literal["prefix", "session", "round_robin", "random"]
+POLICIES: tuple[str, ...] = get_args(PolicyName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +16,7 @@ class FleetSettings:
     """Validates itself."""
 
     replicas: str | None = None
-    """So many engines behind one server: N, or MIN:MAX as the load asks for."""
+    """Engines behind one server: N, or MIN:MAX by load."""
     fleet: Literal["ray", "processes"] = "ray"
     """Where replicas run: ray (Ray Serve, on one machine or a cluster) or processes (of this machine)."""
     ray_address: str | None = None
@@ -42,9 +44,9 @@ class FleetSettings:
     @property
     def bounds(self) -> tuple[int, int]:
         """The least and the most replicas. Raises ConfigError if they cannot be read."""
-        least, _, most = str(self.replicas).partition(":")
+        least, colon, most = str(self.replicas).partition(":")
         try:
-            numbers = int(least), int(most or least)
+            numbers = int(least), int(most if colon else least)
         except ValueError:
             numbers = (0, 0)
         if not 1 <= numbers[0] <= numbers[1]:
