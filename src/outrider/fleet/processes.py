@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -83,6 +84,13 @@ class Processes:
             process.ready = self._was_ready = True
             self._failed_starts = 0
             self._spawn(self._prepare_spare())
+
+    def lost(self, name: str) -> None:
+        """A replica does not answer any more: whatever is left of it is ended, and another one takes its place."""
+        process = self._processes.get(name)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.running.kill()
 
     async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None:
         """Replace every replica by a new one; each old one ends when it has nothing left to do, or after ``seconds``.

@@ -16,7 +16,7 @@ class FleetSettings:
     """Validates itself."""
 
     replicas: str | None = None
-    """Engines behind one server: N, or MIN:MAX by load."""
+    """Engines: N, or MIN:MAX by load."""
     fleet: Literal["ray", "processes"] = "ray"
     """Where replicas run: ray (Ray Serve, on one machine or a cluster) or processes (of this machine)."""
     ray_address: str | None = None
