@@ -66,6 +66,10 @@ class AsyncLLM:
         """Whether requests can still be served."""
         return self._thread.alive
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Do something on the engine's thread, between two steps."""
+        self._thread.call(work)
+
     def close(self) -> None:
         """Stop the engine's thread, and close the ``LLM`` if it was loaded here.
 

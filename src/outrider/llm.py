@@ -78,6 +78,7 @@ class LLM:
         self.memory_plan = loaded.memory_plan
         self.drafters = loaded.drafters
         self.engine = loaded.engine
+        self.eos_token_ids = loaded.eos_token_ids
         adapters = Adapters(self.model, enabled=loaded.config.enable_lora)
         prompt = decoder_prompt(loaded.model)
         self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, prompt)

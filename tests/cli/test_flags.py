@@ -18,6 +18,7 @@ from outrider.cli.config_file import Config
 from outrider.cli.generated import Given, options_from
 from outrider.cli.main import app
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams, engine_config
+from outrider.fleet.settings import FleetSettings
 from outrider.server.settings import ServerSettings
 from tests.cli.test_cli import run
 
@@ -28,7 +29,7 @@ COMMON = {
     "json",
     "chat": f"model system resume load no-history config {DRAFTING} {MACHINE} max-tokens temperature top-p seed",
     "serve": f"model models config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
-    "api-key-file max-queue max-tokens",
+    "api-key-file max-queue max-tokens replicas",
     "bench": "model draft-model source peer prompts suite count concurrency rate rounds spec-length max-tokens "
     f"temperature plot out {MACHINE} json",
     "certify": "model draft-model draft verifier quick full max-minutes strict prompts endpoint baseline "
@@ -49,7 +50,7 @@ RARE = {
     "max-audio-bytes max-audio-seconds "
     "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
     "stream-interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog "
-    "header-timeout body-timeout keep-alive-timeout write-timeout",
+    "header-timeout body-timeout keep-alive-timeout write-timeout fleet ray-address routing share-drafts traces",
     "bench": f"max-chars category heads python {_MACHINE} kv-cache",
     "certify": f"heads kv-cache {_MACHINE}",
 }
@@ -201,7 +202,7 @@ def test_names_of_other_libraries(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_flags_is_said_of_fields() -> None:
-    kinds = (EngineConfig, SpeculationParams, SamplingParams, ServerSettings)
+    kinds = (EngineConfig, SpeculationParams, SamplingParams, ServerSettings, FleetSettings)
     known = {name for kind in kinds for name in kind.__dataclass_fields__}
     grouped = {name.rpartition(".")[2] for name in flags.GROUP}
     assert known >= flags.RARE | grouped | flags.SHOWN.keys() | flags.HELP.keys() | flags.CHOICES.keys()

@@ -11,6 +11,9 @@ from outrider.errors import CapacityError
 Digest = bytes
 
 
+DIGEST_BLOCK = 16  # tokens of the blocks that ``KVCache.held_digests`` names
+
+
 def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> list[Digest]:
     """One digest per full block, each covering all tokens up to its end, so that equal digests mean equal prefixes.
 
@@ -76,6 +79,10 @@ class BlockPool:
             self._cached.pop(block, None)
             self._users[block] += 1
         return block
+
+    def digests(self) -> list[Digest]:
+        """Of all blocks that can be found."""
+        return list(self._by_digest)
 
     def publish(self, block: int, digest: Digest) -> None:
         """Declare what a full block holds. The first block with some content is the one that is found."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from outrider.cache.blocks import DIGEST_BLOCK, Digest, chain_digests
 from outrider.cache.pool import Pool
 from outrider.errors import CapacityError
 
@@ -94,6 +95,10 @@ class ContiguousCache:
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
         if self._prefix_reuse:
             self._verified[slot] = (salt, list(tokens))
+
+    def held_digests(self) -> list[Digest]:
+        held = dict(self._verified)  # at once: another thread may ask
+        return [digest for salt, tokens in held.values() for digest in chain_digests(tokens, DIGEST_BLOCK, salt)]
 
     def free(self, slot: int) -> None:
         del self._lengths[slot]

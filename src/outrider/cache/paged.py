@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.cache.blocks import BlockPool, chain_digests
+from outrider.cache.blocks import DIGEST_BLOCK, BlockPool, Digest, chain_digests
 from outrider.cache.pool import Pool
 from outrider.errors import CapacityError
 
@@ -137,6 +137,9 @@ class PagedCache:
             for block, digest in zip(self._tables[slot], digests, strict=False):
                 self._pool.publish(block, digest)
             self._published[slot] = full
+
+    def held_digests(self) -> list[Digest]:
+        return self._pool.digests() if self.block_size == DIGEST_BLOCK else []
 
     def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
         rows = self._row_index(slot)[start : start + k.shape[0]]

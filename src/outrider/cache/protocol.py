@@ -58,6 +58,10 @@ class KVCache(Protocol):
         """Offer the slot's first rows, which hold these verified ``tokens``, to later sequences."""
         ...
 
+    def held_digests(self) -> list[bytes]:
+        """What a later sequence could find: ``chain_digests`` of blocks of ``DIGEST_BLOCK`` tokens, from any thread."""
+        ...
+
     def free(self, slot: int) -> None: ...
 
     def zero(self, slot: int) -> None:

@@ -24,6 +24,7 @@ _GROUPS = {
     "max_audio_bytes max_audio_seconds max_prompts max_n "
     "max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
     "keep_alive_timeout write_timeout max_backlog drain_timeout",
+    "Replicas": "fleet ray_address routing share_drafts traces",
 }
 GROUP = {name: group for group, names in _GROUPS.items() for name in names.split()}
 """The heading of each field's option; the others stand first, below "Options". A class's own come before the rest's."""
@@ -41,7 +42,8 @@ _RARE = (
     "max_audio_bytes max_audio_seconds max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
     "stream_padding burstiness think_time num_prefixes draft_machines network_delay prefill_replicas mtbf "
-    "transfer_bandwidth restart_time cores save_machine"
+    "transfer_bandwidth restart_time cores save_machine fleet ray_address "
+    "routing share_drafts traces"
 )
 RARE = frozenset(_RARE.split())
 """Fields whose options only ``--help-all`` shows: their defaults suit nearly all."""
@@ -64,6 +66,8 @@ SHOWN = {
     "kv_tokens": "what memory allows",
     "served_model_names": "the model",
     "models": "only --model",
+    "replicas": "one",
+    "ray_address": "of this machine",
     "max_loaded_models": "all",
     "model_idle_seconds": "never",
     "allowed_hosts": "see docs",
@@ -107,6 +111,8 @@ CHOICES: dict[str, Callable[[], list[str]]] = {
     "log_level": lambda: ["debug", "info", "warning", "error"],
     "log_format": lambda: ["text", "json"],
     "scheduling_policy": lambda: ["fcfs", "priority"],
+    "fleet": lambda: ["ray", "processes"],
+    "routing": lambda: ["prefix", "session", "round_robin", "random"],
 }
 """What the shell completes a field's option with; where there is nothing, it completes names of files."""
 

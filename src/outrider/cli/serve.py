@@ -12,10 +12,11 @@ from outrider.cli.config_file import Config
 from outrider.cli.generated import Given, options_from
 from outrider.config import EngineConfig, SpeculationParams, engine_config
 from outrider.errors import ConfigError
+from outrider.fleet.settings import FleetSettings
 from outrider.server.settings import ServerSettings
 
 
-@options_from(SpeculationParams, EngineConfig, ServerSettings, but=("prediction",))
+@options_from(SpeculationParams, EngineConfig, ServerSettings, FleetSettings, but=("prediction",))
 def serve(
     model: o.Model = o.DEFAULT_MODEL,
     config: Config = None,
@@ -35,9 +36,28 @@ def serve(
         raise ConfigError(f"model={model!r} and models are both given: name all models in --models")
     _check_engines(settings, model, options)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
+    fleet = FleetSettings(**o.own(FleetSettings, given))
+    if fleet.replicas is not None:
+        raise typer.Exit(_serve_fleet(settings, fleet, model, options))
     from outrider.server.run import serve as run
 
     raise typer.Exit(run(settings, model=model, **options))
+
+
+def _serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, options: dict[str, Any]) -> int:
+    if settings.models:
+        raise ConfigError(
+            "--replicas is for one model, and --models names several: serve each with replicas of its own"
+        )
+    if options.get("enable_lora") or options.get("lora_modules"):
+        raise ConfigError("--enable-lora and --lora-modules do not go with --replicas: serve adapters from one engine")
+    if fleet.fleet == "ray":
+        from outrider.fleet.ray_cluster import serve_on_ray
+
+        return serve_on_ray(settings, fleet, model, **options)
+    from outrider.fleet.ingress import serve_fleet
+
+    return serve_fleet(settings, fleet, model, **options)
 
 
 def _check_engines(settings: ServerSettings, model: str, options: Mapping[str, Any]) -> None:

@@ -219,7 +219,10 @@ class Request:
         return outputs
 
     def append(self, token: int) -> str:
-        """Extend the output by one token, decide whether it is the last, and return the text it shows."""
+        """Extend the output by one token, decide whether it is the last, and return the text it shows.
+
+        Before a request is queued: a token of the output that it had elsewhere. It then goes on behind it.
+        """
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
         armed = count >= self.params.min_tokens

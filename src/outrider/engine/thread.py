@@ -59,6 +59,17 @@ class EngineThread:
         """Forget a request before the next step; unknown ids are ignored."""
         self._commands.put(lambda: self._drop(request_id))
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Do something between two steps; what it raises is logged, and harms nothing."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception:
+                logger.exception("work between two steps of the engine failed")
+
+        self._commands.put(guarded)
+
     def close(self) -> None:
         """Stop the thread; requests that still run end with an ``EngineDeadError``."""
         self._commands.put(None)

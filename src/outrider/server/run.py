@@ -15,7 +15,7 @@ import ssl
 import stat
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,12 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
         gc.freeze()  # before anything is loaded, as that may be unloaded
     else:
         loading.start()
+    return run(server, listener, loading.is_alive)
+
+
+def run(server: UvicornServer, listener: socket.socket, is_loading: Callable[[], bool] = lambda: False) -> int:
+    """Serve with ``server`` until it stops; the process's exit code. Raises OutriderError if that is why it stops."""
+    models, settings = server.models, server.models.settings
     try:
         asyncio.run(server.serve([listener]))
     finally:
@@ -72,7 +78,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     if server.failure is not None:
         logger.critical("the server cannot go on", exc_info=server.failure)
     code = EXIT_DEAD_ENGINE if server.failure is not None or models.state == "dead" else 0
-    was_cut_short = server.force_exit or loading.is_alive()
+    was_cut_short = server.force_exit or is_loading()
     if was_cut_short or models.is_changing:
         sys.stderr.flush()
         os._exit(code or int(was_cut_short))  # the threads that are cut off here hold nothing that must be put away

@@ -61,11 +61,16 @@ class Service:
         with contextlib.suppress(OutriderError):  # who asks for a grammar is told why there is none
             llm.grammars.prepare()
         llm.tokenizer.prepare()
-        self.fingerprint = fingerprint(llm)
         self.model_names = tuple(dict.fromkeys((*self.model_names, *llm.adapters.names)))
-        self.metrics.watch(llm.engine)
-        self._llm = AsyncLLM(llm, on_death=died)
-        self.state = "ready"
+        self.begin(AsyncLLM(llm, on_death=died), fingerprint(llm))
+
+    def begin(self, engine: AsyncLLM, fingerprint: str) -> None:
+        """Serve with ``engine`` from now on, in place of the one before if there was one."""
+        self.fingerprint = fingerprint
+        self.metrics.watch(engine.llm.engine)
+        self._llm = engine
+        if self.state != "draining":
+            self.state = "ready"
 
     @property
     def sequences(self) -> int:

@@ -47,6 +47,8 @@ class IncrementalDetokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self._skip = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self.shown: frozenset[int] = frozenset()
+        """Special tokens that ``show`` was given."""
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._before: list[int] = []  # the last word, once decided: context for the next
         self._run: list[int] = []  # byte tokens of an undecided text
@@ -57,7 +59,8 @@ class IncrementalDetokenizer:
 
     def show(self, ids: Iterable[int]) -> None:
         """From now on show these special tokens, if the others are skipped."""
-        self._skip -= frozenset(ids)
+        self.shown |= frozenset(ids)
+        self._skip -= self.shown
 
     def push(self, ids: Sequence[int]) -> str:
         """Take the next ids; return the text that is now certain."""

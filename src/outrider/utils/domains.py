@@ -90,6 +90,10 @@ class Domains(Generic[S]):
             self._account(oldest, used=False)
             self._drop_if_unused(oldest)
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes by domain, of those that hold anything."""
+        return {lease.domain: lease.size for lease in list(self._leases.values()) if lease.size}
+
     def __len__(self) -> int:
         """Domains in use, or not empty."""
         return len(self._leases)

@@ -63,7 +63,7 @@ class DraftModel:
 class Machine:
     """A replica's engine: the seconds of a step, and its limits.
 
-        seconds = T(rows) + overhead + per_sequence * requests + per_context_token * tokens they look back on + drafting
+    seconds = T(rows) + overhead + per_sequence * requests + per_context_token * tokens they look back on + drafting
     """
 
     target: LatencyCurve

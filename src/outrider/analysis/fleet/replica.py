@@ -327,4 +327,3 @@ class Replica:
         self._cache.unpin(segments)
         self._cache.own -= context - shared
         self._context -= context
-

@@ -6,7 +6,7 @@ After SuffixDecoding (Oliaro et al. 2024); how it scores and why is in docs/algo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -158,6 +158,15 @@ class SuffixDrafter(SingleRequestDrafter):
         self._vocab_size = vocab_size
         self._states: dict[str, _State] = {}
         self.responses = Domains(Responses, capacity)
+        self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
+        """Told of each response that is learned: its domain, its tenant, its tokens."""
+
+    def learn(self, name: str, domain: str, tenant: str, response: Sequence[int]) -> None:
+        """Take in what another engine has answered; ``name`` is unlike any request's id."""
+        if self.responses.fits(len(response) * TOKEN_BYTES):
+            earlier = self.responses.open(domain, tenant)
+            earlier.store.add(name, response)
+            self.responses.close(earlier)
 
     def start(self, request: RequestView) -> None:
         earlier = self.responses.open(request.cache_salt, request.tenant)
@@ -170,6 +179,8 @@ class SuffixDrafter(SingleRequestDrafter):
             response = request.tokens[request.prompt_length :]
             if self.responses.fits(len(response) * TOKEN_BYTES):  # a longer one would push out all others, and itself
                 state.earlier.store.add(request_id, response)
+                if self.on_response is not None:
+                    self.on_response(request.cache_salt, request.tenant, response)
             self.responses.close(state.earlier)
 
     def draft(self, request: RequestView, budget: int) -> Draft:

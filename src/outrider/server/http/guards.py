@@ -18,11 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from outrider.server.http.callers import Callers
 from outrider.server.http.errors import SHAPE, ApiError, ErrorShape, as_api_error
 from outrider.server.http.metrics import ServerMetrics
+from outrider.server.http.request_context import REQUEST_ID, SESSION
 from outrider.server.settings import ServerSettings
 
 logger = logging.getLogger("outrider.server.access")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_SESSION = 256  # characters of a session's name that count
 
 
 class AccessLogMiddleware:
@@ -39,8 +41,11 @@ class AccessLogMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
         name = given if _ID.fullmatch(given) else uuid.uuid4().hex
+        REQUEST_ID.set(name)
+        SESSION.set(headers.get("x-session-id", "")[:MAX_SESSION])
         began, status, complete = time.perf_counter(), 0, False
         SHAPE.set(next((s for path, s in self._shapes.items() if scope["path"].startswith(path)), ApiError.body))
 
@@ -49,9 +54,9 @@ class AccessLogMiddleware:
             complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = name
-                headers["X-Content-Type-Options"] = "nosniff"
+                answered = MutableHeaders(scope=message)
+                answered["X-Request-Id"] = name
+                answered["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
         self._metrics.in_progress.inc()

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from outrider.engine.request import Request
+from outrider.server.http.request_context import REQUEST_ID
 from outrider.server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
 FIELDS = (
+    "replica",
     "request_id",
     "client",
     "seconds",
@@ -112,6 +114,7 @@ def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> 
     """One line for all sequences of a request that has ended; with their texts only if ``prompts``."""
     stats = [request.stats for request in requests]
     more: dict[str, object] = {
+        "request_id": REQUEST_ID.get() or None,
         "prompt_tokens": sum(s.prompt_tokens for s in stats),
         "cached_tokens": sum(s.cached_prompt_tokens for s in stats),
         "completion_tokens": sum(s.completion_tokens for s in stats),

@@ -1,0 +1,1 @@
+"""Several replicas of one model behind one server: routing, resumption, shared statistics (docs/fleet.md)."""

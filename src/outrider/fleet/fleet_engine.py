@@ -1,0 +1,196 @@
+"""The engine of an ingress: requests go to replicas, and from one that is lost to another, as if nothing had been."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from outrider.async_llm import AsyncLLM
+from outrider.engine.request import Request, StepOutput
+from outrider.errors import CapacityError, EngineDeadError, OutriderError
+from outrider.fleet.front import Front
+from outrider.fleet.metrics import FleetMetrics
+from outrider.fleet.mirror import Mirror, ReplicaDiffersError
+from outrider.fleet.pool import Member, Pool
+from outrider.fleet.replica import ReplicaLostError
+from outrider.fleet.routing import MAX_PROMPT, Job, block_names
+from outrider.fleet.tracing import Span, traced
+from outrider.fleet.wire import Message, read_error
+from outrider.server.http.request_context import REQUEST_ID, SESSION
+
+logger = logging.getLogger(__name__)
+
+MAX_LOSSES = 8  # replicas that a request may lose: one that kills all that serve it must not kill the next ones too
+
+Event = list[StepOutput] | BaseException | None
+
+
+class _Events:
+    """What has come and has not been read yet."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self.unread = 0  # tokens
+
+    def put(self, index: int, event: Event) -> None:
+        self.unread += len(event) if isinstance(event, list) else 0
+        self._queue.put_nowait((index, event))
+
+    async def get(self) -> tuple[int, Event]:
+        index, event = await self._queue.get()
+        self.unread -= len(event) if isinstance(event, list) else 0
+        return index, event
+
+
+@dataclass
+class _Call:
+    """The sequences of one prompt: they share what is read, so they go to one replica."""
+
+    indices: list[int]
+    mirrors: list[Mirror]
+    lost: list[str] = field(default_factory=list)  # replicas that it ran on
+
+    @property
+    def job(self) -> Job:
+        request = self.mirrors[0].request
+        blocks = block_names(request.prompt[:MAX_PROMPT], request.prefix_salt)
+        return Job(len(request.prompt), blocks, SESSION.get(), request.cache_salt)
+
+
+class FleetEngine(AsyncLLM):
+    """An ``AsyncLLM`` over the replicas of a pool."""
+
+    def __init__(self, front: Front, pool: Pool, metrics: FleetMetrics) -> None:
+        self.llm: Front = front
+        self._pool, self._metrics = pool, metrics
+        front.remote.count = pool.counts
+        self._loop = asyncio.get_running_loop()
+        self._open: set[_Events] = set()  # of requests that run
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed
+
+    def close(self) -> None:
+        """From any thread: end what still runs with EngineDeadError. The pool is closed by who made it."""
+        self._closed = True
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end_all)
+
+    def _end_all(self) -> None:
+        for events in self._open:
+            events.put(0, EngineDeadError("the server has stopped"))
+
+    async def bursts(
+        self, requests: Sequence[Request], *, backlog: int | None = None
+    ) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
+        events = _Events()
+        for request in requests:
+            request.max_seq_len = self.llm.remote.max_seq_len  # as when an engine queues it
+        with traced("outrider.request", None, {"outrider.request_id": REQUEST_ID.get()}) as span:
+            serving = [asyncio.ensure_future(self._serve(call, events, span)) for call in _calls(requests)]
+            running = len(requests)
+            self._open.add(events)
+            try:
+                while running:
+                    index, event = await events.get()
+                    if isinstance(event, BaseException):
+                        raise event
+                    if event is None:
+                        running -= 1
+                        continue
+                    if backlog is not None and events.unread > backlog:
+                        raise CapacityError(f"{events.unread} tokens wait unread, more than {backlog}")
+                    yield index, event
+                for request in requests:
+                    span.ended(request)
+            finally:
+                self._open.discard(events)
+                for task in serving:
+                    task.cancel()
+                await asyncio.wait(serving)
+
+    async def _serve(self, call: _Call, events: _Events, span: Span) -> None:
+        """Run a call to its end, on as many replicas as that takes."""
+        try:
+            while not all(mirror.finished for mirror in call.mirrors):
+                member = await self._pool.pick(call.job, self.llm.fingerprint, call.lost)
+                try:
+                    await self._run_on(member, call, events, span)
+                except ReplicaLostError as error:
+                    self._go_on(call, member, error, span)
+            for index in call.indices:
+                events.put(index, None)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  whoever waits for the tokens is told
+            events.put(call.indices[0], error)
+
+    async def _run_on(self, member: Member, call: _Call, events: _Events, span: Span) -> None:
+        """Raises ReplicaLostError, ReplicaDiffersError, or what the request's own fault is."""
+        open_ = [
+            (index, mirror) for index, mirror in zip(call.indices, call.mirrors, strict=True) if not mirror.finished
+        ]
+        message: Message = {
+            "requests": [mirror.message() for _, mirror in open_],
+            "request_id": REQUEST_ID.get(),
+            "name": f"{REQUEST_ID.get() or open_[0][1].request.id}",
+            "trace": dict(span.header),
+        }
+        span.event("replica", name=member.name, attempt=len(call.lost))
+        self._pool.begin(member, len(open_))
+        try:
+            async with aclosing(member.replica.run(message)) as parts:
+                async for part in parts:
+                    if "error" in part:
+                        self._raise(part["error"], member)
+                    if "done" in part:
+                        break
+                    index, mirror = open_[part["i"]]
+                    steps = mirror.take(part)
+                    self._metrics.tokens.labels(member.name).inc(len(steps))
+                    if steps:
+                        events.put(index, steps)
+                    await asyncio.sleep(0)  # others first: frames may wait in the buffer by the hundred
+        except ReplicaDiffersError as error:
+            self._metrics.differing.inc()
+            logger.error("replica %s differs from what was sent before: %s", member.name, error)
+            raise OutriderError("two replicas disagree about this answer: ask again, and see the log") from None
+        finally:
+            self._pool.end(member, len(open_))
+        if not all(mirror.finished for _, mirror in open_):
+            raise ReplicaLostError(f"{member.name}: its answer ended early")
+
+    def _raise(self, message: Message, member: Member) -> None:
+        error = read_error(message)
+        if error is not None:
+            raise error
+        raise ReplicaLostError(f"{member.name}: {message['text']}")
+
+    def _go_on(self, call: _Call, member: Member, error: ReplicaLostError, span: Span) -> None:
+        """Note that a replica is lost; raises OutriderError where the request has lost too many."""
+        call.lost.append(member.name)
+        self._pool.lose(member.name)
+        self._metrics.resumed.inc(sum(not mirror.finished for mirror in call.mirrors))
+        sent = sum(len(mirror.request.output) for mirror in call.mirrors)
+        span.event("resume", lost=member.name, tokens=sent)
+        logger.info(
+            "resuming elsewhere after %d tokens: %s", sent, error, extra={"request_id": REQUEST_ID.get() or None}
+        )
+        if len(call.lost) > MAX_LOSSES:
+            self._metrics.abandoned.inc()
+            raise OutriderError(f"{len(call.lost)} replicas were lost while they served this request: see the log")
+
+
+def _calls(requests: Sequence[Request]) -> list[_Call]:
+    """By prompt."""
+    calls: dict[str, _Call] = {}
+    for index, request in enumerate(requests):
+        call = calls.setdefault((request.after or request).id, _Call([], []))
+        call.indices.append(index)
+        call.mirrors.append(Mirror(request))
+    return list(calls.values())

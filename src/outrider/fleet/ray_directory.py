@@ -1,0 +1,9 @@
+"""The replicas that Ray would route to, as this process knows them.
+
+A module of its own: Ray pickles classes of routers by value, and what they then share is what modules hold.
+"""
+
+from __future__ import annotations
+
+REPLICAS: dict[str, frozenset[str]] = {}
+"""Ids, by application."""

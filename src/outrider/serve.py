@@ -1,0 +1,51 @@
+"""Outrider as an application of Ray Serve: ``serve run outrider.serve:app model=... replicas=2``, or in a config file.
+
+    applications:
+      - name: outrider
+        import_path: outrider.serve:app
+        args: {model: smollm2-135m-instruct, replicas: "1:4", draft: suffix}
+
+Arguments are the options of ``outrider serve``, with underscores; those about sockets and TLS are for Serve's own HTTP.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import fields
+from typing import Any
+
+from outrider.config import engine_config
+from outrider.errors import ConfigError
+from outrider.fleet.settings import FleetSettings
+from outrider.server.settings import ServerSettings
+
+
+def app(args: dict[str, Any]) -> Any:
+    """The application. Raises ConfigError for arguments that nothing takes."""
+    given = {"model": "smollm2-135m-instruct", "replicas": "1"} | {name: _value(value) for name, value in args.items()}
+    model = given.pop("model")
+    settings = ServerSettings(**_own(ServerSettings, given))
+    fleet = FleetSettings(**_own(FleetSettings, given))
+    if settings.models:
+        raise ConfigError("models names several: give each model an application of its own")
+    engine_config(model, **given)  # refuses what it does not know
+    from outrider.fleet.ray_application import application
+
+    told = {"model": model, "options": given, "token": secrets.token_hex(32), "version": 0}
+    told |= {"shares": fleet.share_drafts, "traces": fleet.traces}
+    return application(settings, fleet, told | {"log_level": settings.log_level, "log_format": settings.log_format})
+
+
+def _own(kind: type[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of the dataclass ``kind`` out of ``given``."""
+    own = {field.name: given.pop(field.name) for field in fields(kind) if field.name in given}
+    if "replicas" in own:
+        own["replicas"] = str(own["replicas"])
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
+
+
+def _value(value: Any) -> Any:
+    """``serve run`` gives every argument as text."""
+    if not isinstance(value, str):
+        return value
+    return {"true": True, "false": False}.get(value.lower(), int(value) if value.isdigit() else value)
