@@ -113,9 +113,7 @@ def plan(
 
     questions = workloads.load(prompts, count=count)
     with working("plan") as tick:
-        llm = o.load(
-            model, **loading, draft=o.draft_to_load(model, draft_model or (), ()), prefix_reuse=False
-        )
+        llm = o.load(model, **loading, draft=o.draft_to_load(model, draft_model or (), ()), prefix_reuse=False)
         alike = sorted(questions, key=lambda question: question.category)
         ids = workloads.token_ids(llm.tokenizer, alike)
         made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick, expect=tick.expect)
@@ -170,9 +168,7 @@ def _measured(
     with working("measuring") as tick:
         llm = o.load(model, **loading, **limits, draft=source or "none")
         ids = workloads.token_ids(llm.tokenizer, workloads.load(prompts, count=count)) if source else []
-        return measure_machine(
-            llm, draft=source, prompts=ids, params=with_seed(params), tick=tick, expect=tick.expect
-        )
+        return measure_machine(llm, draft=source, prompts=ids, params=with_seed(params), tick=tick, expect=tick.expect)
 
 
 def _scenario(

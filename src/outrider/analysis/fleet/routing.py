@@ -69,7 +69,9 @@ class _Session:
         names = tuple(replica.number for replica in replicas)
         if names != self._names:
             self._names = names
-            self._ring = sorted((_hash(f"{n}/{i}"), place) for place, n in enumerate(names) for i in range(VIRTUAL_NODES))
+            self._ring = sorted(
+                (_hash(f"{n}/{i}"), place) for place, n in enumerate(names) for i in range(VIRTUAL_NODES)
+            )
         place = bisect.bisect(self._ring, (_hash(f"session {self._workload.sessions[request]}"), 0))
         return replicas[self._ring[place % len(self._ring)][1]]
 

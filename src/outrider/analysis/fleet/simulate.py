@@ -81,7 +81,9 @@ class _Simulation:
         self._decoders, self._readers = self._all[: fleet.replicas], self._all[fleet.replicas :]
         for replica in self._readers:
             replica.only_reads = True
-        self._pool = DraftPool(fleet.draft_machines, fleet.machine, fleet.network_delay) if fleet.draft_machines else None
+        self._pool = (
+            DraftPool(fleet.draft_machines, fleet.machine, fleet.network_delay) if fleet.draft_machines else None
+        )
         for replica in self._decoders:
             replica.remote_drafts = self._pool is not None
         self._hosts = _hosts(fleet, total)

@@ -112,9 +112,7 @@ def synthesize(traffic: Traffic, seed: int = 0) -> Workload:
     Conversations begin before time 0 as often as after it, so that the rate is the same from the first second on.
     """
     t = traffic
-    starts, turns, gaps, prompts, outputs, prefixes = (
-        np.random.default_rng([seed, purpose]) for purpose in range(6)
-    )
+    starts, turns, gaps, prompts, outputs, prefixes = (np.random.default_rng([seed, purpose]) for purpose in range(6))
     span = 0.0 if t.turns == 1 else 5 * t.turns * t.think_s
     expected = t.rate / t.turns * (t.duration + span)
     count = int(expected + 6 * np.sqrt(expected / min(1.0, t.burstiness)) + 16)
