@@ -28,10 +28,13 @@ Round = tuple[int, int]
 """Drafted and accepted tokens of one target run."""
 
 
-def measure_latency_curve(model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20) -> LatencyCurve:
+def measure_latency_curve(
+    model: Model, *, context: int, rows: Sequence[int] = ROWS, repeat: int = 20, last_logits: bool = False
+) -> LatencyCurve:
     """T(n): median seconds of a forward pass over n rows of one sequence behind ``context`` tokens.
 
-    Row counts take turns, so that a busy moment of the machine hits all of them.
+    Row counts take turns, so that a busy moment of the machine hits all of them. ``last_logits``: compute the logits of
+    the last row only, as for a prompt.
     """
     most = max(rows)
     context = max(1, min(context, model.config.max_seq_len - most))
@@ -42,7 +45,8 @@ def measure_latency_curve(model: Model, *, context: int, rows: Sequence[int] = R
     for turn in range(repeat + 2):
         for n in rows:
             ids = [i % model.config.vocab_size for i in range(n)]
-            batch = ForwardBatch(ids, range(context, context + n), (Span(slot, context, n),), None)
+            logit_rows = (n - 1,) if last_logits else None
+            batch = ForwardBatch(ids, range(context, context + n), (Span(slot, context, n),), logit_rows)
             began = time.perf_counter()
             model.forward(batch, cache)
             _finish(model)

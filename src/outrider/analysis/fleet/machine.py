@@ -63,13 +63,15 @@ class DraftModel:
 class Machine:
     """A replica's engine: the seconds of a step, and its limits.
 
-    seconds = T(rows) + overhead + per_sequence * requests + per_context_token * tokens they look back on + drafting
+    seconds = T(rows) + overhead + per_sequence * requests + per_context_token * tokens they look back on
+              - per_silent_row * rows of prompts + drafting
     """
 
     target: LatencyCurve
     overhead: float = 0.0  # seconds a step
     per_sequence: float = 0.0  # seconds
     per_context_token: float = 0.0  # seconds
+    per_silent_row: float = 0.0  # seconds that a prompt's row saves, as nobody needs its logits
     request_seconds: float = 0.0  # before a request reaches the engine: HTTP, template, tokens
     max_batch_size: int = _DEFAULTS.max_batch_size
     max_batched_tokens: int = _DEFAULTS.max_batched_tokens
@@ -95,9 +97,10 @@ class Machine:
         """T of 0 up to ``max_batched_tokens`` rows, and what every step costs besides."""
         return [self.overhead, *(self.target(rows) + self.overhead for rows in range(1, self.max_batched_tokens + 1))]
 
-    def step_seconds(self, rows: int, sequences: int, context: float) -> float:
-        """Of a step, without drafting."""
-        return self.seconds_by_rows[rows] + self.per_sequence * sequences + self.per_context_token * context
+    def step_seconds(self, rows: int, sequences: int, context: float, silent: int = 0) -> float:
+        """Of a step, without drafting; ``silent`` of its rows have no logits."""
+        found = self.seconds_by_rows[rows] + self.per_sequence * sequences + self.per_context_token * context
+        return max(self.seconds_by_rows[1], found - self.per_silent_row * silent) if silent else found
 
     @cached_property
     def draft_lengths(self) -> list[int]:
@@ -134,6 +137,7 @@ class Machine:
             "overhead_ms": round(1e3 * self.overhead, 5),
             "ms_per_sequence": round(1e3 * self.per_sequence, 5),
             "us_per_context_token": round(1e6 * self.per_context_token, 6),
+            "ms_per_silent_row": round(1e3 * self.per_silent_row, 6),
             "request_ms": round(1e3 * self.request_seconds, 4),
         }
         for name in ("max_batch_size", "max_batched_tokens", "kv_tokens", "block_size", "kv_bytes_per_token"):
@@ -167,6 +171,7 @@ def from_dict(facts: Mapping[str, Any]) -> Machine:
             overhead=float(facts.get("overhead_ms", 0)) / 1e3,
             per_sequence=float(facts.get("ms_per_sequence", 0)) / 1e3,
             per_context_token=float(facts.get("us_per_context_token", 0)) / 1e6,
+            per_silent_row=float(facts.get("ms_per_silent_row", 0)) / 1e3,
             request_seconds=float(facts.get("request_ms", 0)) / 1e3,
             kv_bytes_per_token=float(facts.get("kv_bytes_per_token", 0)),
             name=str(facts.get("name", "")),

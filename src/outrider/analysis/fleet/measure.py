@@ -19,7 +19,8 @@ from outrider.llm import LLM
 SHORT = 16  # tokens of context behind which T(n) is measured
 LONG = 1024  # and the context at which the cost of looking back is
 FEW_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-MANY_ROWS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+MANY_ROWS = (96, 128, 256)
+MOST_ROWS = (512, 1024, 2048)
 DECODED = 24  # tokens of each request when steps are timed
 PIECES = 4
 """Calls of ``tick`` when no draft source is measured."""
@@ -43,9 +44,13 @@ def measure_machine(
     limit = min(llm.config.max_batched_tokens, llm.engine.max_seq_len - SHORT)
     points = dict(measure_latency_curve(llm.model, context=SHORT, rows=_up_to(FEW_ROWS, limit), repeat=12).points)
     tick("cost of few rows")
-    if many := [n for n in MANY_ROWS if n <= limit]:
-        points |= measure_latency_curve(llm.model, context=SHORT, rows=many, repeat=3).points
+    for sizes, repeat in ((MANY_ROWS, 3), (MOST_ROWS, 1)):
+        if many := [n for n in sizes if n <= limit]:
+            points |= measure_latency_curve(llm.model, context=SHORT, rows=many, repeat=repeat).points
     tick("cost of many rows")
+    some = _up_to((128,), limit)
+    silent = measure_latency_curve(llm.model, context=SHORT, rows=some, repeat=3, last_logits=True)
+    per_silent_row = max(0.0, points[some[0]] - silent(some[0])) / some[0]
     target = LatencyCurve(dict(zip(points, np.maximum.accumulate(list(points.values())).tolist(), strict=True)))
     long = min(LONG, llm.engine.max_seq_len - 1)
     looking_back = measure_latency_curve(llm.model, context=long, rows=(1, 2), repeat=12)(1) - target(1)
@@ -58,6 +63,7 @@ def measure_machine(
         overhead=overhead,
         per_sequence=per_sequence,
         per_context_token=per_context_token,
+        per_silent_row=per_silent_row,
         max_batch_size=llm.config.max_batch_size,
         max_batched_tokens=llm.config.max_batched_tokens,
         kv_tokens=llm.memory_plan.kv_tokens,

@@ -283,7 +283,8 @@ class Replica:
         active = tokens > 0
         drafted = int(drafts.sum())
         rows, context = int(tokens.sum()) + drafted, float(self.running.context[active].sum())
-        work = self.machine.step_seconds(rows, int(np.count_nonzero(active)), context)
+        silent = int((tokens - (tokens == self.running.pending))[active].sum())
+        work = self.machine.step_seconds(rows, int(np.count_nonzero(active)), context, silent)
         if drafted and not self.remote_drafts and self.machine.draft is not None:
             drafting = int(np.count_nonzero(drafts))
             work += drafted / drafting * self.machine.draft.level_seconds(drafting)
