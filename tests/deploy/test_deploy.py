@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import configparser
+import importlib
 import json
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 import yaml
 
 import outrider
+from outrider.config import EngineConfig, SpeculationParams
+from outrider.fleet.settings import FleetSettings
 from outrider.server.settings import ServerSettings
 from tests.docs.running import unknown_words
 
@@ -47,6 +51,20 @@ def unit() -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(DEPLOY / "outrider.service")
     return parser
+
+
+def test_the_application_for_ray_takes_its_arguments() -> None:
+    service = documents("kubernetes/outrider-ray.yaml")[0]
+    application = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]
+    module, _, function = application["import_path"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+    known = {
+        field.name
+        for kind in (EngineConfig, SpeculationParams, ServerSettings, FleetSettings)
+        for field in fields(kind)
+    }
+    assert application["args"].keys() <= known
+    FleetSettings(replicas=application["args"]["replicas"])
 
 
 def test_every_command_is_one_of_ours(pod: dict[str, Any], unit: configparser.ConfigParser) -> None:

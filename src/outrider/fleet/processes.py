@@ -59,6 +59,7 @@ class Processes:
         self._processes: dict[str, _Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._spare: asyncio.subprocess.Process | None = None  # has imported what a replica needs, and waits to be told
+        self._preparing = False
         self._starting = 0  # that are not among the processes yet
         self._failed_starts, self._was_ready, self._closing = 0, False, False
 
@@ -111,7 +112,7 @@ class Processes:
 
     async def _start_beside(self, old: Sequence[_Process]) -> Member:
         """One of the new replicas that will take the places of ``old`` ones, once all of them are ready."""
-        before = {member.name for member in self._pool.members}
+        before = set(self._processes)  # those that are starting too
         for process in old:
             process.wanted = False
         self.adjust()
@@ -173,8 +174,10 @@ class Processes:
         return running
 
     async def _prepare_spare(self) -> None:
-        if self._spare is None and not self._closing:
+        if self._spare is None and not self._preparing and not self._closing:
+            self._preparing = True
             self._spare = await _waiting_process()
+            self._preparing = False
 
     async def _replace(self, process: _Process, code: int, pause: float) -> None:
         logger.warning("replica %s ended with code %d: another one is started", process.name, code)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from outrider.server.openai.schema.speculation import SpeculationOptions
-from outrider.server.openai.schema.strict import List, StrictModel, at_most
+from outrider.server.openai.schema.strict import List, OnlyFalse, StrictModel, at_most
 
 MAX_STOPS = 16
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
@@ -81,6 +81,10 @@ class SamplingRequest(GenerationRequest):
     return_token_ids: bool | None = Field(None, description="Add prompt_token_ids, and token_ids to each choice.")
     token_details: bool | None = Field(None, description="Add where each token came from: accepted, recovered, ...")
     draft_details: bool | None = Field(None, description="Add each step's draft: its tree, and the path accepted.")
+
+    # SGLang's, which its router and vLLM's send with every request: only what is done here anyway.
+    no_stop_trim: OnlyFalse | None = None
+    return_hidden_states: OnlyFalse | None = None
 
     # Known to OpenAI's clients, and without influence on the output.
     user: str | None = Field(None, max_length=1024)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from outrider.server.openai.schema.base import SamplingRequest, Text
 from outrider.server.openai.schema.responses import SpeculationMetrics, Timings, Usage
-from outrider.server.openai.schema.strict import List, StrictModel, at_most
+from outrider.server.openai.schema.strict import List, OnlyTrue, StrictModel, at_most
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -85,6 +85,9 @@ class ChatRequest(SamplingRequest):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    separate_reasoning: OnlyTrue | None = Field(None, description="SGLang's; thinking is always a field of its own.")
+    stream_reasoning: OnlyTrue | None = None
+    include_reasoning: OnlyTrue | None = Field(None, description="vLLM's.")
     parse_special: bool | None = Field(None, description="Control tokens that messages spell become tokens.")
 
 

@@ -56,9 +56,10 @@ class StrictModel(BaseModel):
 
 def _not_a_number(value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise PydanticCustomError("literal_error", "Input should be False")
+        raise PydanticCustomError("literal_error", "Input should be true or false")
     return value
 
 
 OnlyFalse = Annotated[Literal[False], BeforeValidator(_not_a_number)]
 """``false``: as a literal alone it would be 0 too, which is equal."""
+OnlyTrue = Annotated[Literal[True], BeforeValidator(_not_a_number)]
