@@ -6,7 +6,17 @@ import ctypes
 
 from outrider.kernels.native.structs import WeightStruct
 
-__all__ = ["BatchStruct", "CacheStruct", "LayerStruct", "MLPStruct", "ModelStruct", "NormStruct", "SpanStruct"]
+__all__ = [
+    "BatchStruct",
+    "CacheStruct",
+    "LayerStruct",
+    "MLPStruct",
+    "ModelStruct",
+    "NormStruct",
+    "ShardStruct",
+    "SharedStruct",
+    "SpanStruct",
+]
 
 
 class MLPStruct(ctypes.Structure):
@@ -51,7 +61,29 @@ class ModelStruct(ctypes.Structure):
         *((name, ctypes.c_float) for name in _FACTORS),
         ("layer", ctypes.c_void_p),
         ("final_norm", NormStruct),
-        *((name, ctypes.c_void_p) for name in ("embedding", "head")),
+        *((name, ctypes.c_void_p) for name in ("embedding", "head", "shard")),
+    )
+
+
+class ShardStruct(ctypes.Structure):
+    """``outrider_shard``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "size", "group", "reserved")),
+        *((name, ctypes.c_void_p) for name in ("key_heads", "hidden", "inner", "expert_inner", "vocabulary")),
+        *((name, ctypes.c_void_p) for name in ("gather", "context")),
+        *((name, ctypes.c_int64) for name in ("gathers", "bytes")),
+    )
+
+
+class SharedStruct(ctypes.Structure):
+    """``outrider_shared``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "size")),
+        ("slot_bytes", ctypes.c_int64),
+        ("memory", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("turn", "spins")),
     )
 
 

@@ -1,0 +1,88 @@
+"""A process that computes its share of every forward pass, as the first one tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from outrider.cache.pool import Pool
+from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.loader import load_model
+from outrider.config import ModelOptions
+from outrider.models.base import LoadedModel
+from outrider.models.shard import Shard
+from outrider.parallel.group import FollowerLink
+from outrider.parallel.local import LocalFollowerLink
+from outrider.parallel.messages import decode
+
+__all__ = ["follow", "main_local"]
+
+
+class _Rows:
+    """A cache as far as a forward pass goes: rows, and the tables that the first process sent."""
+
+    def __init__(self, cache: KVCache) -> None:
+        self.pool: Pool = cache.pool
+        self.tables: list[list[int]] = []
+
+    def table(self, slot: int, rows: int) -> list[int]:
+        return self.tables[slot]
+
+
+def follow(link: FollowerLink) -> None:
+    """Load a share of the model that the first message names, then run passes until the first process ends."""
+    first = link.receive()
+    if first is None:
+        return
+    try:
+        model = _load(link, json.loads(first[0]))
+    except Exception as error:
+        link.answer({"error": str(error), "kind": type(error).__name__})
+        raise
+    link.answer({"weight_bytes": model.weight_bytes})
+    caches: dict[int, Any] = {}
+    with torch.inference_mode():
+        while (parts := link.receive()) is not None:
+            message = decode(*parts)
+            for operation in message.operations:
+                _apply(model, caches, *operation)
+            cache = caches[message.cache]
+            cache.tables = message.tables
+            model.forward(message.batch, cache)
+
+
+def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:
+    """``setup``: the model's name or folder, its options, and threads."""
+    if setup["threads"] is not None:
+        torch.set_num_threads(setup["threads"])
+    shard = Shard(link.rank, link.size, link.exchange)
+    folder = Path(setup["folder"]) if "folder" in setup else resolve(setup["model"])
+    return load_model(folder, ModelOptions(**setup["options"]), shard=shard)
+
+
+def _apply(model: LoadedModel, caches: dict[int, Any], name: str, number: int, *values: Any) -> None:
+    if name == "new":
+        caches[number] = _Rows(model.new_cache(CacheSpec(**values[0])))
+    elif name == "drop":
+        del caches[number]
+    elif name == "copy":
+        targets, sources = (torch.tensor(rows, dtype=torch.int64) for rows in values)
+        caches[number].pool.copy_rows(targets, sources)
+    else:
+        caches[number].pool.zero_rows(torch.tensor(values[0], dtype=torch.int64))
+
+
+def main_local() -> None:
+    """A child of the first process: ``SOCKET FILE RANK SIZE CROWDED``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    number, file, rank, size, crowded = map(int, sys.argv[1:])
+    link = LocalFollowerLink(number, file, rank, size, crowded=bool(crowded))
+    os.close(file)
+    follow(link)

@@ -1,0 +1,63 @@
+"""Loads a model into several processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from outrider import errors
+from outrider.checkpoints.loader import choose_device, load_model
+from outrider.config import ModelOptions
+from outrider.errors import CapacityError, ConfigError, EngineDeadError, OutriderError
+from outrider.kernels.native.library import library
+from outrider.models.base import LoadedModel
+from outrider.models.shard import Shard
+from outrider.parallel.group import LeaderLink
+from outrider.parallel.leader import Leader
+from outrider.parallel.local import LocalLink
+from outrider.parallel.messages import frame
+
+__all__ = ["load_parallel"]
+
+
+def load_parallel(
+    folder: Path, options: ModelOptions, size: int, *, threads: int | None = None, name: str | None = None
+) -> LoadedModel:
+    """As ``load_model``, run by ``size`` processes.
+
+    Args:
+        threads: of each process; None: the processors are shared out.
+        name: by which processes of other machines find the model; None: its folder.
+
+    Raises:
+        ConfigError: the model runs on torch, which computes no shares.
+        CapacityError: a process cannot be started.
+        OutriderError: what ``load_model`` raises, in any of the processes.
+    """
+    if choose_device(options.device).type != "cpu" or library() is None:
+        raise ConfigError(
+            f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', "
+            "or leave tensor_parallel_size at 1"
+        )
+    link: LeaderLink = LocalLink(size, threads)
+    try:
+        where = {"folder": str(folder)}
+        link.send(frame({**where, "options": asdict(options), "threads": link.threads}))
+        shard = Shard(0, size, link.exchange, followers=Leader(link), threads=link.threads)
+        model = load_model(folder, options, shard=shard)
+        for rank, answer in enumerate(link.answers(), 1):
+            _check(rank, answer)
+    except BaseException:
+        link.close()
+        raise
+    return model
+
+
+def _check(rank: int, answer: dict[str, Any]) -> None:
+    """Raise what a process could not load."""
+    if "error" not in answer:
+        return
+    kind = getattr(errors, answer["kind"], CapacityError if answer["kind"] == "MemoryError" else EngineDeadError)
+    assert issubclass(kind, OutriderError)
+    raise kind(f"process {rank + 1}: {answer['error']}")

@@ -1,0 +1,57 @@
+"""Gathers through memory that the processes of one machine share."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+
+from outrider.kernels.native.model_structs import SharedStruct
+from outrider.kernels.native.weights import native_library
+
+__all__ = ["SharedExchange", "shared_file"]
+
+_SLOT = 1 << 20  # bytes of one process's part of a gather; longer ones go in pieces
+_LINE = 64
+_SPINS = 4000
+"""Looks at another process's turn, some 100 microseconds in all, where each has a processor of its own."""
+_FEW_SPINS = 20
+
+
+def shared_file(size: int) -> int:
+    """A file without a name for so many processes; children inherit it."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("outrider-gather", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as held:
+            file = os.dup(held.fileno())
+    os.ftruncate(file, _bytes(size))
+    return file
+
+
+def _bytes(size: int) -> int:
+    return _LINE + size * _LINE + 2 * size * _SLOT
+
+
+class SharedExchange:
+    """A process's view of the shared memory. ``function`` and ``context``: see ``models.shard.Exchange``."""
+
+    def __init__(self, file: int, rank: int, size: int, *, crowded: bool) -> None:
+        """``crowded``: there are fewer processors than processes, so that waiting for long keeps others from work."""
+        self._memory = mmap.mmap(file, _bytes(size))
+        self._view = (ctypes.c_uint8 * _bytes(size)).from_buffer(self._memory)
+        self._struct = SharedStruct(
+            rank=rank,
+            size=size,
+            slot_bytes=_SLOT,
+            memory=ctypes.addressof(self._view),
+            spins=_FEW_SPINS if crowded else _SPINS,
+        )
+        self.context = ctypes.addressof(self._struct)
+        gather = native_library().outrider_shared_gather
+        self.function = ctypes.cast(gather, ctypes.c_void_p).value or 0
+
+    def give_up(self) -> None:
+        """A process is gone: whoever waits for it stops waiting."""
+        self._view[0] = 1
