@@ -110,6 +110,12 @@ class EngineConfig:
 
     None leaves torch's choice, one per core.
     """
+    tensor_parallel_size: int = 1
+    """Processes that run the model together on CPUs, each with a share of its matrices and of its cache.
+
+    The output does not depend on it. ``threads`` are those of each process; None then shares the cores out. Draft
+    models and heads run in the first process.
+    """
     kv_cache: CacheName = "contiguous"
     """contiguous or paged.
 
@@ -143,7 +149,7 @@ class EngineConfig:
     """
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_batch_size", "max_batched_tokens"):
+        for name in ("tensor_parallel_size", "block_size", "max_batch_size", "max_batched_tokens"):
             value = getattr(self, name)
             if not is_int(value) or value < 1:
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1")

@@ -74,7 +74,9 @@ class NativeLlamaModel:
         self._parts = Packer(weights, target, share)
         head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
         self.head = self._parts.whole_matrix(head) if self._leads else self._parts.matrix(head)
-        self._embedding = self.head if config.tie_embeddings or not self._leads else self._parts.rows("model.embed_tokens")
+        self._embedding = (
+            self.head if config.tie_embeddings or not self._leads else self._parts.rows("model.embed_tokens")
+        )
         self._own_head = self.head.struct if share is None else share.part_of_head(self.head.struct)
         build = NativeLayers(config, self._parts)
         self._final_norm = build.norm("model.norm")

@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch
 from outrider.kernels.native.model_structs import ShardStruct
 from outrider.kernels.native.structs import WeightStruct
 from outrider.models.config import ModelConfig
 
-__all__ = ["Exchange", "Followers", "Shard", "split"]
+__all__ = ["Exchange", "Followers", "Shard", "check_size", "split"]
 
 _PANEL = 16
 """Outputs that the library computes together."""
@@ -53,6 +54,17 @@ def split(total: int, size: int, unit: int = 1) -> list[int]:
     return [min(total, -(-rank * units // size) * unit) for rank in range(size + 1)]
 
 
+def check_size(config: ModelConfig, size: int) -> None:
+    """Raise ConfigError unless each of so many processes would have a share of every MLP."""
+    sizes = [config.intermediate_size, *([config.experts.size] if config.experts else ())]
+    most = min(-(-inner // _GROUP) for inner in sizes)
+    if size > most:
+        raise ConfigError(
+            f"tensor_parallel_size={size} is too many for {config.family}, whose MLPs of {min(sizes)} "
+            f"have {most} shares of {_GROUP}: use at most {most}"
+        )
+
+
 class Shard:
     """Which outputs of each matrix are this process's.
 
@@ -62,7 +74,13 @@ class Shard:
     """
 
     def __init__(
-        self, rank: int, size: int, exchange: Exchange, *, followers: Followers | None = None, threads: int | None = None
+        self,
+        rank: int,
+        size: int,
+        exchange: Exchange,
+        *,
+        followers: Followers | None = None,
+        threads: int | None = None,
     ) -> None:
         """``followers``: of the process that leads. ``threads`` of this process; None: as torch has them."""
         self.rank, self.size, self.exchange = rank, size, exchange

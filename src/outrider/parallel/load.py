@@ -8,11 +8,12 @@ from typing import Any
 
 from outrider import errors
 from outrider.checkpoints.loader import choose_device, load_model
+from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError, EngineDeadError, OutriderError
 from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
-from outrider.models.shard import Shard
+from outrider.models.shard import Shard, check_size
 from outrider.parallel.group import LeaderLink
 from outrider.parallel.leader import Leader
 from outrider.parallel.local import LocalLink
@@ -40,6 +41,7 @@ def load_parallel(
             f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', "
             "or leave tensor_parallel_size at 1"
         )
+    check_size(open_checkpoint(folder).config, size)
     link: LeaderLink = LocalLink(size, threads)
     try:
         where = {"folder": str(folder)}

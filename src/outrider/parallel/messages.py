@@ -50,7 +50,12 @@ def encode(operations: list[Operation], number: int, batch: ForwardBatch, cache:
     assert batch.inputs is not None
     masks = [None if span.mask is None else span.mask.to(torch.uint8).contiguous() for span in batch.spans]
     spans = [
-        [span.start, span.count, cache.table(span.slot, span.start + span.count), None if mask is None else [*mask.shape]]
+        [
+            span.start,
+            span.count,
+            cache.table(span.slot, span.start + span.count),
+            None if mask is None else [*mask.shape],
+        ]
         for span, mask in zip(batch.spans, masks, strict=True)
     ]
     header = {
