@@ -16,13 +16,15 @@ from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
+from outrider.errors import ConfigError
 from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard
 from outrider.parallel.group import FollowerLink
 from outrider.parallel.local import LocalFollowerLink
 from outrider.parallel.messages import decode
+from outrider.parallel.rendezvous import Rendezvous
 
-__all__ = ["follow", "main_local"]
+__all__ = ["follow", "main_elsewhere", "main_local"]
 
 
 class _Rows:
@@ -80,9 +82,20 @@ def _apply(model: LoadedModel, caches: dict[int, Any], name: str, number: int, *
 
 
 def main_local() -> None:
-    """A child of the first process: ``SOCKET FILE RANK SIZE CROWDED``."""
+    """A child of the first process: ``SOCKET FILE RANK SIZE``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    number, file, rank, size, crowded = map(int, sys.argv[1:])
-    link = LocalFollowerLink(number, file, rank, size, crowded=bool(crowded))
+    number, file, rank, size = map(int, sys.argv[1:])
+    link = LocalFollowerLink(number, file, rank, size)
     os.close(file)
     follow(link)
+
+
+def main_elsewhere() -> None:
+    """A process that torchrun's variables describe. Raises ConfigError if they do not."""
+    place = Rendezvous.of_environment()
+    if place is None or place.rank == 0:
+        raise ConfigError("RANK is to be 1 or more, with MASTER_ADDR, MASTER_PORT and WORLD_SIZE: rank 0 is the engine")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from outrider.parallel.gloo import GlooLink  # torch.distributed takes a while to import
+
+    follow(GlooLink(place))

@@ -18,6 +18,7 @@ from outrider.parallel.group import LeaderLink
 from outrider.parallel.leader import Leader
 from outrider.parallel.local import LocalLink
 from outrider.parallel.messages import frame
+from outrider.parallel.rendezvous import Rendezvous
 
 __all__ = ["load_parallel"]
 
@@ -42,9 +43,8 @@ def load_parallel(
             "or leave tensor_parallel_size at 1"
         )
     check_size(open_checkpoint(folder).config, size)
-    link: LeaderLink = LocalLink(size, threads)
+    link, where = _link(size, threads), {"folder": str(folder)} if name is None else {"model": name}
     try:
-        where = {"folder": str(folder)}
         link.send(frame({**where, "options": asdict(options), "threads": link.threads}))
         shard = Shard(0, size, link.exchange, followers=Leader(link), threads=link.threads)
         model = load_model(folder, options, shard=shard)
@@ -54,6 +54,21 @@ def load_parallel(
         link.close()
         raise
     return model
+
+
+def _link(size: int, threads: int | None) -> LeaderLink:
+    """To children of this process, or to processes elsewhere if torchrun's variables are set."""
+    place = Rendezvous.of_environment()
+    if place is None:
+        return LocalLink(size, threads)
+    if place.size != size or place.rank:
+        raise ConfigError(
+            f"WORLD_SIZE={place.size} and RANK={place.rank} do not fit tensor_parallel_size={size}: the engine is rank "
+            "0 of as many; run `python -m outrider.parallel` for the others, or unset these variables"
+        )
+    from outrider.parallel.gloo import GlooLink  # torch.distributed takes a while to import
+
+    return GlooLink(place)
 
 
 def _check(rank: int, answer: dict[str, Any]) -> None:

@@ -29,10 +29,6 @@ _MOMENT = 0.5  # seconds in which the end of a process is noticed
 _COMMAND = "from outrider.parallel.follower import main_local; main_local()"
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class LocalLink:
     """The children of the first process."""
 
@@ -40,13 +36,12 @@ class LocalLink:
         """``threads``: of each process; None: the processors are shared out. Raises CapacityError if none starts."""
         self.size = size
         self.threads = threads or max(1, torch.get_num_threads() // size)
-        crowded = size * self.threads > _processors()
         file = shared_file(size)
-        self.exchange = SharedExchange(file, 0, size, crowded=crowded)
+        self.exchange = SharedExchange(file, 0, size)
         self._children = []
         try:
             for rank in range(1, size):
-                self._children.append(_Child(file, rank, size, crowded))
+                self._children.append(_Child(file, rank, size))
         except OSError as error:
             _end_all(self._children)
             raise CapacityError(f"a process of tensor_parallel_size={size} cannot be started: {error}") from None
@@ -103,11 +98,11 @@ class _Lost:
 class _Child:
     """One process and the socket to it."""
 
-    def __init__(self, file: int, rank: int, size: int, crowded: bool) -> None:
+    def __init__(self, file: int, rank: int, size: int) -> None:
         self.rank = rank
         self.socket, theirs = socket.socketpair()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        arguments = [str(number) for number in (theirs.fileno(), file, rank, size, int(crowded))]
+        arguments = [str(number) for number in (theirs.fileno(), file, rank, size)]
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _COMMAND, *arguments],
@@ -144,9 +139,9 @@ def _watch(children: list[_Child], exchange: SharedExchange, lost: _Lost) -> Non
 class LocalFollowerLink:
     """The first process, as a child reaches it."""
 
-    def __init__(self, number: int, file: int, rank: int, size: int, *, crowded: bool) -> None:
+    def __init__(self, number: int, file: int, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self.exchange = SharedExchange(file, rank, size, crowded=crowded)
+        self.exchange = SharedExchange(file, rank, size)
         self._socket = socket.socket(fileno=number)
         threading.Thread(target=self._watch, name="outrider-watch", daemon=True).start()
 

@@ -14,9 +14,6 @@ __all__ = ["SharedExchange", "shared_file"]
 
 _SLOT = 1 << 20  # bytes of one process's part of a gather; longer ones go in pieces
 _LINE = 64
-_SPINS = 4000
-"""Looks at another process's turn, some 100 microseconds in all, where each has a processor of its own."""
-_FEW_SPINS = 20
 
 
 def shared_file(size: int) -> int:
@@ -37,17 +34,11 @@ def _bytes(size: int) -> int:
 class SharedExchange:
     """A process's view of the shared memory. ``function`` and ``context``: see ``models.shard.Exchange``."""
 
-    def __init__(self, file: int, rank: int, size: int, *, crowded: bool) -> None:
-        """``crowded``: there are fewer processors than processes, so that waiting for long keeps others from work."""
+    def __init__(self, file: int, rank: int, size: int) -> None:
         self._memory = mmap.mmap(file, _bytes(size))
         self._view = (ctypes.c_uint8 * _bytes(size)).from_buffer(self._memory)
-        self._struct = SharedStruct(
-            rank=rank,
-            size=size,
-            slot_bytes=_SLOT,
-            memory=ctypes.addressof(self._view),
-            spins=_FEW_SPINS if crowded else _SPINS,
-        )
+        memory = ctypes.addressof(self._view)
+        self._struct = SharedStruct(rank=rank, size=size, slot_bytes=_SLOT, memory=memory)
         self.context = ctypes.addressof(self._struct)
         gather = native_library().outrider_shared_gather
         self.function = ctypes.cast(gather, ctypes.c_void_p).value or 0

@@ -83,7 +83,7 @@ class SharedStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("rank", "size")),
         ("slot_bytes", ctypes.c_int64),
         ("memory", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("turn", "spins")),
+        ("turn", ctypes.c_int64),
     )
 
 

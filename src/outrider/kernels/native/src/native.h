@@ -123,8 +123,7 @@ typedef struct {
     int32_t rank, size;
     int64_t slot_bytes;
     uint8_t *memory;
-    int64_t turn;  /* gathers done */
-    int64_t spins; /* looks at another's turn before the processor is given up: few if there are too few of them */
+    int64_t turn; /* gathers done */
 } outrider_shared;
 
 /* An outrider_gather with an outrider_shared as its context. */

@@ -15,7 +15,8 @@
 #include "native.h"
 
 #define LINE 64
-#define YIELDS 2000
+#define SPINS 20    /* looks at another's turn before the processor is given up: another process may need it */
+#define YIELDS 2000 /* about a millisecond where nobody does */
 #define NAP_NANOSECONDS 50000
 
 static _Atomic uint8_t *lost_of(const outrider_shared *s) { return (_Atomic uint8_t *)s->memory; }
@@ -41,9 +42,9 @@ static int wait_for(const outrider_shared *s, int rank) {
     const struct timespec nap = {0, NAP_NANOSECONDS};
     for (int64_t tries = 0; atomic_load_explicit(turn_of(s, rank), memory_order_acquire) < s->turn; tries++) {
         if (atomic_load_explicit(lost_of(s), memory_order_relaxed)) return 1;
-        if (tries < s->spins)
+        if (tries < SPINS)
             pause_briefly();
-        else if (tries < s->spins + YIELDS)
+        else if (tries < SPINS + YIELDS)
             sched_yield();
         else
             nanosleep(&nap, NULL);
