@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -30,8 +30,9 @@ __all__ = ["follow", "main_elsewhere", "main_local"]
 class _Rows:
     """A cache as far as a forward pass goes: rows, and the tables that the first process sent."""
 
-    def __init__(self, cache: KVCache) -> None:
-        self.pool: Pool = cache.pool
+    def __init__(self, model: LoadedModel, spec: CacheSpec) -> None:
+        self.model = model
+        self.pool: Pool = model.new_cache(spec).pool
         self.tables: list[list[int]] = []
 
     def table(self, slot: int, rows: int) -> list[int]:
@@ -39,39 +40,42 @@ class _Rows:
 
 
 def follow(link: FollowerLink) -> None:
-    """Load a share of the model that the first message names, then run passes until the first process ends."""
-    first = link.receive()
-    if first is None:
-        return
+    """Load shares of models, and run their passes, as messages say, until the first process ends."""
+    models: list[LoadedModel] = []
+    caches: dict[int, _Rows] = {}
+    with torch.inference_mode():
+        while (parts := link.receive()) is not None:
+            header = json.loads(parts[0])
+            if "load" in header:
+                models.append(_load(link, header["load"]))
+                continue
+            message = decode(header, parts[1])
+            for operation in message.operations:
+                _apply(models, caches, *operation)
+            cache = caches[message.cache]
+            cache.tables = message.tables
+            cache.model.forward(message.batch, cast(KVCache, cache))
+
+
+def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:
+    """``setup``: the model's name or folder, its options, and threads. The answer says what went wrong, if anything."""
+    if setup["threads"] is not None:
+        torch.set_num_threads(setup["threads"])
+    shard = Shard(link.rank, link.size, link.exchange)
     try:
-        model = _load(link, json.loads(first[0]))
+        folder = Path(setup["folder"]) if "folder" in setup else resolve(setup["model"])
+        model = load_model(folder, ModelOptions(**setup["options"]), shard=shard)
     except Exception as error:
         link.answer({"error": str(error), "kind": type(error).__name__})
         raise
     link.answer({"weight_bytes": model.weight_bytes})
-    caches: dict[int, Any] = {}
-    with torch.inference_mode():
-        while (parts := link.receive()) is not None:
-            message = decode(*parts)
-            for operation in message.operations:
-                _apply(model, caches, *operation)
-            cache = caches[message.cache]
-            cache.tables = message.tables
-            model.forward(message.batch, cache)
+    return model
 
 
-def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:
-    """``setup``: the model's name or folder, its options, and threads."""
-    if setup["threads"] is not None:
-        torch.set_num_threads(setup["threads"])
-    shard = Shard(link.rank, link.size, link.exchange)
-    folder = Path(setup["folder"]) if "folder" in setup else resolve(setup["model"])
-    return load_model(folder, ModelOptions(**setup["options"]), shard=shard)
-
-
-def _apply(model: LoadedModel, caches: dict[int, Any], name: str, number: int, *values: Any) -> None:
+def _apply(models: list[LoadedModel], caches: dict[int, _Rows], name: str, number: int, *values: Any) -> None:
     if name == "new":
-        caches[number] = _Rows(model.new_cache(CacheSpec(**values[0])))
+        model, spec = values
+        caches[number] = _Rows(models[model], CacheSpec(**spec))
     elif name == "drop":
         del caches[number]
     elif name == "copy":

@@ -63,14 +63,13 @@ class GlooLink:
     def _gather(self, context: int | None, own: int, out: int, count: int, first_only: int) -> int:
         """An ``outrider_gather``, called by the native library in the middle of a forward pass."""
         try:
-            assert self._data is not None
             mine, size = _bytes_at(own, count), self.size
             if not first_only:
                 self._data._allgather_base(_bytes_at(out, count * size), mine).wait()
             else:
                 parts = [list(_bytes_at(out, count * size).split(count))] if self.rank == 0 else []
                 self._data.gather(parts, [mine]).wait()
-        except Exception as error:  # noqa: BLE001: none may pass through C
+        except BaseException as error:  # noqa: BLE001, as what passes through C is lost, and the pass would go on
             self._failure = _line(error)
             return 1
         return 0
@@ -151,5 +150,5 @@ def _bytes_at(address: int, count: int) -> Tensor:
     return torch.frombuffer((ctypes.c_uint8 * count).from_address(address), dtype=torch.uint8)
 
 
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200]
+def _line(error: BaseException) -> str:
+    return (str(error).strip().partition("\n")[0] or type(error).__name__)[:200]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.errors import EngineDeadError
 from outrider.kernels.batch import ForwardBatch
+from outrider.models.shard import Followers
 from outrider.parallel.group import LeaderLink
-from outrider.parallel.messages import Operation, encode
+from outrider.parallel.messages import Operation, encode, frame
 
 __all__ = ["Leader"]
 
@@ -24,7 +27,9 @@ class Leader:
     """
 
     def __init__(self, link: LeaderLink) -> None:
-        self._link = link
+        self.link = link
+        self.models = 0
+        """Models whose shares the others have."""
         self._operations: list[Operation] = []
         self._numbers: weakref.WeakKeyDictionary[KVCache, int] = weakref.WeakKeyDictionary()
         self._next = 0
@@ -34,10 +39,21 @@ class Leader:
         self.sent_bytes = 0
         """To each of the others."""
 
-    def new_cache(self, cache: KVCache, spec: CacheSpec) -> None:
+    @contextlib.contextmanager
+    def asking(self, request: Any) -> Iterator[Callable[[], list[Any]]]:
+        """Send something else than a pass; what it yields waits for the answers of all others."""
+        with self._lock:
+            self.link.send(frame(request))
+            yield self.link.answers
+
+    def of_model(self, number: int) -> Followers:
+        """What the model with this number is given."""
+        return _ModelFollowers(self, number)
+
+    def new_cache(self, model: int, cache: KVCache, spec: CacheSpec) -> None:
         number, self._next = self._next, self._next + 1
         self._numbers[cache] = number
-        self._operations.append(["new", number, asdict(spec)])
+        self._operations.append(["new", number, model, asdict(spec)])
         cache.pool.observers.append(_Rows(number, self._operations))
         weakref.finalize(cache, self._operations.append, ["drop", number])
 
@@ -52,14 +68,26 @@ class Leader:
             message = encode(operations, self._numbers[cache], batch, cache)
             self.passes, self.sent_bytes = self.passes + 1, self.sent_bytes + len(message)
             try:
-                self._link.send(message)
+                self.link.send(message)
                 yield
             except BaseException as error:
-                self._death = self._link.why_lost()
-                self._link.close()
+                self._death = self.link.why_lost()
+                self.link.close()
                 if isinstance(error, Exception):
                     raise EngineDeadError(self._death) from error
                 raise
+
+
+@dataclass(frozen=True)
+class _ModelFollowers:
+    leader: Leader
+    model: int
+
+    def new_cache(self, cache: KVCache, spec: CacheSpec) -> None:
+        self.leader.new_cache(self.model, cache, spec)
+
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> AbstractContextManager[None]:
+        return self.leader.forward(batch, cache)
 
 
 class _Rows:

@@ -17,10 +17,9 @@ from outrider.models.shard import Shard, check_size
 from outrider.parallel.group import LeaderLink
 from outrider.parallel.leader import Leader
 from outrider.parallel.local import LocalLink
-from outrider.parallel.messages import frame
 from outrider.parallel.rendezvous import Rendezvous
 
-__all__ = ["load_parallel"]
+__all__ = ["ParallelGroup", "load_parallel"]
 
 
 def load_parallel(
@@ -37,23 +36,48 @@ def load_parallel(
         CapacityError: a process cannot be started.
         OutriderError: what ``load_model`` raises, in any of the processes.
     """
-    if choose_device(options.device).type != "cpu" or library() is None:
-        raise ConfigError(
-            f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', "
-            "or leave tensor_parallel_size at 1"
-        )
     check_size(open_checkpoint(folder).config, size)
-    link, where = _link(size, threads), {"folder": str(folder)} if name is None else {"model": name}
+    group = ParallelGroup(size, threads=threads)
     try:
-        link.send(frame({**where, "options": asdict(options), "threads": link.threads}))
-        shard = Shard(0, size, link.exchange, followers=Leader(link), threads=link.threads)
-        model = load_model(folder, options, shard=shard)
-        for rank, answer in enumerate(link.answers(), 1):
-            _check(rank, answer)
+        return group.load(folder, options, name=name)
     except BaseException:
-        link.close()
+        group.close()
         raise
-    return model
+
+
+class ParallelGroup:
+    """Processes that run models together. They end with ``close``, with the last model, or with this process."""
+
+    def __init__(self, size: int, *, threads: int | None = None) -> None:
+        if library() is None:
+            raise ConfigError(_needs_library(size))
+        self.leader = Leader(_link(size, threads))
+
+    def load(self, folder: Path, options: ModelOptions, *, name: str | None = None) -> LoadedModel:
+        """As ``load_parallel``. After an error the processes are of no more use."""
+        link = self.leader.link
+        if choose_device(options.device).type != "cpu":
+            raise ConfigError(_needs_library(link.size))
+        where = {"folder": str(folder)} if name is None or isinstance(link, LocalLink) else {"model": name}
+        setup = {**where, "options": asdict(options), "threads": link.threads}
+        with self.leader.asking({"load": setup}) as answers:
+            followers = self.leader.of_model(self.leader.models)
+            shard = Shard(0, link.size, link.exchange, followers=followers, threads=link.threads)
+            model = load_model(folder, options, shard=shard)
+            for rank, answer in enumerate(answers(), 1):
+                _check(rank, answer)
+        self.leader.models += 1
+        return model
+
+    def close(self) -> None:
+        self.leader.link.close()
+
+
+def _needs_library(size: int) -> str:
+    return (
+        f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', or "
+        "leave tensor_parallel_size at 1"
+    )
 
 
 def _link(size: int, threads: int | None) -> LeaderLink:

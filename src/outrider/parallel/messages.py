@@ -25,7 +25,7 @@ FRAME = struct.Struct("<qq")
 """Lengths of a message's two parts."""
 
 Operation = list[Any]
-"""What happened to a cache since the pass before, by its number: ["new", cache, spec], ["drop", cache],
+"""What happened to a cache since the pass before, by its number: ["new", cache, model, spec], ["drop", cache],
 ["copy", cache, targets, sources] and ["zero", cache, rows], in rows of its pool."""
 
 
@@ -70,9 +70,8 @@ def encode(operations: list[Operation], number: int, batch: ForwardBatch, cache:
     return frame(header, [inputs, *(mask.numpy().tobytes() for mask in masks if mask is not None)])
 
 
-def decode(text: bytes, numbers: bytes) -> Message:
-    """The reverse of ``encode``."""
-    header = json.loads(text)
+def decode(header: dict[str, Any], numbers: bytes) -> Message:
+    """The reverse of ``encode``; ``header``: what the JSON says."""
     rows = len(header["positions"])
     at = len(numbers) - sum(shape[0] * shape[1] for *_, shape in header["spans"] if shape is not None)
     inputs = torch.from_numpy(np.frombuffer(numbers, np.float32, at // 4).copy()).view(rows, -1)
