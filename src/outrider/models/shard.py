@@ -118,7 +118,7 @@ class ShardOf:
 
     def outputs(self, name: str) -> range:
         """This process's rows of a matrix, by its canonical name: ``model.layers.0.mlp.experts.3.up_proj``."""
-        *_, parent, last = name.rsplit(".", 2)
+        parent, last = ["", *name.split(".")][-2:]
         if last in self._head_columns:
             return self._share("key_heads", self._head_columns[last])
         if last in ("gate_proj", "up_proj"):
