@@ -16,7 +16,7 @@ from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.errors import ConfigError
+from outrider.errors import ConfigError, EngineDeadError
 from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard
 from outrider.parallel.group import FollowerLink
@@ -54,7 +54,10 @@ def follow(link: FollowerLink) -> None:
                 _apply(models, caches, *operation)
             cache = caches[message.cache]
             cache.tables = message.tables
-            cache.model.forward(message.batch, cast(KVCache, cache))
+            try:
+                cache.model.forward(message.batch, cast(KVCache, cache))
+            except EngineDeadError:  # the first process tells of it
+                return
 
 
 def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:

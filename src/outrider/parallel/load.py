@@ -36,6 +36,7 @@ def load_parallel(
         CapacityError: a process cannot be started.
         OutriderError: what ``load_model`` raises, in any of the processes.
     """
+    _check_device(options, size)
     check_size(open_checkpoint(folder).config, size)
     group = ParallelGroup(size, threads=threads)
     try:
@@ -49,15 +50,12 @@ class ParallelGroup:
     """Processes that run models together. They end with ``close``, with the last model, or with this process."""
 
     def __init__(self, size: int, *, threads: int | None = None) -> None:
-        if library() is None:
-            raise ConfigError(_needs_library(size))
         self.leader = Leader(_link(size, threads))
 
     def load(self, folder: Path, options: ModelOptions, *, name: str | None = None) -> LoadedModel:
         """As ``load_parallel``. After an error the processes are of no more use."""
         link = self.leader.link
-        if choose_device(options.device).type != "cpu":
-            raise ConfigError(_needs_library(link.size))
+        _check_device(options, link.size)
         where = {"folder": str(folder)} if name is None or isinstance(link, LocalLink) else {"model": name}
         setup = {**where, "options": asdict(options), "threads": link.threads}
         with self.leader.asking({"load": setup}) as answers:
@@ -73,11 +71,12 @@ class ParallelGroup:
         self.leader.link.close()
 
 
-def _needs_library(size: int) -> str:
-    return (
-        f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', or "
-        "leave tensor_parallel_size at 1"
-    )
+def _check_device(options: ModelOptions, size: int) -> None:
+    if choose_device(options.device).type != "cpu" or library() is None:
+        raise ConfigError(
+            f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', "
+            "or leave tensor_parallel_size at 1"
+        )
 
 
 def _link(size: int, threads: int | None) -> LeaderLink:

@@ -5,6 +5,7 @@ Nothing listens anywhere. A process that ends closes its socket, which the other
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -82,10 +83,6 @@ class LocalLink:
             how = f"was ended by signal {-status}" if status < 0 else f"has ended with status {status}"
         return f"process {child.rank + 1} of {self.size} {how}: restart, and see what it wrote to standard error"
 
-    @property
-    def pids(self) -> list[int]:
-        return [child.process.pid for child in self._children]
-
 
 class _Lost:
     """The processes that are gone, once it is known."""
@@ -116,6 +113,8 @@ class _Child:
 
 def _end_all(children: list[_Child]) -> None:
     for child in children:
+        with contextlib.suppress(OSError):  # it has ended already
+            child.socket.shutdown(socket.SHUT_RDWR)  # to close it is not enough while a thread watches it
         child.socket.close()
     for child in children:
         try:
