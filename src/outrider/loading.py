@@ -27,6 +27,7 @@ from outrider.errors import IncompatibleDraftError
 from outrider.heads import HeadConfig
 from outrider.models.base import LoadedModel
 from outrider.models.encoder_decoder import match_encoders
+from outrider.parallel.load import load_parallel
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 
@@ -58,7 +59,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     folder = resolve(config.model, progress=progress)
     tokenizer = Tokenizer.from_folder(folder)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
-    model = load_model(folder, config.target_options())
+    model = _load_target(config, folder)
     match_encoders(model, draft_models)
     draft, heads = load_heads(config, model)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
@@ -97,6 +98,13 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate()
     return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine)
+
+
+def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
+    if config.tensor_parallel_size == 1:
+        return load_model(folder, config.target_options())
+    size = config.tensor_parallel_size
+    return load_parallel(folder, config.target_options(), size, threads=config.threads, name=config.model)
 
 
 def _measured_acceptance(heads: Mapping[str, nn.Module], source: str) -> Acceptance:

@@ -108,8 +108,7 @@ class ContiguousCache:
     def zero(self, slot: int) -> None:
         """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
         self._verified.pop(slot, None)
-        for rows in self.pool.tensors:
-            rows[self._rows(slot)] = 0
+        self.pool.zero_rows(self._rows(slot))
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
@@ -159,8 +158,7 @@ class ContiguousCache:
         if any(source != target for target, source in enumerate(path)):
             first = self._rows(slot, base).start
             sources = torch.tensor([first + node for node in path], device=self.pool.k[0].device)
-            for rows in self.pool.tensors:
-                rows[first : first + len(path)] = rows.index_select(0, sources)
+            self.pool.copy_rows(slice(first, first + len(path)), sources)
         self.truncate_to(slot, base + len(path))
 
     def free_tokens(self) -> int:

@@ -93,8 +93,7 @@ class PagedCache:
             [block * self.block_size + i for block in self._tables[slot] for i in range(self.block_size)
              if self._pool.is_exclusive(block)], dtype=torch.int64, device=self.pool.k[0].device,
         )  # fmt: skip
-        for held in self.pool.tensors:
-            held[rows] = 0
+        self.pool.zero_rows(rows)
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
@@ -173,10 +172,7 @@ class PagedCache:
         """Compact an accepted tree path (see ``ContiguousCache.keep_path``) and free what lies behind it."""
         if any(source != target for target, source in enumerate(path)):
             index = self._row_index(slot)
-            sources = index[[base + node for node in path]]
-            targets = index[base : base + len(path)]
-            for held in self.pool.tensors:
-                held[targets] = held.index_select(0, sources)
+            self.pool.copy_rows(index[base : base + len(path)], index[[base + node for node in path]])
         self.truncate_to(slot, base + len(path))
 
     def free_tokens(self) -> int:
@@ -201,8 +197,8 @@ class PagedCache:
         table = self._tables[slot]
         if within and not self._pool.is_exclusive(table[at]):
             old, new = table[at], self._pool.take()
-            for held in self.pool.tensors:
-                held[new * self.block_size :][:within] = held[old * self.block_size :][:within]
+            first, source = new * self.block_size, old * self.block_size
+            self.pool.copy_rows(slice(first, first + within), slice(source, source + within))
             self._pool.release(old)
             table[at] = new
             self._published[slot] = min(self._published[slot], at)

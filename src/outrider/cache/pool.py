@@ -6,15 +6,24 @@ import contextlib
 import math
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["Pool", "token_bytes"]
+__all__ = ["Pool", "PoolObserver", "token_bytes"]
 
 _LEAST = 1e-36
 """Heads whose largest number is not above this have codes of zero, as the inverse of their scale may be infinite."""
+
+
+class PoolObserver(Protocol):
+    """Hears of rows that are moved or emptied outside of forward passes."""
+
+    def copied(self, targets: Sequence[int], sources: Sequence[int]) -> None: ...
+
+    def zeroed(self, rows: Sequence[int]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,8 @@ class Pool:
         k, v     [ rows of all sequences ... | filler | spare ]
         table    [7, 2]: rows 0 .. block-1 of a sequence lie from 7 * block on, the next ones from 2 * block on
 
-    In int8 a number is its code times its head's scale; whoever moves rows moves all ``tensors``.
+    In int8 a number is its code times its head's scale. Whoever moves rows uses ``copy_rows``, which moves all that
+    they consist of, and tells ``observers``.
     """
 
     k: Sequence[Tensor]  # one a layer: [rows, kv_heads, head_dim]
@@ -36,6 +46,7 @@ class Pool:
     spare: int  # a row to write to what nobody will read; never read itself, as it may hold anything
     k_scales: Sequence[Tensor] = ()  # of int8, one a layer: float32 [rows, kv_heads]
     v_scales: Sequence[Tensor] = ()
+    observers: list[PoolObserver] = field(default_factory=list)
 
     @classmethod
     def make(
@@ -59,12 +70,26 @@ class Pool:
         k, v = tensors(dtype, kv_heads, head_dim), tensors(dtype, kv_heads, head_dim)
         if dtype != torch.int8:
             return cls(k, v, block, filler, spare)
-        return cls(k, v, block, filler, spare, tensors(torch.float32, kv_heads), tensors(torch.float32, kv_heads))
+        scales = tensors(torch.float32, kv_heads), tensors(torch.float32, kv_heads)
+        return cls(k, v, block, filler, spare, *scales)
 
     @property
     def tensors(self) -> list[Tensor]:
         """Everything that a row consists of: [rows, ...] each."""
         return [*self.k, *self.v, *self.k_scales, *self.v_scales]
+
+    def copy_rows(self, targets: Tensor | slice, sources: Tensor | slice) -> None:
+        """Make the rows ``targets`` those that ``sources`` are now: int64 [n] each, or slices of n rows."""
+        for held in self.tensors:
+            held[targets] = _rows(held, sources)
+        for observer in self.observers:
+            observer.copied(_numbers(targets), _numbers(sources))
+
+    def zero_rows(self, rows: Tensor | slice) -> None:
+        for held in self.tensors:
+            held[rows] = 0
+        for observer in self.observers:
+            observer.zeroed(_numbers(rows))
 
     def write(self, layer: int, rows: Tensor | slice, k: Tensor, v: Tensor) -> None:
         """Store k, v: float [n, kv_heads, head_dim] as these n rows."""
@@ -91,6 +116,10 @@ def token_bytes(*, layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype
 
 def _rows(held: Tensor, rows: Tensor | slice) -> Tensor:
     return held[rows] if isinstance(rows, slice) else held.index_select(0, rows)
+
+
+def _numbers(rows: Tensor | slice) -> Sequence[int]:
+    return range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
 
 
 def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,14 +15,15 @@ from outrider.errors import CapacityError, ConfigError
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.models.factory import make_encoder_decoder, make_model
+from outrider.models.shard import Shard
 
 C = TypeVar("C", bound=ModelConfig)
 
 _MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
 
 
-def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
-    """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one).
+def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = None) -> LoadedModel:
+    """Load the model in ``folder`` (of Hugging Face layout; ``catalog.resolve`` finds or makes one), or a share of it.
 
     Raises:
         ModelFormatError: the files are damaged, unsafe or of an unsupported kind.
@@ -53,6 +54,7 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
         kv_cache_dtype=options.kv_cache_dtype,
         device=device,
         fixed_shapes=graphs,
+        shard=shard,
     )
 
 

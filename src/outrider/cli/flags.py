@@ -15,8 +15,8 @@ _GROUPS = {
     "extra_sources",
     "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty presence_penalty "
     "frequency_penalty logit_bias ignore_eos logprobs",
-    "Model and machine": "dtype draft_dtype kv_cache_dtype device threads max_seq_len kv_cache kv_tokens prefix_reuse "
-    "enable_lora lora_modules max_batch_size max_batched_tokens",
+    "Model and machine": "dtype draft_dtype kv_cache_dtype device threads tensor_parallel_size max_seq_len kv_cache "
+    "kv_tokens prefix_reuse enable_lora lora_modules max_batch_size max_batched_tokens",
     "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
     "ssl_certfile ssl_keyfile ssl_ca_certs",
     "A fleet": " ".join(f"FleetOptions.{field.name}" for field in fields(FleetOptions)),
@@ -34,8 +34,8 @@ _RARE = (
     "lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table extra_sources stop "
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
     "enable_lora lora_modules "
-    "draft_dtype kv_cache_dtype device max_seq_len kv_cache kv_tokens prefix_reuse max_batched_tokens "
-    "metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
+    "draft_dtype kv_cache_dtype device tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse "
+    "max_batched_tokens metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
     "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
     "cors_origins allowed_hosts ssl_ca_certs "
     "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes "

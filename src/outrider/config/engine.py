@@ -115,6 +115,12 @@ class EngineConfig:
 
     None leaves torch's choice, one per core.
     """
+    tensor_parallel_size: int = 1
+    """Processes that run the model together on CPUs, each with a share of its matrices and of its cache.
+
+    The output does not depend on it. ``threads`` are those of each process; None then shares the cores out. Draft
+    models and heads run in the first process.
+    """
     kv_cache: CacheName = "contiguous"
     """contiguous or paged.
 
@@ -148,7 +154,7 @@ class EngineConfig:
     """
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_batch_size", "max_batched_tokens"):
+        for name in ("tensor_parallel_size", "block_size", "max_batch_size", "max_batched_tokens"):
             value = getattr(self, name)
             if not is_int(value) or value < 1:
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1")
@@ -165,6 +171,10 @@ class EngineConfig:
             )
         if self.kv_tokens is not None and self.kv_cache != "paged":
             raise ConfigError(f"kv_tokens={self.kv_tokens} is for kv_cache='paged': the contiguous cache has slots")
+        if self.tensor_parallel_size > 1 and (self.enable_lora or self.lora_modules):
+            raise ConfigError(
+                f"tensor_parallel_size={self.tensor_parallel_size}: adapters are not split, leave them out or use 1"
+            )
         object.__setattr__(self, "speculation", replace(self.speculation, draft=self._source()))
         self._check_draft()
         object.__setattr__(self, "lora_modules", parse_lora_modules(self.lora_modules))

@@ -52,6 +52,7 @@ class EngineOptions(TypedDict, total=False):
     device: str
     cuda_graphs: bool
     threads: int | None
+    tensor_parallel_size: int
     kv_cache: CacheName
     kv_cache_dtype: KVCacheDType
     block_size: int

@@ -26,7 +26,8 @@ class EngineThread:
 
     Listeners are called on this thread and must not block. A step that raises ends the requests that were running,
     each with that error, and the next ones are served. The thread dies of what an engine cannot recover from (its
-    caches no longer add up, ``MAX_FAILED_STEPS`` failures in a row, an exception that is no ``Exception``). Then
+    caches no longer add up, a process that ran a share of the model is gone, ``MAX_FAILED_STEPS`` failures in a row, an
+    exception that is no ``Exception``). Then
     everyone who waits, or comes later, gets an ``EngineDeadError``, and ``on_death`` is called.
     """
 
@@ -86,7 +87,8 @@ class EngineThread:
             try:
                 self._on_death(error)  # first, so that whoever hears of it below and tries again finds it known
             finally:
-                self._die(EngineDeadError(f"the engine has stopped ({type(error).__name__}): restart it"))
+                stopped = EngineDeadError(f"the engine has stopped ({type(error).__name__}): restart it")
+                self._die(error if isinstance(error, EngineDeadError) else stopped)
         else:
             self._die(EngineDeadError("the engine was closed: start a new one"))
 
@@ -102,6 +104,8 @@ class EngineThread:
     def _step(self) -> None:
         try:
             outputs = self._engine.step()
+        except EngineDeadError:
+            raise
         except Exception as error:
             logger.exception("a step of the engine failed; the requests it ran are lost")
             self._end_all(error)

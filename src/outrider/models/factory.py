@@ -18,6 +18,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from outrider.models.llama import LlamaModel
 from outrider.models.native_llama import NativeLlamaModel
+from outrider.models.shard import Shard
 
 _QUANTISED = ("q8_0", "q4_0", "q4_1")
 _BY_TORCH: dict[DTypeName, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -32,6 +33,7 @@ def make_model(
     kv_cache_dtype: KVCacheDType = "auto",
     device: torch.device | str = "cpu",
     fixed_shapes: bool | None = None,
+    shard: Shard | None = None,
 ) -> LoadedModel:
     """A model of the Llama family on ``device``.
 
@@ -42,6 +44,7 @@ def make_model(
             bfloat16 on a GPU.
         kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
         fixed_shapes: as in ``LlamaModel``.
+        shard: this process's share of a model that the native library runs; None: all of it.
 
     Raises:
         ConfigError: a dtype is not available there.
@@ -53,7 +56,7 @@ def make_model(
     if device.type == "cpu" and not fixed_shapes and library() is not None:
         target: Target | None = None if dtype == "auto" else dtype
         given = weights if stored is None else stored
-        return NativeLlamaModel(config, given, target=target, kv_cache_dtype=kv_cache_dtype)
+        return NativeLlamaModel(config, given, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard)
     where = f"not on {device}" if device.type != "cpu" else "and there is none: install a C compiler"
     if dtype in _QUANTISED:
         raise ConfigError(f"dtype={dtype!r} needs the native library of the CPU, {where}, or use bfloat16")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,10 +20,12 @@ from outrider.kernels.native.weights import Target, native_library
 from outrider.models.adapters import row_adapters
 from outrider.models.config import ModelConfig
 from outrider.models.native_weights import NativeLayers, Packer, Stored
+from outrider.models.shard import Shard
 
 _CACHE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+_ALONE = nullcontext()
 
 
 class NativeLlamaModel:
@@ -43,8 +47,13 @@ class NativeLlamaModel:
         *,
         target: Target | None = None,
         kv_cache_dtype: KVCacheDType = "auto",
+        shard: Shard | None = None,
     ) -> None:
-        """``target``: what to round matrices to; None keeps codes as they are stored, and rounds floats to bfloat16.
+        """
+        Args:
+            target: what to round matrices to; None keeps codes as they are stored, and rounds floats to bfloat16.
+            shard: this process's share; None: the whole model. The process that leads has the whole embedding and LM
+                head, as heads and draft sources read them, and others take inputs in place of tokens.
 
         Raises:
             ModelFormatError: weights are damaged.
@@ -59,10 +68,18 @@ class NativeLlamaModel:
         self.cache_dtype = _CACHE_DTYPES.get(kv_cache_dtype, default)
         """Of keys and values."""
         self._library = native_library()
-        self._library.outrider_set_threads(torch.get_num_threads())
-        self._parts = Packer(weights, target)
-        self.head = self._parts.matrix("model.embed_tokens" if config.tie_embeddings else "lm_head")
-        self._embedding = self.head if config.tie_embeddings else self._parts.rows("model.embed_tokens")
+        threads = None if shard is None else shard.threads
+        self._library.outrider_set_threads(threads or torch.get_num_threads())
+        self._share = share = None if shard is None else shard.of(config)
+        self._followers = None if shard is None else shard.followers
+        self._leads = shard is None or shard.rank == 0
+        self._parts = Packer(weights, target, share)
+        head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
+        self.head = self._parts.whole_matrix(head) if self._leads else self._parts.matrix(head)
+        self._embedding = (
+            self.head if config.tie_embeddings or not self._leads else self._parts.rows("model.embed_tokens")
+        )
+        self._own_head = self.head.struct if share is None else share.part_of_head(self.head.struct)
         build = NativeLayers(config, self._parts)
         self._final_norm = build.norm("model.norm")
         self._layers = (LayerStruct * config.num_layers)(*map(build.layer, range(config.num_layers)))
@@ -70,8 +87,8 @@ class NativeLlamaModel:
         self._struct = ModelStruct(
             layers=config.num_layers,
             hidden=config.hidden_size,
-            heads=config.num_heads,
-            kv_heads=config.num_kv_heads,
+            heads=config.num_heads if share is None else share.query_heads,
+            kv_heads=config.num_kv_heads if share is None else share.key_heads,
             head_dim=config.head_dim,
             inner=max(config.intermediate_size, config.experts.size if config.experts else 0),
             positions=config.max_seq_len,
@@ -86,7 +103,8 @@ class NativeLlamaModel:
             layer=ctypes.addressof(self._layers),
             final_norm=self._final_norm,
             embedding=None if self._embedding is not self.head else ctypes.addressof(self.head.struct),
-            head=ctypes.addressof(self.head.struct),
+            head=ctypes.addressof(self._own_head),
+            shard=None if share is None else ctypes.addressof(share.struct),
         )
         self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
 
@@ -102,9 +120,11 @@ class NativeLlamaModel:
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
-        return make_cache(
-            spec, layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=self.cache_dtype
-        )
+        kv_heads = c.num_kv_heads if self._share is None else self._share.key_heads
+        cache = make_cache(spec, layers=c.num_layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=self.cache_dtype)
+        if self._followers is not None:
+            self._followers.new_cache(cache, spec)
+        return cache
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out."""
@@ -115,7 +135,7 @@ class NativeLlamaModel:
         tokens, positions = int64s(batch.token_ids), int64s(batch.positions)
         scored = int64s(range(rows) if batch.logit_rows is None else batch.logit_rows)
         inputs = None if batch.inputs is None else batch.inputs.to(torch.float32).contiguous()
-        if inputs is None and self._embedding is not self.head:
+        if inputs is None and (self._share is not None or self._embedding is not self.head):
             inputs = self.embed(torch.tensor(batch.token_ids))
         spans, held = span_structs(batch.spans, cache)
         wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
@@ -139,9 +159,15 @@ class NativeLlamaModel:
             logits=logits.data_ptr(),
             adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
         )
-        check_status(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
+        with self._together(batch, inputs, cache):
+            check_status(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
         del held, adapters
         return ForwardOutput(logits=logits, hidden=hidden, features=features)
+
+    def _together(self, batch: ForwardBatch, inputs: Tensor | None, cache: KVCache) -> AbstractContextManager[None]:
+        if self._followers is None:
+            return _ALONE
+        return self._followers.forward(replace(batch, inputs=inputs), cache)
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""

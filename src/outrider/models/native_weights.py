@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, pa
 from outrider.kernels.rope import inverse_frequencies, magnitudes
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.shard import ShardOf
 
 __all__ = ["NativeLayers", "Packer", "Stored"]
 
@@ -90,27 +93,48 @@ class NativeLayers:
             "experts": experts.count,
             "experts_used": experts.used,
             "normalised": experts.normalised,
-            "router": self._packer.matrix(name + "gate").struct,
+            "router": self._packer.whole_matrix(name + "gate").struct,
             "expert": ctypes.addressof(mlps),
         }
+
+
+def _take_rows(weight: StoredTensor | Tensor, rows: slice) -> StoredTensor | Tensor:
+    if not isinstance(weight, StoredTensor):
+        return weight[rows]
+    order = np.arange(weight.shape[0], dtype=np.int64) if weight.order is None else weight.order
+    return replace(weight, order=order[rows])
 
 
 class Packer:
     """Matrices and vectors of a model, packed one after the other; it owns them."""
 
-    def __init__(self, weights: Stored, target: Target | None) -> None:
-        self._weights, self._target = weights, target
+    def __init__(self, weights: Stored, target: Target | None, share: ShardOf | None = None) -> None:
+        """``share``: of matrices, the outputs that this process has; None: all."""
+        self._weights, self._target, self._share = weights, target, share
         self._matrices: list[NativeWeight] = []
         self._vectors: list[Tensor] = []
         self._sizes: dict[str, int] = {}
 
     def matrix(self, name: str) -> NativeWeight:
+        """This process's outputs of a matrix."""
+        return self.whole_matrix(name) if self._share is None else self._pack(name, self._share.outputs(name))
+
+    def whole_matrix(self, name: str) -> NativeWeight:
+        return self._pack(name, None)
+
+    def _pack(self, name: str, outputs: range | None) -> NativeWeight:
+        """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
         weight = self._weights[f"{name}.weight"]
         bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
+        if outputs is not None:
+            rows = slice(outputs.start, outputs.stop) if outputs else slice(0, 1)
+            weight, bias = _take_rows(weight, rows), None if bias is None else bias[rows]
         make: Callable[..., NativeWeight] = pack if isinstance(weight, StoredTensor) else pack_tensor
         stored = weight.type if isinstance(weight, StoredTensor) else "F32"
         target: Target | None = "bfloat16" if self._target is None and stored in _FLOATS else self._target
         packed = make(weight, target=target, bias=bias)
+        if outputs is not None and not outputs:
+            packed.struct.outputs = 0
         kind = target or stored.lower()
         self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
         self._matrices.append(packed)
@@ -121,7 +145,7 @@ class Packer:
         weight = self._weights[f"{name}.weight"]
         if isinstance(weight, StoredTensor) and self._target is None:
             return StoredRows(weight)
-        return self.matrix(name)
+        return self.whole_matrix(name)
 
     def vector(self, name: str) -> Tensor:
         self._vectors.append(self._numbers(name))

@@ -15,6 +15,8 @@ __all__ = [
     "MLPStruct",
     "ModelStruct",
     "NormStruct",
+    "ShardStruct",
+    "SharedStruct",
     "SpanStruct",
 ]
 
@@ -61,7 +63,29 @@ class ModelStruct(ctypes.Structure):
         *((name, ctypes.c_float) for name in _FACTORS),
         ("layer", ctypes.c_void_p),
         ("final_norm", NormStruct),
-        *((name, ctypes.c_void_p) for name in ("embedding", "head")),
+        *((name, ctypes.c_void_p) for name in ("embedding", "head", "shard")),
+    )
+
+
+class ShardStruct(ctypes.Structure):
+    """``outrider_shard``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "size", "group", "reserved")),
+        *((name, ctypes.c_void_p) for name in ("key_heads", "hidden", "inner", "expert_inner", "vocabulary")),
+        *((name, ctypes.c_void_p) for name in ("gather", "context")),
+        *((name, ctypes.c_int64) for name in ("gathers", "bytes")),
+    )
+
+
+class SharedStruct(ctypes.Structure):
+    """``outrider_shared``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "size")),
+        ("slot_bytes", ctypes.c_int64),
+        ("memory", ctypes.c_void_p),
+        ("turn", ctypes.c_int64),
     )
 
 

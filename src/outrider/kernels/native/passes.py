@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from outrider.cache import KVCache
+from outrider.errors import EngineDeadError
 from outrider.kernels.batch import Span
 from outrider.kernels.native.model_structs import CacheStruct, SpanStruct
 from outrider.kernels.native.weights import native_library
@@ -76,6 +77,8 @@ def check_status(status: int) -> None:
     """Raise what ``outrider_forward`` returned, if that is an error."""
     if status == 1:
         raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
+    if status == 3:
+        raise EngineDeadError("a process that runs a share of the model is gone: restart")
     if status:
         raise ValueError("a forward pass was given a size, an id or a position out of range")
 

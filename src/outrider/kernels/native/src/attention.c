@@ -40,7 +40,7 @@ static float *thread_memory(int64_t floats) {
 static struct attention_task task_of(const attention_work *w, const tile *t, int32_t head, int32_t part) {
     const outrider_model *m = w->p->model;
     int32_t group = m->heads / m->kv_heads, size = 2 + m->head_dim;
-    int64_t width = (int64_t)m->heads * m->head_dim, before = t->row * m->heads + (int64_t)head * t->rows * group;
+    int64_t width = w->p->queries.all, before = t->row * m->heads + (int64_t)head * t->rows * group;
     return (struct attention_task){.cache = w->p->cache,
                                    .table = t->span->table,
                                    .layer = w->layer,
@@ -54,7 +54,7 @@ static struct attention_task task_of(const attention_work *w, const tile *t, int
                                    .rows = t->rows,
                                    .range = w->p->range + t->row,
                                    .q_stride = width,
-                                   .q = w->p->q + t->row * width + (int64_t)head * group * m->head_dim,
+                                   .q = own(w->p->q, &w->p->queries) + t->row * width + (int64_t)head * group * m->head_dim,
                                    .first_chunk = w->parts == 1 ? 0 : part,
                                    .last_chunk = w->parts == 1 ? t->chunks : part + 1,
                                    .result = w->results + part * w->result_size + before * size};

@@ -38,7 +38,8 @@ typedef struct {
     const outrider_layer *layer;
     const outrider_mlp *mlp;
     int32_t expert;
-    int64_t rows, inner;
+    int64_t rows;
+    columns inner;
 } expert_work;
 
 static void gather_item(void *context, int64_t i) {
@@ -52,29 +53,34 @@ static void gather_item(void *context, int64_t i) {
 static void gate_item(void *context, int64_t i) {
     const expert_work *w = context;
     pass *p = w->p;
-    activate(p, w->inner, p->gate + i * w->inner, p->up + i * w->inner);
-    quantise_some(p, p->gate, w->rows, w->inner, &w->mlp->down, NULL, i, i + 1);
+    const columns *c = &w->inner;
+    activate(p, c->count, own(p->gate, c) + i * c->all, own(p->up, c) + i * c->all);
+    quantise_own(p, p->gate, w->rows, c, &w->mlp->down, i, i + 1);
 }
 
 static void add_item(void *context, int64_t i) {
     const expert_work *w = context;
     pass *p = w->p;
-    int64_t d = p->model->hidden, row = p->expert_rows[i];
-    float weight = p->router[row * w->layer->experts + w->expert], *out = p->expert_out + i * d;
-    for (int64_t j = 0; j < d; j++) out[j] *= weight;
-    p->k->add(d, p->y + row * d, out);
+    const columns *c = &p->hidden;
+    int64_t row = p->expert_rows[i];
+    float weight = p->router[row * w->layer->experts + w->expert], *out = own(p->expert_out, c) + i * c->all;
+    for (int64_t j = 0; j < c->count; j++) out[j] *= weight;
+    p->k->add(c->count, own(p->y, c) + row * c->all, out);
 }
 
 static void run_expert(expert_work *w) {
     pass *p = w->p;
     int64_t d = p->model->hidden;
-    w->inner = w->mlp->gate.outputs;
+    int64_t outputs = w->mlp->gate.outputs;
+    w->inner = p->model->shard ? p->expert_inner : (columns){0, outputs, outputs, NULL, 1};
     run_items(w->rows, gather_item, w);
     activations in = rows_of(p, p->expert_in, w->rows, d);
-    run_linear(p->k, &in, 2, (product[]){{&w->mlp->gate, p->gate, w->inner}, {&w->mlp->up, p->up, w->inner}});
+    run_linear(p->k, &in, 2, (product[]){{&w->mlp->gate, own(p->gate, &w->inner), w->inner.all},
+                                         {&w->mlp->up, own(p->up, &w->inner), w->inner.all}});
     run_items(w->rows, gate_item, w);
-    activations gated = rows_of(p, p->gate, w->rows, w->inner);
-    run_linear(p->k, &gated, 1, (product[]){{&w->mlp->down, p->expert_out, d}});
+    gather_input(p, p->gate, w->rows, &w->inner, &w->mlp->down);
+    activations gated = rows_of(p, p->gate, w->rows, w->inner.all);
+    run_linear(p->k, &gated, 1, (product[]){{&w->mlp->down, own(p->expert_out, &p->hidden), d}});
     run_items(w->rows, add_item, w);
 }
 

@@ -98,38 +98,38 @@ static void norm_for_attention(pass *p, const outrider_layer *l, int64_t first, 
     quantise_some(p, p->normed, p->batch->rows, wide, quantised_of(l), NULL, first, last);
 }
 
-static void turn_heads(const pass *p, const outrider_layer *l, int32_t heads, const float *norm, int64_t position,
+/* Of a row x, those heads that are this process's. */
+static void turn_heads(const pass *p, const outrider_layer *l, const columns *c, const float *norm, int64_t position,
                        float *x) {
     const outrider_model *m = p->model;
     const float *rotation = l->rotations ? l->rotations + position * m->head_dim : NULL;
     if (norm && l->whole_qk_norm) {
-        p->k->norm((int64_t)heads * m->head_dim, x, norm, m->eps, x);
+        p->k->norm(c->all, x, norm, m->eps, x);
         norm = NULL;
     }
-    for (int h = 0; h < heads; h++) p->k->rotate(m->head_dim, x + h * m->head_dim, rotation, norm, m->eps);
+    for (int64_t i = 0; i < c->count; i += m->head_dim) p->k->rotate(m->head_dim, own(x, c) + i, rotation, norm, m->eps);
 }
 
 static void place_heads(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
     const outrider_model *m = p->model;
     const outrider_cache *c = p->cache;
-    int64_t own = (int64_t)m->kv_heads * m->head_dim, at = l - m->layer;
-    int64_t size = number_bytes(c);
+    int64_t at = l - m->layer, row_bytes = p->kv.count * number_bytes(c);
     for (int64_t r = first; r < last; r++) {
-        float *q = p->q + r * m->heads * m->head_dim, *k = p->keys + r * own;
-        turn_heads(p, l, m->heads, l->q_norm, p->batch->positions[r], q);
-        turn_heads(p, l, m->kv_heads, l->k_norm, p->batch->positions[r], k);
+        float *k = p->keys + r * p->kv.all, *v = p->values + r * p->kv.all;
+        turn_heads(p, l, &p->queries, l->q_norm, p->batch->positions[r], p->q + r * p->queries.all);
+        turn_heads(p, l, &p->kv, l->k_norm, p->batch->positions[r], k);
         int64_t row = p->place[r];
         float *key_scales = c->key_scales ? c->key_scales[at] + row * m->kv_heads : NULL;
         float *value_scales = c->value_scales ? c->value_scales[at] + row * m->kv_heads : NULL;
-        p->k->store(c->type, m->kv_heads, m->head_dim, k, (char *)c->keys[at] + row * own * size, key_scales);
-        p->k->store(c->type, m->kv_heads, m->head_dim, p->values + r * own, (char *)c->values[at] + row * own * size,
+        p->k->store(c->type, m->kv_heads, m->head_dim, own(k, &p->kv), (char *)c->keys[at] + row * row_bytes,
+                    key_scales);
+        p->k->store(c->type, m->kv_heads, m->head_dim, own(v, &p->kv), (char *)c->values[at] + row * row_bytes,
                     value_scales);
     }
 }
 
 static void quantise_attended(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
-    int64_t width = (int64_t)p->model->heads * p->model->head_dim;
-    quantise_some(p, p->attended, p->batch->rows, width, &l->out, NULL, first, last);
+    quantise_own(p, p->attended, p->batch->rows, &p->queries, &l->out, first, last);
 }
 
 static void add_and_norm(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
@@ -143,10 +143,12 @@ static void add_and_norm(pass *p, const outrider_layer *l, int64_t first, int64_
 }
 
 static void gate_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
-    int64_t inner = p->model->inner;
-    const float *up = l->mlp.up.panels ? p->up : NULL;
-    for (int64_t r = first; r < last; r++) activate(p, inner, p->gate + r * inner, up ? up + r * inner : NULL);
-    quantise_some(p, p->gate, p->batch->rows, inner, &l->mlp.down, NULL, first, last);
+    const columns *c = &p->inner;
+    for (int64_t r = first; r < last; r++) {
+        const float *up = l->mlp.up.panels ? own(p->up, c) + r * c->all : NULL;
+        activate(p, c->count, own(p->gate, c) + r * c->all, up);
+    }
+    quantise_own(p, p->gate, p->batch->rows, c, &l->mlp.down, first, last);
 }
 
 static void add_rows(pass *p, const outrider_layer *l, int64_t first, int64_t last) {
@@ -160,39 +162,47 @@ static void run_mlp(pass *p, const outrider_layer *l) {
     int64_t rows = p->batch->rows;
     activations normed = rows_of(p, p->normed, rows, m->hidden);
     int products = l->mlp.up.panels ? 2 : 1;
-    run_linear(p->k, &normed, products,
-               (product[]){{&l->mlp.gate, p->gate, m->inner}, {&l->mlp.up, p->up, m->inner}});
+    run_linear(p->k, &normed, products, (product[]){{&l->mlp.gate, own(p->gate, &p->inner), p->inner.all},
+                                                    {&l->mlp.up, own(p->up, &p->inner), p->inner.all}});
     run_adapters(p, l, OUTRIDER_ADAPTED_GATE, m->hidden, p->normed, m->inner, p->gate);
     run_adapters(p, l, OUTRIDER_ADAPTED_UP, m->hidden, p->normed, m->inner, p->up);
     run_rows(p, l, rows, gate_rows);
-    activations gated = rows_of(p, p->gate, rows, m->inner);
-    run_linear(p->k, &gated, 1, (product[]){{&l->mlp.down, p->y, m->hidden}});
+    gather_input(p, p->gate, rows, &p->inner, &l->mlp.down);
+    activations gated = rows_of(p, p->gate, rows, p->inner.all);
+    run_linear(p->k, &gated, 1, (product[]){{&l->mlp.down, own(p->y, &p->hidden), m->hidden}});
     run_adapters(p, l, OUTRIDER_ADAPTED_DOWN, m->inner, p->gate, m->hidden, p->y);
 }
 
 static void run_layer(pass *p, const outrider_layer *l) {
     const outrider_model *m = p->model;
-    int64_t rows = p->batch->rows, d = m->hidden, width = (int64_t)m->heads * m->head_dim;
-    int64_t own = (int64_t)m->kv_heads * m->head_dim;
+    int64_t rows = p->batch->rows;
     run_rows(p, l, rows, norm_for_attention);
     activations read = rows_of(p, p->normed, rows, attention_inputs(p, l));
-    run_linear(p->k, &read, 3,
-               (product[]){{&l->q, p->q, width}, {&l->k, p->keys, own}, {&l->v, p->values, own}});
-    run_adapters(p, l, OUTRIDER_ADAPTED_Q, d, p->normed, width, p->q);
-    run_adapters(p, l, OUTRIDER_ADAPTED_K, d, p->normed, own, p->keys);
-    run_adapters(p, l, OUTRIDER_ADAPTED_V, d, p->normed, own, p->values);
+    run_linear(p->k, &read, 3, (product[]){{&l->q, own(p->q, &p->queries), p->queries.all},
+                                           {&l->k, own(p->keys, &p->kv), p->kv.all},
+                                           {&l->v, own(p->values, &p->kv), p->kv.all}});
+    run_adapters(p, l, OUTRIDER_ADAPTED_Q, m->hidden, p->normed, p->queries.all, p->q);
+    run_adapters(p, l, OUTRIDER_ADAPTED_K, m->hidden, p->normed, p->kv.all, p->keys);
+    run_adapters(p, l, OUTRIDER_ADAPTED_V, m->hidden, p->normed, p->kv.all, p->values);
+    if (l->whole_qk_norm) {
+        gather_columns(p, p->q, rows, &p->queries);
+        gather_columns(p, p->keys, rows, &p->kv);
+    }
     run_rows(p, l, rows, place_heads);
     set_window(p, l->window);
     run_attention(p, (int32_t)(l - m->layer));
     run_rows(p, l, rows, quantise_attended);
-    activations attended = rows_of(p, p->attended, rows, width);
-    run_linear(p->k, &attended, 1, (product[]){{&l->out, p->y, d}});
-    run_adapters(p, l, OUTRIDER_ADAPTED_OUT, width, p->attended, d, p->y);
+    gather_input(p, p->attended, rows, &p->queries, &l->out);
+    activations attended = rows_of(p, p->attended, rows, p->queries.all);
+    run_linear(p->k, &attended, 1, (product[]){{&l->out, own(p->y, &p->hidden), m->hidden}});
+    run_adapters(p, l, OUTRIDER_ADAPTED_OUT, p->queries.all, p->attended, m->hidden, p->y);
+    gather_columns(p, p->y, rows, &p->hidden);
     run_rows(p, l, rows, add_and_norm);
     if (l->experts)
         run_experts(p, l);
     else
         run_mlp(p, l);
+    gather_columns(p, p->y, rows, &p->hidden);
     run_rows(p, l, rows, add_rows);
 }
 
@@ -221,11 +231,12 @@ static void copy_features(const pass *p, int32_t layers_done) {
 static void cap_item(void *context, int64_t r) {
     const pass *p = context;
     const outrider_model *m = p->model;
-    float *row = p->batch->logits + r * m->head->outputs, scale = m->logit_scale > 0 ? m->logit_scale : 1.0f;
+    int64_t width = p->vocabulary.all;
+    float *row = p->batch->logits + r * width, scale = m->logit_scale > 0 ? m->logit_scale : 1.0f;
     if (m->logit_cap > 0)
-        p->k->cap(m->head->outputs, row, scale, m->logit_cap);
+        p->k->cap(width, row, scale, m->logit_cap);
     else
-        scale_row(m->head->outputs, row, scale);
+        scale_row(width, row, scale);
 }
 
 static void score_rows(pass *p) {
@@ -238,8 +249,10 @@ static void score_rows(pass *p) {
     if (!b->logits || !b->logit_rows) return;
     activations a = rows_of(p, p->normed, b->logit_rows, d);
     if (is_quantised(m->head)) p->k->quantise(&a, 0, b->logit_rows);
-    run_linear(p->k, &a, 1, (product[]){{m->head, b->logits, m->head->outputs}});
-    if (m->logit_scale > 0 || m->logit_cap > 0) run_items(b->logit_rows, cap_item, p);
+    int first = !m->shard || m->shard->rank == 0; /* the first process's columns are the first */
+    run_linear(p->k, &a, 1, (product[]){{m->head, b->logits, first ? p->vocabulary.all : p->vocabulary.count}});
+    gather_logits(p, b->logits, b->logit_rows);
+    if (first && (m->logit_scale > 0 || m->logit_cap > 0)) run_items(b->logit_rows, cap_item, p);
 }
 
 OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
@@ -248,17 +261,19 @@ OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_ca
     if (status != OUTRIDER_OK || batch->rows == 0) return status;
     lock_threads();
     pass p = {.model = model, .cache = cache, .batch = batch, .k = current_kernels()};
+    find_columns(&p);
     status = prepare_pass(&p);
     if (status == OUTRIDER_OK) {
         run_items(batch->rows, embed_item, &p);
         copy_features(&p, 0);
-        for (int32_t i = 0; i < batch->layers; i++) {
+        for (int32_t i = 0; i < batch->layers && !p.lost; i++) {
             run_layer(&p, model->layer + i);
             copy_features(&p, i + 1);
         }
         if (batch->residual)
             memcpy(batch->residual, p.x, (size_t)batch->rows * (size_t)model->hidden * sizeof(float));
-        score_rows(&p);
+        if (!p.lost) score_rows(&p);
+        if (p.lost) status = OUTRIDER_PEER_LOST;
     }
     unlock_threads();
     return status;

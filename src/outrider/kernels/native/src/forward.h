@@ -5,6 +5,13 @@
 #include "attention.h"
 #include "kernels.h"
 
+/* Columns of an array that this process computes: all of them, unless the model is split. */
+typedef struct {
+    int64_t first, count, all;
+    const int64_t *bounds; /* of all processes, in units of so many columns */
+    int64_t unit;
+} columns;
+
 typedef struct {
     const outrider_model *model;
     const outrider_cache *cache;
@@ -15,6 +22,8 @@ typedef struct {
     float *q, *attended;                      /* [rows, heads * head_dim] */
     float *keys, *values;                     /* [rows, kv_heads * head_dim] */
     float *gate, *up;                         /* [rows, inner] */
+    columns queries, kv, hidden, inner, expert_inner, vocabulary;
+    int lost;                                 /* a process of a split model is gone */
     int8_t *codes;                            /* of the activations that are being read, as in ``activations`` */
     code_group *about;
     int64_t *place;                           /* [rows]: row of the cache */
@@ -41,7 +50,7 @@ int prepare_pass(pass *p);
 int prepare_codes(pass *p, int64_t rows, int64_t inputs);
 
 /* ``size`` bytes, aligned to 64, that stay until the next request for the same ``which``; NULL if there are none. */
-enum { MEMORY_ROWS, MEMORY_ATTENTION, MEMORY_KINDS };
+enum { MEMORY_ROWS, MEMORY_ATTENTION, MEMORY_GATHER, MEMORY_KINDS };
 void *scratch_memory(int which, size_t size);
 
 int prepare_attention(pass *p);
@@ -57,6 +66,23 @@ void run_rows(pass *p, const outrider_layer *layer, int64_t count, row_function 
 activations rows_of(const pass *p, const float *x, int64_t rows, int64_t inputs);
 void quantise_some(const pass *p, const float *x, int64_t rows, int64_t inputs, const outrider_weight *for_one,
                    const outrider_weight *for_other, int64_t first, int64_t last);
+
+/* Which columns are whose; p has a model. See shard.c. */
+void find_columns(pass *p);
+
+/* Columns that a product writes, from the first of p's. */
+static inline float *own(float *x, const columns *c) { return x + c->first; }
+
+/* The codes of rows first .. last - 1 of x [rows, c->all], of which this process has its columns, for a layer that
+ * reads all: of those columns, if their codes can be gathered; all, if the model is whole. */
+void quantise_own(const pass *p, const float *x, int64_t rows, const columns *c, const outrider_weight *reader,
+                  int64_t first, int64_t last);
+/* Every process's columns of what a layer reads: their codes if ``reader`` reads codes, or numbers. */
+void gather_input(pass *p, float *x, int64_t rows, const columns *c, const outrider_weight *reader);
+/* Every process's columns of x [rows, c->all]. */
+void gather_columns(pass *p, float *x, int64_t rows, const columns *c);
+/* The first process's rows of logits from each one's part. */
+void gather_logits(pass *p, float *logits, int64_t rows);
 
 /* One row of a block's input, and its activation in place. */
 void norm_or_copy(const pass *p, const float *x, const outrider_norm_weights *norm, float *out);

@@ -30,6 +30,7 @@ void run_linear(const kernels *k, const activations *input, int count, const pro
     linear_work work = {k, input, products, count, 1};
     int64_t panels = 0, items = 0, wanted = 2 * outrider_threads();
     for (int i = 0; i < count; i++) panels += panels_of(products[i].weight);
+    if (!panels) return; /* of a split model: all outputs are others' */
     work.share = (panels + wanted - 1) / wanted;
     int64_t most = 1 + 65536 / input->rows; /* many rows: fewer panels are work enough, and the end comes together */
     if (work.share > most) work.share = most;

@@ -94,9 +94,44 @@ typedef struct {
                                     behind that the normed x: q, k and v have 2 * hidden inputs (EAGLE-3) */
 } outrider_layer;
 
+/* Gives every process what each of them has: ``own``, of ``bytes`` bytes, side by side in ``all`` [size][bytes]. With
+ * first_only the first process alone reads ``all``. Not 0: a process is gone. The thread that called outrider_forward
+ * calls it, at the same places of a pass in every process. */
+typedef int outrider_gather(void *context, const void *own, void *all, int64_t bytes, int32_t first_only);
+
+/* A process's share of a model: some outputs of every matrix, and the cache of some key heads.
+ *
+ * Process r has the outputs  bounds[r] .. bounds[r + 1] - 1  of what bounds [size + 1] are of. Each output is computed
+ * as without a shard, from an input that is gathered whole, so that no bit depends on the number of processes.
+ */
+typedef struct {
+    int32_t rank, size;
+    int32_t group, reserved; /* query heads of a key head */
+    const int64_t *key_heads, *hidden, *inner, *expert_inner, *vocabulary; /* bounds */
+    outrider_gather *gather;
+    void *context;
+    int64_t gathers, bytes; /* counted up: calls, and bytes received by this process */
+} outrider_shard;
+
+/* Memory that the processes of one machine share, for outrider_shared_gather. Zeros at first, and then:
+ *
+ *     lost         [64]             byte 0: not 0 once a process is known to be gone
+ *     turns        [size][64]       int64: gathers that this process has written its part for
+ *     slots        [2][size][slot_bytes]    parts of the gathers with even and with odd numbers
+ */
+typedef struct {
+    int32_t rank, size;
+    int64_t slot_bytes;
+    uint8_t *memory;
+    int64_t turn; /* gathers done */
+} outrider_shared;
+
+/* An outrider_gather with an outrider_shared as its context. */
+OUTRIDER_API int outrider_shared_gather(void *context, const void *own, void *all, int64_t bytes, int32_t first_only);
+
 enum outrider_activation { OUTRIDER_SILU = 0, OUTRIDER_GELU_TANH = 1 };
 
-/* Scales and caps of 0 are off. */
+/* Scales and caps of 0 are off. With a shard, matrices and heads are those of this process, and inputs are given. */
 typedef struct {
     int32_t layers, hidden, heads, kv_heads, head_dim, inner; /* inner: of the widest MLP */
     int32_t positions;       /* rows of every layer's ``rotations`` */
@@ -109,6 +144,7 @@ typedef struct {
     outrider_norm_weights final_norm; /* NULL: the head reads x as it is */
     const outrider_weight *embedding; /* [vocabulary, hidden], or NULL: inputs are always given */
     const outrider_weight *head;      /* [vocabulary, hidden], or NULL: no logits are asked for */
+    outrider_shard *shard;            /* NULL: the model is whole */
 } outrider_model;
 
 enum outrider_cache_type { OUTRIDER_CACHE_F32 = 0, OUTRIDER_CACHE_BF16 = 1, OUTRIDER_CACHE_I8 = 2 };
@@ -162,7 +198,7 @@ typedef struct {
     const int64_t *logit_row;      /* [logit_rows]: rows that go through the final norm and the head */
     float *feature;                /* [rows, features * hidden] */
     float *hidden_out;             /* [logit_rows, hidden], after the final norm; or NULL */
-    float *logits;                 /* [logit_rows, vocabulary]; or NULL */
+    float *logits;                 /* [logit_rows, vocabulary], of a later process its own columns; or NULL */
     float *residual;               /* [rows, hidden]: the last layer's output; or NULL */
     const float *embeddings;       /* [rows, hidden], for layers with an embedding_norm; or NULL: there are none */
     const outrider_low_rank *const *adapters; /* [rows]: each row's adapter, [layers][OUTRIDER_ADAPTED] of the model's
@@ -172,7 +208,8 @@ typedef struct {
 enum outrider_status {
     OUTRIDER_OK = 0,
     OUTRIDER_NO_MEMORY = 1,
-    OUTRIDER_BAD_ARGUMENT = 2 /* a size, an id or a position out of range: a mistake of the caller */
+    OUTRIDER_BAD_ARGUMENT = 2, /* a size, an id or a position out of range: a mistake of the caller */
+    OUTRIDER_PEER_LOST = 3     /* a process of a split model is gone */
 };
 
 /* Writes keys and values of all rows into the cache, and what the batch asks for. */

@@ -49,7 +49,7 @@ static int64_t most_experts(const outrider_model *m) {
 
 int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
     int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
-               cache->block > 0 && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
+               cache->block > 0 && (b->inputs || !m->shard) && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
                (b->embeddings || !reads_embeddings(m));
     if (!fine) return OUTRIDER_BAD_ARGUMENT;
     int64_t rows = 0;
@@ -96,19 +96,20 @@ static int64_t listed_keys(const outrider_batch *b) {
 static void take_pass(arena *a, pass *p) {
     const outrider_model *m = p->model;
     int64_t rows = p->batch->rows, most = rows > p->batch->logit_rows ? rows : p->batch->logit_rows, d = m->hidden;
-    int64_t width = (int64_t)m->heads * m->head_dim, own = (int64_t)m->kv_heads * m->head_dim;
+    int64_t width = p->queries.all, inner = p->inner.all;
     int64_t wide = reads_embeddings(m) ? 2 * d : d; /* what attention reads */
     int64_t widest = wide > width ? wide : width, experts = most_experts(m);
-    if (m->inner > widest) widest = m->inner;
+    if (p->expert_inner.all > inner) inner = p->expert_inner.all;
+    if (inner > widest) widest = inner;
     p->x = take(a, rows * d, sizeof(float));
     p->normed = take(a, most * wide, sizeof(float));
     p->y = take(a, rows * d, sizeof(float));
     p->q = take(a, rows * width, sizeof(float));
     p->attended = take(a, rows * width, sizeof(float));
-    p->keys = take(a, rows * own, sizeof(float));
-    p->values = take(a, rows * own, sizeof(float));
-    p->gate = take(a, rows * m->inner, sizeof(float));
-    p->up = take(a, rows * m->inner, sizeof(float));
+    p->keys = take(a, rows * p->kv.all, sizeof(float));
+    p->values = take(a, rows * p->kv.all, sizeof(float));
+    p->gate = take(a, rows * inner, sizeof(float));
+    p->up = take(a, rows * inner, sizeof(float));
     take_codes(a, p, most, widest);
     p->place = take(a, rows, sizeof *p->place);
     p->range = take(a, rows, sizeof *p->range);
