@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from outrider.checkpoints.foreign import is_foreign, load_foreign, with_context
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
@@ -25,15 +25,11 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
         CapacityError: the context is too long for memory.
     """
     device = choose_device(options.device)
+    if options.implementation == "transformers" or (options.implementation == "auto" and is_foreign(folder)):
+        return load_foreign(folder, options, device)
     checkpoint = open_checkpoint(folder)
     config = checkpoint.config
-    if options.max_seq_len is not None:
-        if options.max_seq_len > config.max_seq_len:
-            raise ConfigError(
-                f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
-                "made for: use at most that"
-            )
-        config = replace(config, max_seq_len=options.max_seq_len)
+    config = with_context(config, options, folder)
     table = 4 * config.max_seq_len * config.head_dim
     if table > _MOST_ROTATIONS:
         raise CapacityError(
@@ -49,6 +45,7 @@ def load_model(folder: Path, options: ModelOptions) -> LoadedModel:
         kv_cache_dtype=options.kv_cache_dtype,
         device=device,
         fixed_shapes=graphs,
+        implementation=options.implementation,
     )
 
 

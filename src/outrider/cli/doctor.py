@@ -108,7 +108,7 @@ def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]
     from outrider.kernels.native.measure import MachineRates
     from outrider.models.run_time import time_runs
 
-    if facts["native_library"] is None or model.device.type != "cpu":
+    if facts["native_library"] is None or model.implementation != "native":
         return []
     return [asdict(run) for run in time_runs(model, MachineRates(facts["read_gb_s"], facts["int8_gmac_s"]))]
 

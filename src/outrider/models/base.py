@@ -60,6 +60,11 @@ class LoadedModel(HeadTarget, Protocol):
     """A model whose weights are in memory."""
 
     @property
+    def implementation(self) -> str:
+        """What computes it: ``native``, ``torch``, or how transformers' code does."""
+        ...
+
+    @property
     def weight_bytes(self) -> int:
         """Memory that the weights take."""
         ...

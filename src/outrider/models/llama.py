@@ -27,6 +27,8 @@ from outrider.models.torch_weights import TorchWeights
 class LlamaModel:
     """On torch; ``forward`` takes the tokens of any number of sequences at once."""
 
+    implementation = "torch"
+
     def __init__(
         self,
         config: ModelConfig,

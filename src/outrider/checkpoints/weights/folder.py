@@ -37,7 +37,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         return open_gguf(folder / GGUF_WEIGHTS, config)
     files: dict[str, Path] = {}
     infos: dict[str, TensorInfo] = {}
-    for path in _weight_files(folder):
+    for path in weight_files(folder):
         if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
             raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
         for name, info in read_header(path).items():
@@ -71,7 +71,7 @@ def _has_safetensors(folder: Path) -> bool:
     return (folder / "model.safetensors").exists() or (folder / "model.safetensors.index.json").exists()
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists():
         return [single]

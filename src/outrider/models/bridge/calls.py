@@ -44,10 +44,21 @@ class Call:
     """
 
     def __init__(
-        self, cache: KVCache | None, layout: Layout | None, spans: Sequence[Span], positions: Sequence[int]
+        self,
+        cache: KVCache | None,
+        layout: Layout | None,
+        spans: Sequence[Span],
+        positions: Sequence[int],
+        seen: int = 0,
     ) -> None:
-        """``positions``: of all rows; the spans' come first. Without a cache heads are noted, and attention is 0."""
+        """Without a cache heads are noted, and attention is 0.
+
+        Args:
+            positions: of all rows; the spans' come first.
+            seen: what the model is told of the tokens before; rows of several texts have no one answer.
+        """
         self.positions = positions
+        self.seen = positions[0] if len(positions) == 1 else seen
         self.found: list[Heads] = []
         self._cache, self._layout, self._spans = cache, layout, spans
         self._rows = sum(span.count for span in spans)

@@ -16,7 +16,7 @@ from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.bridge.calls import Call
 from outrider.models.bridge.errors import NotBridgedError
 from outrider.models.bridge.layout import Heads, Layout
-from outrider.models.bridge.network import NAME, Network, copied, is_recurrent
+from outrider.models.bridge.network import NAME, Network, changes, copied
 from outrider.models.bridge.state import KEPT_ROWS, RecurrentCache
 from outrider.models.config import ModelConfig
 
@@ -46,6 +46,8 @@ class BridgedModel:
 
     def __init__(self, network: Network, config: ModelConfig, way: Way) -> None:
         self.network, self.way = network, way
+        self.told_seen = 0
+        """What a call of many rows is told of the tokens before it: right models do not mind."""
         parameter = next(network.module.parameters())
         self.dtype, self.device = parameter.dtype, parameter.device
         self._own = way == WAYS[2]
@@ -62,8 +64,8 @@ class BridgedModel:
         """The heads of its attention calls, and whether it has states; by a call on nothing."""
         rows = TILE if self.way == "packed" else 1
         call = Call(None, None, [Span(0, 0, rows)], list(range(rows)))
-        state = self.network.run(call, [0] * rows, self.network.new_state(self._own)).state
-        recurrent = is_recurrent(state)
+        fresh = self.network.new_state(self._own)
+        recurrent = changes(copied(fresh), self.network.run(call, [0] * rows, fresh).state)
         if not call.found and not recurrent:
             raise NotBridgedError("its attention is not to be had by name")
         return Layout(call.found or [Heads(1, 1, 1)]), recurrent
@@ -115,7 +117,7 @@ class BridgedModel:
             numbers, spare = range(first, end), TILE - (end - first)
             tokens = [*batch.token_ids[first:end], *[0] * spare]
             call = Call(cache, self.layout, _between(batch.spans, first, end),
-                        [*batch.positions[first:end], *[0] * spare])  # fmt: skip
+                        [*batch.positions[first:end], *[0] * spare], self.told_seen)  # fmt: skip
             some = not wanted.isdisjoint(numbers)
             result = self.network.run(call, tokens, self.network.new_state(), logits=some)
             if len(call.found) != len(self.layout.calls):
@@ -190,6 +192,11 @@ class BridgedModel:
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
         """Refused, as ``compute_logits``."""
         raise ConfigError(_NO_HEADS.format(self.config.family))
+
+    @property
+    def implementation(self) -> str:
+        """transformers' code, and how it runs it."""
+        return f"transformers, {self.way}"
 
     @property
     def precision(self) -> str:

@@ -119,9 +119,10 @@ def copied(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
-def is_recurrent(state: Any) -> bool:
-    """Whether a state says anything of the tokens before it, keys and values aside."""
-    return any(True for _ in _tensors(state, set()))
+def changes(before: Any, after: Any) -> bool:
+    """Whether a state says something of the tokens that came between: keys and values are elsewhere."""
+    old, new = list(_tensors(before, set())), list(_tensors(after, set()))
+    return len(old) != len(new) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(old, new, strict=True))
 
 
 def _tensors(value: Any, seen: set[int]) -> Iterator[Tensor]:
@@ -171,16 +172,13 @@ def _make_live_cache() -> Any:
             return _now().extend(key_states, value_states)
 
         def get_seq_length(self, *_: Any, **__: Any) -> int:
-            positions = _now().positions
-            if len(positions) != 1:
-                raise NotBridgedError("it counts positions itself")
-            return int(positions[0])
+            return _now().seen
 
         def get_mask_sizes(self, query_length: Any, *_: Any, **__: Any) -> tuple[int, int]:
             return max(_now().positions) + 1, 0
 
         def get_query_offset(self, *_: Any, **__: Any) -> int:
-            return int(_now().positions[0])
+            return _now().seen
 
     return LiveCache
 
@@ -191,4 +189,4 @@ def _now() -> Call:
     return call
 
 
-__all__ = ["NAME", "Network", "Result", "copied", "is_recurrent"]
+__all__ = ["NAME", "Network", "Result", "changes", "copied"]
