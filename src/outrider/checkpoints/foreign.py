@@ -50,7 +50,7 @@ def foreign_config(folder: Path) -> ModelConfig:
     Raises:
         ModelFormatError: it brings its own code, is quantised, is no causal language model, or is damaged.
     """
-    return _described(_read_config(folder), folder)
+    return described(_read_config(folder), folder)
 
 
 def load_foreign(folder: Path, options: ModelOptions, device: torch.device) -> LoadedModel:
@@ -67,7 +67,7 @@ def load_foreign(folder: Path, options: ModelOptions, device: torch.device) -> L
 
     dtype = torch_dtype(options.dtype, options.kv_cache_dtype, device, "which transformers does not use")
     hf_config = _read_config(folder)
-    config = with_context(_described(hf_config, folder), options, folder)
+    config = with_context(described(hf_config, folder), options, folder)
     for path in weight_files(folder):
         read_header(path)  # a damaged file has a message of ours
     register()
@@ -129,7 +129,8 @@ def _read_config(folder: Path) -> Any:
     return config
 
 
-def _described(config: Any, folder: Path) -> ModelConfig:
+def described(config: Any, folder: Path) -> ModelConfig:
+    """What a configuration of transformers, and the folder's ``generation_config.json``, say in our terms."""
     text = config.get_text_config(decoder=True)
     generation = folder / "generation_config.json"
     extra = read_json_object(generation) if generation.exists() else {}

@@ -59,6 +59,8 @@ def check(model: BridgedModel) -> None:
     """
     length = min(_LENGTH, model.config.max_seq_len - 2)
     text = _tokens(length, model.config.vocab_size, 7)
+    padding = model.network.text_config.pad_token_id  # some models do not count it
+    text = [(token + 1) % model.config.vocab_size if token == padding else token for token in text]
     cache = model.new_cache(CacheSpec(slots=3, max_seq_len=min(length + 8, model.config.max_seq_len)))
     model.told_seen = _NONSENSE
     together = _in_company(model, cache, text)

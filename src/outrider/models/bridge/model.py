@@ -166,7 +166,7 @@ class BridgedModel:
         history = cache.histories[slot]
         kept = max((r for r in history.states if r <= row), default=-1)
         state = copied(history.states[kept]) if kept >= 0 else self.network.new_state(self._own)
-        for at in range(kept + 1, row + 1):
+        for at in range(kept + 1, min(row + 1, len(history.tokens))):
             again = _Row(history.tokens[at], history.positions[at], Span(slot, at, 1))
             state = self._run(again, cache, state)[1]
         return state

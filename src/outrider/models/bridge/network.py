@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class Network:
             raise NotBridgedError("it keeps nothing from one token to the next: a text is run as a whole each time")
         self._takes_positions = "position_ids" in names
         self._cuts_logits = "logits_to_keep" in names
+        self._live_cache = _make_live_cache(_cache_class(module))
         self._hidden: Tensor | None = None
         head = getattr(module, "get_output_embeddings", lambda: None)()
         if isinstance(head, nn.Module):
@@ -51,14 +53,14 @@ class Network:
         """What a text begins with; ``own_attention``: it asks us for keys and values it has seen."""
         if self.text_config.model_type in _NO_CACHE_OF_OURS:
             return None
-        return _live_cache()(self.text_config, own_attention)
+        return self._live_cache(self.text_config, own_attention)
 
     def run(self, call: Call, tokens: Sequence[int], state: Any, *, logits: bool = True) -> Result:
         """One call of the model with one row of each token, at the call's positions."""
         device = next(self.module.parameters()).device
         given: dict[str, Any] = {"input_ids": torch.tensor([tokens], device=device), "use_cache": True}
         given[str(self._keyword)] = state
-        if self._takes_positions:
+        if self._takes_positions and len(tokens) > 1:  # else the state says it, and each model counts in its own way
             given["position_ids"] = torch.tensor([call.positions], device=device)
         if self._cuts_logits and not logits:
             given["logits_to_keep"] = 1
@@ -145,25 +147,25 @@ def _holds_states(value: Any) -> bool:
     return "Cache" in type(value).__name__ or "Layer" in type(value).__name__
 
 
-def _live_cache() -> Any:
-    """The class of caches that models are given. transformers takes a second to import, so it is made when needed."""
-    global _LIVE
-    if _LIVE is None:
-        _LIVE = _make_live_cache()
-    return _LIVE
-
-
-_LIVE: Any = None
-
-
-def _make_live_cache() -> Any:
+def _cache_class(module: nn.Module) -> Any:
+    """The kind of cache that a model wants: one of its own file, if there is one there."""
     from transformers.cache_utils import DynamicCache
 
-    class LiveCache(DynamicCache):  # type: ignore[misc]
+    own = [
+        found
+        for found in vars(sys.modules[type(module).__module__]).values()
+        if isinstance(found, type) and issubclass(found, DynamicCache) and found.__module__ == type(module).__module__
+    ]
+    return own[0] if own else DynamicCache
+
+
+def _make_live_cache(base: Any) -> Any:
+    class LiveCache(base):  # type: ignore[misc]
         """States of recurrent layers; keys and values go to the call under way."""
 
         def __init__(self, config: Any, own_attention: bool) -> None:
-            super().__init__(config=config)
+            takes_config = "config" in inspect.signature(base.__init__).parameters
+            super().__init__(**{"config": config} if takes_config else {})
             self.own_attention = own_attention
 
         def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

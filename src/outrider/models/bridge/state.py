@@ -33,8 +33,10 @@ class History:
         self.states = {row: s for row, s in self.states.items() if length - KEPT_ROWS <= row < length}
 
     def note(self, row: int, token: int, position: int) -> None:
-        """What the row ``row`` holds; rows behind it, of before, are forgotten."""
+        """What the row ``row`` holds; rows behind it, of before, are forgotten, and rows never fed are filler."""
         del self.tokens[row:], self.positions[row:]
+        self.positions += range(len(self.tokens), row)
+        self.tokens += [0] * (row - len(self.tokens))
         self.tokens.append(token)
         self.positions.append(position)
 
