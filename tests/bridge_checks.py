@@ -75,7 +75,7 @@ def like_generate(model: BridgedModel) -> bool:
 
 
 def with_drafts(model: BridgedModel, draft: BridgedModel) -> tuple[bool, int]:
-    """Whether requests in one batch, each with drafts, have the tokens and log-probabilities of plain decoding alone."""
+    """Whether requests in one batch, with drafts, have the tokens and log-probabilities of plain decoding."""
     wanted, asked = {}, []
     for i, options in enumerate(ASKED):
         params = SamplingParams(max_tokens=NEW, logprobs=2, **options)

@@ -47,7 +47,9 @@ _MIXED = ["linear_attention", "full_attention"]
 _DELTA: dict[str, Any] = {"layer_types": _MIXED}
 
 OWN: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("axk1", "deepseek_v3", "deepseek_v2", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu"), _LATENT),
+    **dict.fromkeys(
+        ("axk1", "deepseek_v3", "deepseek_v2", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu"), _LATENT
+    ),
     **dict.fromkeys(("roberta", "camembert", "data2vec-text", "xlm-roberta", "xlm-roberta-xl"), _PADDED),
     "roberta-prelayernorm": _PADDED,
     "afmoe": {"layer_types": _KINDS, "num_dense_layers": 1},
@@ -93,11 +95,16 @@ _ABSENT = {"falcon": ("head_dim",), "xlstm": ("v_head_dim",)}
 def config_of(name: str) -> Any:
     """The configuration of a small member of a family."""
     kind = CONFIG_MAPPING[name]
-    default, given = kind(), {}
+    default = kind()
+    given: dict[str, Any] = {}
     for key, value in _DIMS.items():
         own = kind.attribute_map.get(key, key)
         known = key in kind.attribute_map or _has(default, key)
-        if known and key not in _ABSENT.get(name, ()) and not (key == "sliding_window" and default.sliding_window is None):
+        if (
+            known
+            and key not in _ABSENT.get(name, ())
+            and not (key == "sliding_window" and default.sliding_window is None)
+        ):
             given.setdefault(own, value)
     return kind(**given | OWN.get(name, {}))
 

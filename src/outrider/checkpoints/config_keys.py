@@ -122,7 +122,7 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
 
 
 def check_safe(raw: Mapping[str, Any], own_code: Collection[str]) -> None:
-    """Raise ``ModelFormatError`` for quantised weights, and for code of the model's own that is none of ``own_code``."""
+    """Raise ``ModelFormatError`` for quantised weights, and for code of a model's own but the classes ``own_code``."""
     for key in _QUANTISED:
         if raw.get(key):
             raise ModelFormatError(

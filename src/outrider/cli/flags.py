@@ -13,8 +13,8 @@ _GROUPS = {
     "extra_sources",
     "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty presence_penalty "
     "frequency_penalty logit_bias ignore_eos logprobs",
-    "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation max_seq_len kv_cache kv_tokens "
-    "prefix_reuse max_batch_size max_batched_tokens",
+    "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation max_seq_len kv_cache "
+    "kv_tokens prefix_reuse max_batch_size max_batched_tokens",
     "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
     "ssl_certfile ssl_keyfile ssl_ca_certs",
     "Limits": "ServerSettings.max_tokens max_queue scheduling_policy max_body_bytes max_header_bytes max_connections "

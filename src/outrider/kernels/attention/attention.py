@@ -28,7 +28,6 @@ from outrider.kernels.attention.capped import capped_attention
 from outrider.kernels.attention.tree_tiles import KEY_BLOCK, TILE, chains, key_order, padded, tree_tiles
 from outrider.kernels.batch import Span
 
-
 Visible = Callable[[Tensor, Tensor], Tensor]
 """bool [n, keys] of int64 [n, 1] and [1, keys]: whether a row at a position may look at another position."""
 

@@ -29,7 +29,7 @@ _TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 0.15}
 
 
 def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -> BridgedModel:
-    """The model in the first of ``ways`` that is right. Raises ``ModelFormatError`` with a reason for each if none is."""
+    """The model in the first of ``ways`` that is right. Raises ``ModelFormatError``, with reasons, if none is."""
     reasons: list[str] = []
     for way in ways:
         try:
@@ -59,7 +59,7 @@ def check(model: BridgedModel) -> None:
     """
     length = min(_LENGTH, model.config.max_seq_len - 2)
     text = _tokens(length, model.config.vocab_size, 7)
-    padding = model.network.text_config.pad_token_id  # some models do not count it
+    padding = getattr(model.network.text_config, "pad_token_id", None)  # some models do not count it
     text = [(token + 1) % model.config.vocab_size if token == padding else token for token in text]
     cache = model.new_cache(CacheSpec(slots=3, max_seq_len=min(length + 8, model.config.max_seq_len)))
     model.told_seen = _NONSENSE
@@ -101,7 +101,7 @@ def _row_by_row(model: BridgedModel, cache: KVCache, text: Sequence[int]) -> Ten
 
 def _check_tree(model: BridgedModel, cache: KVCache, text: Sequence[int]) -> None:
     """Every path of a tree behind a text gives the logits that it gives by itself."""
-    slot, nodes, start = cache.allocate(), list(text[: len(_TREE)]), len(text) // 2
+    slot, nodes, start = cache.allocate(), list(text[: len(_TREE)]), min(14, len(text) - 2)
     model.forward(pack([_piece(cache, slot, text, 0, start)]), cache)
     cache.extend(slot, len(nodes))
     positions = [start + depth for depth in depths(_TREE)]
@@ -109,7 +109,9 @@ def _check_tree(model: BridgedModel, cache: KVCache, text: Sequence[int]) -> Non
     found = model.forward(pack([tree]), cache).logits
     for path in ((0, 2), (0, 1, 4)):
         cache.truncate_to(slot, start)
-        alone = model.forward(pack([_piece(cache, slot, [0] * start + [nodes[i] for i in path], start, start + len(path))]), cache)
+        alone = model.forward(
+            pack([_piece(cache, slot, [0] * start + [nodes[i] for i in path], start, start + len(path))]), cache
+        )
         if not torch.equal(found[list(path)], alone.logits):
             raise NotBridgedError("rows of a tree differ from those of a chain")
     cache.free(slot)

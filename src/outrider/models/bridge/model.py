@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -13,59 +12,59 @@ from torch import Tensor
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
-from outrider.models.bridge.calls import Call
+from outrider.models.bridge.calls import NAME, Call
 from outrider.models.bridge.errors import NotBridgedError
 from outrider.models.bridge.layout import Heads, Layout
-from outrider.models.bridge.network import NAME, Network, changes, copied
-from outrider.models.bridge.state import KEPT_ROWS, RecurrentCache
+from outrider.models.bridge.network import Network, changes, copied
+from outrider.models.bridge.packed import PackedCall, between
+from outrider.models.bridge.state import TextCache
+from outrider.models.bridge.texts import Chain, TextCall, TextRunner, chains_of
 from outrider.models.config import ModelConfig
 
 TILE = 16
 """Rows of a call: fewer are filled up, more are shared out, so that every operation of a model has one shape."""
 
-Way = Literal["packed", "row by row", "row by row, its own attention"]
-WAYS: tuple[Way, ...] = ("packed", "row by row", "row by row, its own attention")
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A token on its way through the model."""
-
-    token: int
-    position: int
-    span: Span  # of this row alone
+Way = Literal["packed", "text by text", "row by row"]
+WAYS: tuple[Way, ...] = ("packed", "text by text", "row by row")
 
 
 class BridgedModel:
     """Runs a model in one of three ways; ``bridge.check`` finds out which is right for it.
 
-    * packed: ``TILE`` rows of any sequences in one call, attention is ours;
-    * row by row: one row in a call, with the states of its recurrent layers;
-    * row by row, its own attention: the same, and its attention asks for keys and values that we hold.
+    * packed: ``TILE`` rows of any texts in one call, attention is ours (``packed``);
+    * text by text: ``TILE`` rows of one text in a call, attention and recurrent layers are the model's (``texts``);
+    * row by row: the same with a single row, for models whose rows have more in common than their text.
     """
 
     def __init__(self, network: Network, config: ModelConfig, way: Way) -> None:
         self.network, self.way = network, way
         self.told_seen = 0
-        """What a call of many rows is told of the tokens before it: right models do not mind."""
+        """What a call of many texts is told of the tokens before: right models do not mind."""
         parameter = next(network.module.parameters())
         self.dtype, self.device = parameter.dtype, parameter.device
-        self._own = way == WAYS[2]
-        network.use("eager" if self._own else NAME)
+        network.use(NAME if way == "packed" else "eager", experts=NAME)
         self.layout, self.recurrent = self._probe()
         if self.recurrent and way == "packed":
             raise NotBridgedError("it carries a state from token to token")
-        layers = max(len(self.layout.calls), 1)
-        self.config = _sized(config, layers, self.layout)
-        self._layers = layers
+        self._layers = max(len(self.layout.calls), 1)
+        self.config = replace(
+            config, num_layers=self._layers, num_kv_heads=self.layout.kv_heads, head_dim=self.layout.head_dim
+        )
+        self._texts = TextRunner(network, self.layout, self._tile, self.recurrent)
+
+    @property
+    def _tile(self) -> int:
+        return 1 if self.way == "row by row" else TILE
 
     @torch.inference_mode()
     def _probe(self) -> tuple[Layout, bool]:
         """The heads of its attention calls, and whether it has states; by a call on nothing."""
-        rows = TILE if self.way == "packed" else 1
-        call = Call(None, None, [Span(0, 0, rows)], list(range(rows)))
-        fresh = self.network.new_state(self._own)
-        recurrent = changes(copied(fresh), self.network.run(call, [0] * rows, fresh).state)
+        count, packed = self._tile, self.way == "packed"
+        call: Call = TextCall(None, None, Chain(0, range(count), count), 0, count)
+        if packed:
+            call = PackedCall(None, None, [Span(0, 0, count)], range(count), 0)
+        fresh = self.network.new_state(own_attention=not packed)
+        recurrent = changes(copied(fresh), self.network.run(call, [0] * count, fresh).state)
         if not call.found and not recurrent:
             raise NotBridgedError("its attention is not to be had by name")
         return Layout(call.found or [Heads(1, 1, 1)]), recurrent
@@ -80,7 +79,9 @@ class BridgedModel:
             dtype=self.dtype,
             device=self.device,
         )
-        return RecurrentCache(rows) if self.recurrent else rows
+        if self.way == "packed":
+            return rows
+        return TextCache(rows, recurrent=self.recurrent, reach=max(16, 4 * self._tile))
 
     @torch.inference_mode()
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
@@ -106,75 +107,37 @@ class BridgedModel:
 
     def _rows(self, batch: ForwardBatch, cache: KVCache, wanted: set[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Number, logits and what the LM head reads, of every row that is wanted."""
-        run: Callable[..., Iterator[tuple[int, Tensor, Tensor]]]
-        run = self._tiles if self.way == "packed" else self._one_by_one
-        yield from run(batch, cache, wanted)
+        if isinstance(cache, TextCache):
+            return self._by_text(batch, cache, wanted)
+        return self._packed(batch, cache, wanted)
 
-    def _tiles(self, batch: ForwardBatch, cache: KVCache, wanted: set[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _packed(self, batch: ForwardBatch, cache: KVCache, wanted: set[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         count = len(batch.token_ids)
         for first in range(0, count, TILE):
-            end = min(first + TILE, count)
-            numbers, spare = range(first, end), TILE - (end - first)
-            tokens = [*batch.token_ids[first:end], *[0] * spare]
-            call = Call(cache, self.layout, _between(batch.spans, first, end),
-                        [*batch.positions[first:end], *[0] * spare], self.told_seen)  # fmt: skip
+            numbers = range(first, min(first + TILE, count))
+            filler = [0] * (TILE - len(numbers))
+            tokens = [*batch.token_ids[first : numbers.stop], *filler]
+            positions = [*batch.positions[first : numbers.stop], *filler]
+            call = PackedCall(cache, self.layout, between(batch.spans, first, numbers.stop), positions, self.told_seen)
             some = not wanted.isdisjoint(numbers)
-            result = self.network.run(call, tokens, self.network.new_state(), logits=some)
+            result = self.network.run(call, tokens, self.network.new_state(own_attention=False), logits=some)
             if len(call.found) != len(self.layout.calls):
                 raise NotBridgedError(f"a pass made {len(call.found)} attention calls, not {len(self.layout.calls)}")
             for row in numbers:
                 if row in wanted:
-                    yield row, *_of_row(result.logits, result.hidden, row - first)
+                    hidden = None if result.hidden is None else result.hidden[row - first]
+                    yield row, result.logits[row - first], _or_nothing(hidden, result.logits)
 
-    def _one_by_one(
-        self, batch: ForwardBatch, cache: KVCache, wanted: set[int]
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _by_text(self, batch: ForwardBatch, cache: TextCache, wanted: set[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         first = 0
         for span in batch.spans:
-            rows = [
-                _Row(batch.token_ids[first + i], batch.positions[first + i], _part(span, i, i + 1))
-                for i in range(span.count)
-            ]
-            outs = self._stateful(span, rows, cache) if isinstance(cache, RecurrentCache) else self._stateless(rows, cache)
-            for number, (logits, hidden) in enumerate(outs, first):
-                if number in wanted:
-                    yield number, logits, hidden
+            cache.histories[span.slot].note(span.start, batch.token_ids[first : first + span.count])
+            for chain, new in chains_of(span):
+                some = any(first + row in wanted for row in new)
+                for row, (logits, hidden) in zip(new, self._texts.run(chain, cache, some), strict=True):
+                    if first + row in wanted:
+                        yield first + row, logits, _or_nothing(hidden, logits)
             first += span.count
-
-    def _stateless(self, rows: Sequence[_Row], cache: KVCache) -> Iterator[tuple[Tensor, Tensor]]:
-        for row in rows:
-            yield self._run(row, cache, self.network.new_state(self._own))[0]
-
-    def _stateful(self, span: Span, rows: Sequence[_Row], cache: RecurrentCache) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each row begins with the state after the row it follows, which may be any of a tree."""
-        history = cache.histories[span.slot]
-        state = self._state_after(span.start - 1, span.slot, cache)
-        before = span.start - 1  # the row that ``state`` is of
-        for i, row in enumerate(rows):
-            at, parent = span.start + i, _parent(row.span)
-            if parent != before:
-                state = self._state_after(parent, span.slot, cache)
-            out, state = self._run(row, cache, state)
-            history.note(at, row.token, row.position)
-            before = at
-            if span.mask is not None or i >= len(rows) - KEPT_ROWS:
-                history.states[at] = copied(state)
-            yield out
-
-    def _state_after(self, row: int, slot: int, cache: RecurrentCache) -> object:
-        """The state after a row that was read before: kept, or found again by reading the rows since one that is."""
-        history = cache.histories[slot]
-        kept = max((r for r in history.states if r <= row), default=-1)
-        state = copied(history.states[kept]) if kept >= 0 else self.network.new_state(self._own)
-        for at in range(kept + 1, min(row + 1, len(history.tokens))):
-            again = _Row(history.tokens[at], history.positions[at], Span(slot, at, 1))
-            state = self._run(again, cache, state)[1]
-        return state
-
-    def _run(self, row: _Row, cache: KVCache, state: object) -> tuple[tuple[Tensor, Tensor], object]:
-        call = Call(cache, self.layout, [row.span], [row.position])
-        result = self.network.run(call, [row.token], state)
-        return _of_row(result.logits, result.hidden, 0), result.state
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Rows of the input embedding: float [..., d]. What the model does to them afterwards is its own."""
@@ -217,53 +180,5 @@ class BridgedModel:
 _NO_HEADS = "{} runs through transformers: trained heads need a family of our own (docs/models.md)"
 
 
-def _sized(config: ModelConfig, layers: int, layout: Layout) -> ModelConfig:
-    """With the dimensions that its cache has."""
-    return replace(config, num_layers=layers, num_kv_heads=layout.kv_heads, head_dim=layout.head_dim)
-
-
-def _of_row(logits: Tensor, hidden: Tensor | None, row: int) -> tuple[Tensor, Tensor]:
-    return logits[row], logits[row, :0] if hidden is None else hidden[row]
-
-
-def _between(spans: Sequence[Span], first: int, end: int) -> list[Span]:
-    """The parts of spans whose packed rows are from ``first`` to ``end``."""
-    ends = [0]
-    for span in spans:
-        ends.append(ends[-1] + span.count)
-    return [
-        _part(span, max(first, a) - a, min(end, b) - a)
-        for span, (a, b) in zip(spans, pairwise(ends), strict=True)
-        if a < end and first < b
-    ]
-
-
-def _part(span: Span, first: int, end: int) -> Span:
-    """The span's new rows from ``first`` to ``end``; rows before them count as kept ones.
-
-    ::
-
-        mask of 3 rows   x . .      rows 1 to 2    x x .      rows 0 to 1    x . .  ->  x
-                         x x .                     x . x                     x x .      x x
-                         x . x
-    """
-    later = span.count - end
-    if span.mask is None:
-        return Span(span.slot, span.start + first, end - first)
-    rows, width = span.mask.shape
-    causal = span.count - rows  # new rows before those of the mask
-    top = max(first - causal, 0)
-    if end <= causal:
-        return Span(span.slot, span.start + first, end - first)
-    mask = span.mask[top : rows - later, : width - later]
-    return Span(span.slot, span.start + first, end - first, mask)
-
-
-def _parent(span: Span) -> int:
-    """The cache row that the span's only row follows."""
-    at = span.start + span.count - 1
-    if span.mask is None:
-        return at - 1
-    width = span.mask.shape[1]
-    seen = [i for i, sees in enumerate(span.mask[-1].tolist()[:-1]) if sees]
-    return at - width + 1 + seen[-1] if seen else at - width
+def _or_nothing(hidden: Tensor | None, logits: Tensor) -> Tensor:
+    return logits.new_empty(0) if hidden is None else hidden

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outrider.models.bridge.calls import CURRENT, NAME, Call
+from outrider.models.bridge.calls import CURRENT, Call, current
 from outrider.models.bridge.errors import NotBridgedError
 
 _NO_CACHE_OF_OURS = ("rwkv", "xlstm")
@@ -60,7 +60,7 @@ class Network:
         device = next(self.module.parameters()).device
         given: dict[str, Any] = {"input_ids": torch.tensor([tokens], device=device), "use_cache": True}
         given[str(self._keyword)] = state
-        if self._takes_positions and len(tokens) > 1:  # else the state says it, and each model counts in its own way
+        if self._takes_positions and not call.is_one_text:  # else the state says it, and models count in their own way
             given["position_ids"] = torch.tensor([call.positions], device=device)
         if self._cuts_logits and not logits:
             given["logits_to_keep"] = 1
@@ -94,10 +94,10 @@ class Network:
             for config, attention, experts in before:
                 _set(config, attention, experts)
 
-    def use(self, name: str) -> None:
-        """As ``attention``, for good."""
+    def use(self, attention: str, experts: str) -> None:
+        """Which ones from now on."""
         for config in self._configs():
-            _set(config, name, name)
+            _set(config, attention, experts)
 
     def _configs(self) -> list[Any]:
         """Every configuration that a part of the model holds."""
@@ -124,7 +124,9 @@ def copied(state: Any) -> Any:
 def changes(before: Any, after: Any) -> bool:
     """Whether a state says something of the tokens that came between: keys and values are elsewhere."""
     old, new = list(_tensors(before, set())), list(_tensors(after, set()))
-    return len(old) != len(new) or any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(old, new, strict=True))
+    return len(old) != len(new) or any(
+        a.shape != b.shape or not torch.equal(a, b) for a, b in zip(old, new, strict=True)
+    )
 
 
 def _tensors(value: Any, seen: set[int]) -> Iterator[Tensor]:
@@ -171,24 +173,18 @@ def _make_live_cache(base: Any) -> Any:
         def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
             if not self.own_attention:
                 return key_states, value_states
-            return _now().extend(key_states, value_states)
+            return current().extend(key_states, value_states)
 
         def get_seq_length(self, *_: Any, **__: Any) -> int:
-            return _now().seen
+            return current().seen
 
         def get_mask_sizes(self, query_length: Any, *_: Any, **__: Any) -> tuple[int, int]:
-            return max(_now().positions) + 1, 0
+            return current().seen + int(query_length), 0
 
         def get_query_offset(self, *_: Any, **__: Any) -> int:
-            return _now().seen
+            return current().seen
 
     return LiveCache
 
 
-def _now() -> Call:
-    call = CURRENT.get()
-    assert call is not None
-    return call
-
-
-__all__ = ["NAME", "Network", "Result", "changes", "copied"]
+__all__ = ["Network", "Result", "changes", "copied"]

@@ -1,7 +1,7 @@
-"""What a foreign model carries from token to token besides keys and values, and how it is rolled back.
+"""A cache that knows the tokens of its rows, and what a model carries from token to token besides keys and values.
 
-A recurrent layer overwrites its state with every token, so it cannot be cut off behind a refused draft. The state
-after each of the last rows is therefore kept, by the row's number, and dropped or moved as the row is.
+A recurrent layer overwrites its state with every token, so it cannot be cut off behind a refused draft. The states
+after some of the last rows are therefore kept, by the row's number, and dropped or moved as the rows are.
 """
 
 from __future__ import annotations
@@ -15,38 +15,42 @@ from torch import Tensor
 from outrider.cache.pool import Pool
 from outrider.cache.protocol import KVCache
 
-KEPT_ROWS = 16
-"""States kept behind the last row. A cache that is cut further back is filled again from its tokens."""
-
 
 @dataclass
 class History:
     """Of one sequence."""
 
+    reach: int  # how many rows behind the last one states are kept; a cache cut further back is filled again
     tokens: list[int] = field(default_factory=list)  # of each row
-    positions: list[int] = field(default_factory=list)
     states: dict[int, Any] = field(default_factory=dict)  # after each of these rows
 
+    def note(self, start: int, tokens: Sequence[int]) -> None:
+        """What rows from ``start`` on hold; those of before are forgotten, and rows never fed are filler."""
+        self.cut(start)
+        self.tokens += [0] * (start - len(self.tokens))
+        self.tokens += tokens
+
+    def keep(self, row: int, state: Any, *, prune: bool) -> None:
+        """Keep the state after a row; ``prune``: no row far before it is needed any more."""
+        self.states[row] = state
+        if prune:
+            self._drop(row + 1)
+
     def cut(self, length: int) -> None:
-        """Forget the rows from ``length`` on, and states that are too far back to be needed."""
-        del self.tokens[length:], self.positions[length:]
-        self.states = {row: s for row, s in self.states.items() if length - KEPT_ROWS <= row < length}
+        """Forget the rows from ``length`` on."""
+        del self.tokens[length:]
+        self._drop(length)
 
-    def note(self, row: int, token: int, position: int) -> None:
-        """What the row ``row`` holds; rows behind it, of before, are forgotten, and rows never fed are filler."""
-        del self.tokens[row:], self.positions[row:]
-        self.positions += range(len(self.tokens), row)
-        self.tokens += [0] * (row - len(self.tokens))
-        self.tokens.append(token)
-        self.positions.append(position)
+    def _drop(self, length: int) -> None:
+        self.states = {row: s for row, s in self.states.items() if length - self.reach <= row < length}
 
 
-class RecurrentCache:
-    """A cache whose rows have states. Prefixes are not shared: a state is the sequence's own."""
+class TextCache:
+    """Rows of keys and values, their tokens, and states. With states, prefixes are not shared: they are one text's."""
 
-    def __init__(self, rows: KVCache) -> None:
-        """``rows``: keys and values of the attention calls, if there are any; made without prefix reuse."""
-        self.rows = rows
+    def __init__(self, rows: KVCache, *, recurrent: bool, reach: int) -> None:
+        """``reach``: as in ``History``."""
+        self.rows, self.recurrent, self._reach = rows, recurrent, reach
         self.histories: dict[int, History] = {}
 
     @property
@@ -58,8 +62,8 @@ class RecurrentCache:
         return self.rows.pool
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
-        slot = self.rows.allocate()
-        self.histories[slot] = History()
+        slot = self.rows.allocate(() if self.recurrent else tokens, salt)
+        self.histories[slot] = History(self._reach, list(tokens[: self.rows.length(slot)]))
         return slot
 
     def can_allocate(self) -> bool:
@@ -69,7 +73,8 @@ class RecurrentCache:
         return self.rows.can_extend(slot, count)
 
     def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
-        """Nothing is shared."""
+        if not self.recurrent:
+            self.rows.publish_prefix(slot, tokens, salt)
 
     def free(self, slot: int) -> None:
         self.rows.free(slot)
@@ -77,7 +82,7 @@ class RecurrentCache:
 
     def zero(self, slot: int) -> None:
         self.rows.zero(slot)
-        self.histories[slot] = History()
+        self.histories[slot] = History(self._reach)
 
     def length(self, slot: int) -> int:
         return self.rows.length(slot)
@@ -104,15 +109,14 @@ class RecurrentCache:
         ::
 
             rows     a b | w x y z      base = 2, path = (0, 2)
-            states   . 1   2 3 4 5
-            after    a b   w y
-            states   . 1   2 4
+            states     1   2   4
+            after    a b | w y
+            states     1   2 3
         """
         self.rows.keep_path(slot, base, path)
         history = self.histories[slot]
         moved = {base + i: history.states[base + node] for i, node in enumerate(path) if base + node in history.states}
         history.tokens[base : base + len(path)] = [history.tokens[base + node] for node in path]
-        history.positions[base : base + len(path)] = [history.positions[base + node] for node in path]
         history.states = {row: state for row, state in history.states.items() if row < base} | moved
         history.cut(base + len(path))
 
