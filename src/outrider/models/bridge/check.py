@@ -20,6 +20,9 @@ from outrider.models.config import ModelConfig
 logger = logging.getLogger(__name__)
 
 _LENGTH = 21  # tokens of a text that is tried: more than a tile
+_TRIES: dict[Way, int] = {"packed": 1, "text by text": 2, "row by row": 2}
+"""Without and with positions for one text: some models do not count, and some count from a number of their own."""
+
 _TREE = (-1, 0, 0, 1, 1)
 _NONSENSE = 100_003
 """What a model is told of the number of tokens before: one that reads positions off it gives other logits."""
@@ -31,7 +34,7 @@ _TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 0.15}
 def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -> BridgedModel:
     """The model in the first of ``ways`` that is right. Raises ``ModelFormatError``, with reasons, if none is."""
     reasons: list[str] = []
-    for way in ways:
+    for way, network.tells_positions in ((way, tells) for way in ways for tells in (False, True)[: _TRIES[way]]):
         try:
             model = BridgedModel(network, config, way)
             check(model)

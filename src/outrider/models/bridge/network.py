@@ -38,6 +38,8 @@ class Network:
         self._keyword = next((name for name in ("past_key_values", "cache_params", "state") if name in names), None)
         if self._keyword is None:
             raise NotBridgedError("it keeps nothing from one token to the next: a text is run as a whole each time")
+        self.tells_positions = False
+        """Of one text: else its state says where it is, and the model counts in its own way."""
         self._takes_positions = "position_ids" in names
         self._cuts_logits = "logits_to_keep" in names
         self._live_cache = _make_live_cache(_cache_class(module))
@@ -60,7 +62,7 @@ class Network:
         device = next(self.module.parameters()).device
         given: dict[str, Any] = {"input_ids": torch.tensor([tokens], device=device), "use_cache": True}
         given[str(self._keyword)] = state
-        if self._takes_positions and not call.is_one_text:  # else the state says it, and models count in their own way
+        if self._takes_positions and (self.tells_positions or not call.is_one_text):
             given["position_ids"] = torch.tensor([call.positions], device=device)
         if self._cuts_logits and not logits:
             given["logits_to_keep"] = 1
