@@ -122,6 +122,7 @@ def build(name: str, *, seed: int = 0, share: float = 0.0) -> Any:
     ``share``: of other weights, for a draft model that agrees often and not always.
     """
     config = config_of(name)
+    config.forced_eos_token_id = None  # the last token of BART's ``generate``
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = getattr(transformers, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name])(config).eval()

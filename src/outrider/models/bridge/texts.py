@@ -102,7 +102,7 @@ class TextRunner:
             result = self._run_tile(chain, cache, start, wanted)
             for position in range(max(first, start), min(start + self.tile, len(chain.rows))):
                 at = position - start if wanted else 0
-                yield result.logits[at], None if result.hidden is None else result.hidden[position - start]
+                yield result.logits[at], None if result.hidden is None else result.hidden[at]
 
     def _run_tile(self, chain: Chain, cache: TextCache, start: int, wanted: bool) -> Result:
         history, end = cache.histories[chain.slot], start + self.tile
