@@ -141,3 +141,10 @@ def bridge(module: Any, *ways: Way) -> BridgedModel:
     """The model as the engine runs it, in the first of ``ways`` (all, if there are none) that is right."""
     register()
     return bridged(Network(module), described(module.config, Path()), ways or WAYS)
+
+
+def like(model: BridgedModel, module: Any) -> BridgedModel:
+    """Another model of a family, run as one that was checked."""
+    network = Network(module)
+    network.tells_positions = model.network.tells_positions
+    return BridgedModel(network, described(module.config, Path()), model.way)

@@ -17,7 +17,7 @@ from outrider.models.bridge import BridgedModel, check, packed
 from outrider.models.bridge.errors import NotBridgedError
 from tests import bridge_checks, tiny
 from tests.bridge_checks import TEXT, apart, examine, invariant, like_generate, with_drafts
-from tests.bridge_members import bridge, build
+from tests.bridge_members import bridge, build, like
 from tests.docs.test_bridge import table_rows
 
 FAST = {
@@ -31,8 +31,8 @@ FAST = {
 
 
 @cache
-def model(name: str, share: float = 0.0) -> BridgedModel:
-    return bridge(build(name, share=share))
+def model(name: str) -> BridgedModel:
+    return bridge(build(name))
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -41,10 +41,10 @@ def test_logits_are_those_of_transformers(name: str) -> None:
     assert apart(model(name)) < 1e-5
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", [name for name in FAST if name != "mamba"])
 def test_drafts_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge_checks, "NEW", 6)
-    same, accepted = with_drafts(model(name), model(name, 0.1))
+    same, accepted = with_drafts(model(name), like(model(name), build(name, share=0.1)))
     assert same
     assert accepted > 0
 
@@ -54,7 +54,7 @@ def test_tokens_are_those_of_generate(name: str) -> None:
     assert like_generate(model(name))
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", "bloom", "lfm2"])
+@pytest.mark.parametrize("name", ["bloom", "lfm2"])
 def test_rows_are_the_same_in_any_company(name: str) -> None:
     assert invariant(model(name))
 
