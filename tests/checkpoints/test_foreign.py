@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from fastapi.testclient import TestClient
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -17,8 +16,8 @@ from outrider.checkpoints.inventory import describe
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError, ModelFormatError, OutriderError
-from outrider.server.app import create_app
 from outrider.tokenizer.tokenizer import Tokenizer
+from tests.server.live import Live
 from tests.tokenizer.vocabularies import byte_level
 from tests.whole import model_folder
 
@@ -53,11 +52,11 @@ def test_drafts_from_the_command_line_change_nothing(gpt2: Path) -> None:
 
 
 def test_the_server_says_what_computes_a_model(gpt2: Path) -> None:
-    with LLM(str(gpt2), dtype="float32", draft="none", threads=1) as llm, client_of(llm) as client:
-        listed = client.get("/v1/models").json()["data"][0]
+    with Live(LLM(str(gpt2), dtype="float32", draft="none", threads=1)) as server:
+        listed = server.client.get("/v1/models").json()["data"][0]
         assert listed["implementation"] == "transformers, packed"
         body = {"model": listed["id"], "prompt": "abc", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
-        assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 4
+        assert server.post("/v1/completions", body)["usage"]["completion_tokens"] == 4
 
 
 def test_info_describes_it(gpt2: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models that run through transformers' own code: the same logits and tokens, drafts change nothing, and bad ways fail."""
+"""Models that run through transformers' own code: its logits and tokens, drafts or not; wrong ways are noticed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_positions_of_the_wrong_text_are_noticed() -> None:
 def test_a_state_that_is_not_rolled_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outrider.models.bridge.texts.copied", lambda state: state)
     target = model("lfm2")
-    with pytest.raises(NotBridgedError, match="depend on the rest|differ"):
+    with pytest.raises(NotBridgedError, match=r"depend on the rest|differ"):
         check.check(target)
 
 

@@ -34,7 +34,9 @@ _TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 0.15}
 def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -> BridgedModel:
     """The model in the first of ``ways`` that is right. Raises ``ModelFormatError``, with reasons, if none is."""
     reasons: list[str] = []
-    for way, network.tells_positions in ((way, tells) for way in ways for tells in (False, True)[: _TRIES[way]]):
+    tries = [(way, tells) for way in ways for tells in (False, True)[: _TRIES[way]]]
+    for way, tells_positions in tries:
+        network.tells_positions = tells_positions
         try:
             model = BridgedModel(network, config, way)
             check(model)
