@@ -82,6 +82,7 @@ def copy(source: Path, target: Path, **changes: Any) -> Path:
         ({"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}, "brings its own code, which is never run"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised checkpoints .* are not supported"),
         ({"suppress_tokens": [3]}, "suppress_tokens=.* is not applied here"),
+        ({"n_layer": 10**9}, "n_layer=1000000000, but the files hold"),
         ({"n_head": 5}, "transformers cannot load it: "),
         ({"n_embd": 48, "n_head": 2}, "has no tensor .* of the right shape|transformers cannot load it"),
         ({"model_type": "gpt_nonsense"}, "model_type='gpt_nonsense' is not supported"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from outrider.checkpoints.weights.safetensors import read_header
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.models.base import LoadedModel
+from outrider.models.bridge.model import TILE
 from outrider.models.config import ModelConfig
 from outrider.models.factory import torch_dtype
 from outrider.utils.json_files import merge_ids, read_json_object, shown
@@ -68,8 +69,7 @@ def load_foreign(folder: Path, options: ModelOptions, device: torch.device) -> L
     dtype = torch_dtype(options.dtype, options.kv_cache_dtype, device, "which transformers does not use")
     hf_config = _read_config(folder)
     config = with_context(described(hf_config, folder), options, folder)
-    for path in weight_files(folder):
-        read_header(path)  # a damaged file has a message of ours
+    _check_layers(folder)
     register()
     module = _load_module(folder, hf_config, dtype).to(device).eval()
     try:
@@ -77,6 +77,24 @@ def load_foreign(folder: Path, options: ModelOptions, device: torch.device) -> L
     except NotBridgedError as error:
         raise ModelFormatError(f"{folder.name} ({config.family}) cannot be run: {error}") from None
     return bridged(network, config)
+
+
+def _check_layers(folder: Path) -> None:
+    """Refuse damaged files, and layers that the files cannot hold: making them would take for ever."""
+    tensors = sum(len(read_header(path)) for path in weight_files(folder))
+    for key, value in _integers(read_json_object(folder / "config.json")):
+        if "layer" in key and value > tensors:
+            raise ModelFormatError(
+                f"{folder}: {key}={value}, but the files hold {tensors} tensors: download them again"
+            )
+
+
+def _integers(raw: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            yield from _integers(value)
+        elif isinstance(value, int):
+            yield key, value
 
 
 def with_context(config: ModelConfig, options: ModelOptions, folder: Path) -> ModelConfig:
@@ -165,13 +183,17 @@ def _number(config: Any, name: str, default: int = 1) -> int:
 
 
 def _context(config: Any) -> int:
-    """Positions the model was made for. With LongRoPE a longer text would rotate otherwise from its first token on."""
+    """Positions the model was made for, in whole tiles, as tables of positions end there.
+
+    With LongRoPE a longer text would rotate otherwise from its first token on.
+    """
     own = [_number(config, key, 0) for key in _CONTEXT_KEYS]
     longest = next((value for value in own if value), _LONGEST)
     originals = list(_longrope(getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)))
     if originals:
         originals.append(_number(config, "original_max_position_embeddings", longest))
-    return min([longest, *originals])
+    length = min([longest, *originals])
+    return length if length < TILE else length - length % TILE
 
 
 def _longrope(parameters: Any) -> list[int]:

@@ -32,6 +32,7 @@ def doctor(
     if model is not None:
         llm = o.load(model, draft_model=draft_model or None, device=device, threads=threads)
         plan = llm.memory_plan
+        facts["implementation"] = llm.model.implementation
         facts["memory_plan"] = asdict(plan)
         facts["run_times"] = run_times(llm.model, facts)
     if as_json:

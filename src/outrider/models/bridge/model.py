@@ -98,6 +98,10 @@ class BridgedModel:
         hidden: dict[int, Tensor] = {}
         for number, row_logits, row_hidden in self._rows(batch, cache, wanted):
             logits[number], hidden[number] = row_logits, row_hidden
+        if batch.features and not all(len(row) for row in hidden.values()):
+            raise ConfigError(
+                f"{self.config.family} does not show what its LM head reads: it has no embeddings of texts"
+            )
         none = torch.empty(0, self.config.vocab_size, dtype=self.dtype, device=self.device)
         return ForwardOutput(
             torch.stack([logits[row] for row in scored]) if len(scored) else none,
