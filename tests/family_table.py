@@ -94,7 +94,8 @@ def table() -> list[str]:
         worst = [max(pair) for pair in zip(*map(difference, models), strict=True)]
         lines.append("| " + " | ".join([*stable(name), *(f"{w:.0e}" for w in worst)]) + " |")
     names = ", ".join(f"`{name}`" for name in REFUSED)
-    return [*lines, "", *fold(f"Tried and refused by name: {names}.")]
+    rest = "Those that transformers has as causal language models run [through its code](#through-transformers-code)."
+    return [*lines, "", *fold(f"Tried, and none of ours: {names}. {rest}")]
 
 
 def fold(text: str) -> list[str]:

@@ -63,6 +63,8 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     match_encoders(model, draft_models)
     draft, heads = load_heads(config, model)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
+    if progress and model.implementation not in ("native", "torch"):
+        print(f"{model.config.family}: computed by {model.implementation}", file=sys.stderr)
     plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_memory(heads, model))
     _report(plan, progress)
     vocab_size = min(tokenizer.vocab_size, model.config.vocab_size)

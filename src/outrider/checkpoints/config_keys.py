@@ -5,7 +5,7 @@ A key that is not listed is refused by name, because nobody can know that it cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from outrider.checkpoints.families.base import Family, words
@@ -18,6 +18,7 @@ __all__ = [
     "HARMLESS",
     "check_config_keys",
     "check_generation_config",
+    "check_safe",
 ]
 
 READ = words(
@@ -104,13 +105,7 @@ _KNOWN = (
 
 def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
     """Raise ``ModelFormatError`` naming a key of ``config.json`` that may change the arithmetic and is not computed."""
-    for key in _QUANTISED:
-        if raw.get(key):
-            raise ModelFormatError(
-                f"quantised checkpoints ({key}) are not supported: use the bfloat16 weights or a GGUF file"
-            )
-    if raw.get("auto_map") and not _names_known_classes(raw["auto_map"], family):
-        raise ModelFormatError("auto_map says that this model brings its own code, which is never run: use another")
+    check_safe(raw, family.own_code)
     read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
     for key, values in {**_ONLY, **family.only}.items():
         value = raw.get(key)
@@ -126,7 +121,18 @@ def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
             )
 
 
-def _names_known_classes(auto_map: object, family: Family) -> bool:
+def check_safe(raw: Mapping[str, Any], own_code: Collection[str]) -> None:
+    """Raise ``ModelFormatError`` for quantised weights, and for code of a model's own but the classes ``own_code``."""
+    for key in _QUANTISED:
+        if raw.get(key):
+            raise ModelFormatError(
+                f"quantised checkpoints ({key}) are not supported: use the bfloat16 weights or a GGUF file"
+            )
+    if raw.get("auto_map") and not _names_known_classes(raw["auto_map"], own_code):
+        raise ModelFormatError("auto_map says that this model brings its own code, which is never run: use another")
+
+
+def _names_known_classes(auto_map: object, own_code: Collection[str]) -> bool:
     """Whether transformers would take its own classes in place of the model's code, as it does by default.
 
     A tokenizer's code is no matter: tokenizer.json has the say.
@@ -134,7 +140,7 @@ def _names_known_classes(auto_map: object, family: Family) -> bool:
     if not isinstance(auto_map, dict):
         return False
     named = [str(value).rpartition(".")[2] for key, value in auto_map.items() if key != "AutoTokenizer"]
-    return bool(named) and set(named) <= set(family.own_code)
+    return bool(named) and set(named) <= set(own_code)
 
 
 def check_generation_config(raw: Mapping[str, Any]) -> None:

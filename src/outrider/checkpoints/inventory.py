@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from outrider.checkpoints.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
 from outrider.checkpoints.catalog import resolve
+from outrider.checkpoints.foreign import foreign_config, is_foreign
 from outrider.checkpoints.manifest import MANIFEST, check_files, read_source
 from outrider.checkpoints.weights import GGUF_WEIGHTS, open_checkpoint
 from outrider.checkpoints.weights.gguf_header import read_gguf_header
@@ -49,13 +50,18 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
     folder = resolve(ref)
     source = read_source(folder) or {}
     facts |= {key: source[key] for key in ("licence", "sha256") if key in source}
-    checkpoint, tokenizer = open_checkpoint(folder), Tokenizer.from_folder(folder)
-    config = checkpoint.config
+    tokenizer = Tokenizer.from_folder(folder)
+    if is_foreign(folder):
+        config, (parameters, dtypes) = foreign_config(folder), _of_headers(folder)
+    else:
+        checkpoint = open_checkpoint(folder)
+        config, stored = checkpoint.config, checkpoint.stored.values()
+        parameters, dtypes = sum(math.prod(tensor.shape) for tensor in stored), {tensor.type for tensor in stored}
     facts |= {
         "pulled": True,
         "family": config.family,
-        "parameters": sum(math.prod(tensor.shape) for tensor in checkpoint.stored.values()),
-        "dtype": ", ".join(sorted({tensor.type for tensor in checkpoint.stored.values()})),
+        "parameters": parameters,
+        "dtype": ", ".join(sorted(dtypes)),
         "layers": config.num_layers,
         "hidden_size": config.hidden_size,
         "heads": config.num_heads,
@@ -72,6 +78,12 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
         count = check_files(folder, full=True) if has_manifest else 0
         facts["verified"] = f"every byte of {count} files" if has_manifest else "headers and shapes (no manifest)"
     return facts
+
+
+def _of_headers(folder: Path) -> tuple[int, set[str]]:
+    """Parameters and dtypes of safetensors files."""
+    infos = [info for path in folder.glob("*.safetensors") for info in read_header(path).values()]
+    return sum(math.prod(info.shape) for info in infos), {info.dtype for info in infos}
 
 
 def _catalogued(model: BuiltIn) -> dict[str, Any]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 from outrider.checkpoints.encoder_decoder import is_encoder_decoder, open_encoder_decoder
+from outrider.checkpoints.foreign import is_foreign, load_foreign, with_context
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
 from outrider.models.base import LoadedModel
-from outrider.models.config import ModelConfig
 from outrider.models.factory import make_encoder_decoder, make_model
 from outrider.models.shard import Shard
-
-C = TypeVar("C", bound=ModelConfig)
 
 _MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
 
@@ -32,13 +28,17 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
     """
     device = choose_device(options.device)
     if is_encoder_decoder(folder):
+        if options.implementation == "transformers":
+            raise ConfigError(f"implementation='transformers': {folder.name} has an encoder, use auto")
         own, tensors = open_encoder_decoder(folder)
-        own = _with_length(own, options, folder)
+        own = with_context(own, options, folder)
         return make_encoder_decoder(
             own, tensors, dtype=options.dtype, kv_cache_dtype=options.kv_cache_dtype, device=device
         )
+    if options.implementation == "transformers" or (options.implementation == "auto" and is_foreign(folder)):
+        return load_foreign(folder, options, device)
     checkpoint = open_checkpoint(folder)
-    config = _with_length(checkpoint.config, options, folder)
+    config = with_context(checkpoint.config, options, folder)
     table = 4 * config.max_seq_len * config.head_dim
     if table > _MOST_ROTATIONS:
         raise CapacityError(
@@ -55,19 +55,8 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
         device=device,
         fixed_shapes=graphs,
         shard=shard,
+        implementation=options.implementation,
     )
-
-
-def _with_length(config: C, options: ModelOptions, folder: Path) -> C:
-    """``config`` with the context length asked for."""
-    if options.max_seq_len is None:
-        return config
-    if options.max_seq_len > config.max_seq_len:
-        raise ConfigError(
-            f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
-            "made for: use at most that"
-        )
-    return replace(config, max_seq_len=options.max_seq_len)
 
 
 def choose_device(name: str) -> torch.device:

@@ -32,6 +32,7 @@ def doctor(
     if model is not None:
         llm = o.load(model, draft_model=draft_model or None, device=device, threads=threads)
         plan = llm.memory_plan
+        facts["implementation"] = llm.model.implementation
         facts["memory_plan"] = asdict(plan)
         facts["run_times"] = run_times(llm.model, facts)
     if as_json:
@@ -108,7 +109,7 @@ def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]
     from outrider.kernels.native.measure import MachineRates
     from outrider.models.run_time import time_runs
 
-    if facts["native_library"] is None or model.device.type != "cpu":
+    if facts["native_library"] is None or model.implementation != "native":
         return []
     return [asdict(run) for run in time_runs(model, MachineRates(facts["read_gb_s"], facts["int8_gmac_s"]))]
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from outrider.analysis.fleet.options import FleetOptions
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SOURCES, VERIFIERS
-from outrider.config.engine import CACHES, DTYPES, KV_CACHE_DTYPES
+from outrider.config.engine import CACHES, DTYPES, IMPLEMENTATIONS, KV_CACHE_DTYPES
 
 _GROUPS = {
     "Drafting": "draft spec_length draft_model heads tree tree_nodes verifier draft_temperature prediction lenience "
@@ -15,8 +15,8 @@ _GROUPS = {
     "extra_sources",
     "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty presence_penalty "
     "frequency_penalty logit_bias ignore_eos logprobs",
-    "Model and machine": "dtype draft_dtype kv_cache_dtype device threads tensor_parallel_size max_seq_len kv_cache "
-    "kv_tokens prefix_reuse enable_lora lora_modules max_batch_size max_batched_tokens",
+    "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation tensor_parallel_size "
+    "max_seq_len kv_cache kv_tokens prefix_reuse enable_lora lora_modules max_batch_size max_batched_tokens",
     "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
     "ssl_certfile ssl_keyfile ssl_ca_certs",
     "A fleet": " ".join(f"FleetOptions.{field.name}" for field in fields(FleetOptions)),
@@ -34,7 +34,7 @@ _RARE = (
     "lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table extra_sources stop "
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
     "enable_lora lora_modules "
-    "draft_dtype kv_cache_dtype device tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse "
+    "draft_dtype kv_cache_dtype device implementation tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse "
     "max_batched_tokens metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
     "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
     "cors_origins allowed_hosts ssl_ca_certs "
@@ -105,6 +105,7 @@ CHOICES: dict[str, Callable[[], list[str]]] = {
     "draft_dtype": lambda: list(DTYPES),
     "kv_cache_dtype": lambda: list(KV_CACHE_DTYPES),
     "kv_cache": lambda: list(CACHES),
+    "implementation": lambda: list(IMPLEMENTATIONS),
     "device": lambda: ["auto", "cpu", "cuda"],
     "tree": lambda: ["dynamic", "learned"],
     "draft_model": models,

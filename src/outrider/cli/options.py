@@ -31,7 +31,7 @@ ENGINE = EngineConfig(model=DEFAULT_MODEL)
 LONG_HELP["draft"] = draft_help()
 
 
-LOADING = ("dtype", "draft_dtype", "kv_cache_dtype", "device", "threads")
+LOADING = ("dtype", "draft_dtype", "kv_cache_dtype", "device", "implementation", "threads")
 """Fields that say how models are loaded."""
 MANY_REQUESTS = ("extra_sources", "kv_cache", "kv_tokens", "prefix_reuse", "max_batch_size", "max_batched_tokens")
 """Fields that make no difference to one request."""

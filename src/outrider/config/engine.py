@@ -17,6 +17,8 @@ from outrider.errors import ConfigError
 CacheName = Literal["contiguous", "paged"]
 KVCacheDType = Literal["auto", "bfloat16", "float32", "int8"]
 DTypeName = Literal["auto", "bfloat16", "float32", "q8_0", "q4_0", "q4_1", "int8"]
+Implementation = Literal["auto", "native", "torch", "transformers"]
+IMPLEMENTATIONS: tuple[str, ...] = ("auto", "native", "torch", "transformers")
 CACHES: tuple[str, ...] = ("contiguous", "paged")
 KV_CACHE_DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "int8")
 DTYPES: tuple[str, ...] = ("auto", "bfloat16", "float32", "q8_0", "q4_0", "q4_1", "int8")
@@ -45,6 +47,12 @@ class ModelOptions:
     """Positions per sequence; None is the model's own context length."""
     cuda_graphs: bool = True
     """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
+    implementation: Implementation = "auto"
+    """What computes the model.
+
+    ``auto``: the native library on CPUs, torch on GPUs and where there is no library, and transformers' own code for
+    families that are not ours. The others are taken at their word, or refused.
+    """
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -52,6 +60,9 @@ class ModelOptions:
         if self.kv_cache_dtype not in KV_CACHE_DTYPES:
             known = ", ".join(KV_CACHE_DTYPES)
             raise ConfigError(f"kv_cache_dtype={self.kv_cache_dtype!r} is unknown: use one of {known}")
+        if self.implementation not in IMPLEMENTATIONS:
+            known = ", ".join(IMPLEMENTATIONS)
+            raise ConfigError(f"implementation={self.implementation!r} is unknown: use one of {known}")
         if self.max_seq_len is not None and (not is_int(self.max_seq_len) or self.max_seq_len < 2):
             raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")
 
@@ -62,6 +73,7 @@ ALIASES = {
     "max_num_batched_tokens": "max_batched_tokens",
     "enable_prefix_caching": "prefix_reuse",
     "torch_dtype": "dtype",
+    "model_impl": "implementation",
 }
 """Names of vLLM and transformers for the same options."""
 
@@ -110,6 +122,11 @@ class EngineConfig:
     """auto, cpu or cuda."""
     cuda_graphs: bool = ModelOptions.cuda_graphs
     """On a CUDA device, decode and draft in a few fixed shapes that are captured as graphs."""
+    implementation: Implementation = ModelOptions.implementation
+    """What computes the model: auto, native, torch or transformers (its own code, for any family it has).
+
+    ``auto``: ours where the family is ours, else transformers'. Draft models are always ``auto``.
+    """
     threads: int | None = None
     """CPU threads.
 
@@ -245,6 +262,7 @@ class EngineConfig:
             device=self.device,
             max_seq_len=self.max_seq_len,
             cuda_graphs=self.cuda_graphs,
+            implementation=self.implementation,
         )
 
     def draft_options(self) -> ModelOptions:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from outrider.config.combination import AUTO
-from outrider.config.engine import ALIASES, CacheName, DTypeName, EngineConfig, KVCacheDType
+from outrider.config.engine import ALIASES, CacheName, DTypeName, EngineConfig, Implementation, KVCacheDType
 from outrider.config.fields import accept, default_of, field_docs
 from outrider.config.sampling import SamplingParams
 from outrider.config.speculation import SpeculationParams, VerifierName
@@ -51,6 +51,7 @@ class EngineOptions(TypedDict, total=False):
     draft_dtype: DTypeName
     device: str
     cuda_graphs: bool
+    implementation: Implementation
     threads: int | None
     tensor_parallel_size: int
     kv_cache: CacheName
@@ -68,6 +69,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_seqs: int
     max_num_batched_tokens: int
     enable_prefix_caching: bool
+    model_impl: Implementation
     torch_dtype: Any  # its name, or the torch.dtype itself
     use_speculative_decoding: bool
 

@@ -65,6 +65,11 @@ class LoadedModel(HeadTarget, Protocol):
         ...
 
     @property
+    def implementation(self) -> str:
+        """What computes it: ``native``, ``torch``, or how transformers' code does."""
+        ...
+
+    @property
     def weight_bytes(self) -> int:
         """Memory that the weights take."""
         ...

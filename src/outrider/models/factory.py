@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from outrider.config.engine import DTypeName, KVCacheDType
+from outrider.config.engine import DTypeName, Implementation, KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import StoredTensor
@@ -34,6 +34,7 @@ def make_model(
     device: torch.device | str = "cpu",
     fixed_shapes: bool | None = None,
     shard: Shard | None = None,
+    implementation: Implementation = "auto",
 ) -> LoadedModel:
     """A model of the Llama family on ``device``.
 
@@ -45,6 +46,7 @@ def make_model(
         kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
         fixed_shapes: as in ``LlamaModel``.
         shard: this process's share of a model that the native library runs; None: all of it.
+        implementation: ``native`` or ``torch`` to have no other.
 
     Raises:
         ConfigError: a dtype is not available there.
@@ -53,12 +55,25 @@ def make_model(
     device = torch.device(device)
     if dtype == "int8":
         dtype = "q8_0"
-    if device.type == "cpu" and not fixed_shapes and library() is not None:
+    if implementation != "torch" and device.type == "cpu" and not fixed_shapes and library() is not None:
         target: Target | None = None if dtype == "auto" else dtype
         given = weights if stored is None else stored
         return NativeLlamaModel(config, given, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard)
     where = f"not on {device}" if device.type != "cpu" else "and there is none: install a C compiler"
-    if dtype in _QUANTISED:
+    if implementation == "torch" and device.type == "cpu":
+        where = "not implementation='torch'"
+    elif implementation == "native":
+        raise ConfigError(f"implementation='native' needs the native library of the CPU, {where}, or use auto")
+    held = torch_dtype(dtype, kv_cache_dtype, device, where)
+    return LlamaModel(config, weights, dtype=held, device=device, fixed_shapes=fixed_shapes)
+
+
+def torch_dtype(dtype: DTypeName, kv_cache_dtype: KVCacheDType, device: torch.device, where: str) -> torch.dtype:
+    """What a model that runs on torch holds weights, keys and values in.
+
+    Raises ``ConfigError`` for what only the native library does; ``where`` says why it does not.
+    """
+    if dtype in ("int8", *_QUANTISED):
         raise ConfigError(f"dtype={dtype!r} needs the native library of the CPU, {where}, or use bfloat16")
     if dtype == "auto":
         dtype = "bfloat16" if device.type == "cuda" or has_bf16_instructions() else "float32"
@@ -67,7 +82,7 @@ def make_model(
             f"kv_cache_dtype={kv_cache_dtype!r} needs the native library of the CPU, {where}, or use auto, which is "
             f"{dtype} there"
         )
-    return LlamaModel(config, weights, dtype=_BY_TORCH[dtype], device=device, fixed_shapes=fixed_shapes)
+    return _BY_TORCH[dtype]
 
 
 def make_encoder_decoder(

@@ -28,6 +28,7 @@ class LlamaModel:
     """On torch; ``forward`` takes the tokens of any number of sequences at once."""
 
     takes_adapters = False
+    implementation = "torch"
 
     def __init__(
         self,

@@ -35,6 +35,7 @@ class NativeLlamaModel:
     or the processor (docs/native.md).
     """
 
+    implementation = "native"
     device = torch.device("cpu")
     dtype = torch.float32
     """Of activations, features and logits."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from outrider import errors
 from outrider.checkpoints.encoder_decoder import is_encoder_decoder
+from outrider.checkpoints.foreign import is_foreign
 from outrider.checkpoints.loader import choose_device, load_model
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
@@ -40,6 +41,8 @@ def load_parallel(
     _check_device(options, size)
     if is_encoder_decoder(folder):
         raise ConfigError(f"tensor_parallel_size={size}: {folder.name} has an encoder, which is not split, use 1")
+    if is_foreign(folder) or options.implementation in ("torch", "transformers"):
+        raise ConfigError(f"tensor_parallel_size={size}: only the native run is split, and {folder.name} is not run so")
     check_size(open_checkpoint(folder).config, size)
     group = ParallelGroup(size, threads=threads)
     try:

@@ -70,6 +70,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
 
     return entry | {
         "root": name,
+        "implementation": llm.model.implementation,
         "max_model_len": service.max_seq_len,
         "has_chat_template": llm.tokenizer.chat_template is not None,
         "takes_tools": takes_tools(llm.tokenizer),

@@ -22,6 +22,8 @@ FEW_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MANY_ROWS = (96, 128, 256)
 MOST_ROWS = (512, 1024, 2048)
 DECODED = 24  # tokens of each request when steps are timed
+_PARAMS = SamplingParams(max_tokens=64)
+
 PIECES = 4
 """Calls of ``tick`` when no draft source is measured."""
 
@@ -31,7 +33,7 @@ def measure_machine(
     *,
     draft: str | None = None,
     prompts: Sequence[list[int]] = (),
-    params: SamplingParams = SamplingParams(max_tokens=64),
+    params: SamplingParams = _PARAMS,
     tick: Tick = lambda _: None,
     expect: Expect = lambda _: None,
 ) -> Machine:

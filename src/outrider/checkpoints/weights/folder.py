@@ -57,7 +57,7 @@ def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:
     """The file and the header line of every tensor."""
     files: dict[str, Path] = {}
     infos: dict[str, TensorInfo] = {}
-    for path in _weight_files(folder):
+    for path in weight_files(folder):
         if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
             raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
         for name, info in read_header(path).items():
@@ -82,7 +82,7 @@ def _has_safetensors(folder: Path) -> bool:
     return (folder / "model.safetensors").exists() or (folder / "model.safetensors.index.json").exists()
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.exists():
         return [single]

@@ -14,15 +14,21 @@ from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.errors import ConfigError
 from outrider.models.base import Model
+from outrider.models.bridge import BridgedModel
 
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``layer_skip``.
 
     Raises:
-        ConfigError: ``draft_layers`` is more than the target has.
+        ConfigError: ``draft_layers`` is more than the target has, or it does not show its layers.
     """
     target, cache = context.require_target()
+    if isinstance(target, BridgedModel):
+        raise ConfigError(
+            f"draft='layer_skip' runs the target's first layers, and {target.config.family} runs through "
+            "transformers' code as a whole: use another source"
+        )
     count = target.config.num_layers
     layers = max(1, count // 3) if context.draft_layers is None else context.draft_layers
     if layers > count:

@@ -16,7 +16,7 @@ What is left to trust (a row's place in its tile) is tested: ``tests/models/test
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -25,8 +25,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.kernels.attention.capped import capped_attention
-from outrider.kernels.attention.tree_tiles import TILE, chains, key_order, padded, tree_tiles
+from outrider.kernels.attention.tree_tiles import KEY_BLOCK, TILE, chains, key_order, padded, tree_tiles
 from outrider.kernels.batch import Span
+
+Visible = Callable[[Tensor, Tensor], Tensor]
+"""bool [n, keys] of int64 [n, 1] and [1, keys]: whether a row at a position may look at another position."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def plan(
     rows: int,
     dtype: torch.dtype,
     device: torch.device,
+    visible: Visible | None = None,
 ) -> AttentionPlan:
     """Cut spans into pieces and draw their masks.
 
@@ -69,6 +73,7 @@ def plan(
         kv_heads: key heads; a call for one key head gets two tiles at least, as the kernel hands a lone tile to a
             matrix library that may share it out among threads, and then adds up in another order.
         window: positions a row looks back at most, itself included.
+        visible: what else decides whether a position sees another, of int64 [n, 1] and [1, keys]; None: nothing.
         rows: rows of the forward pass; more than the spans' only for a chain alone, whose tile they fill.
     """
     placed: list[tuple[Span, int]] = []
@@ -80,7 +85,7 @@ def plan(
         cut = _chain_pieces if span.mask is None else _tree_pieces
         for cut_rows, keys, at, tile, order in cut(span, least, device):
             own = [row + r if r >= 0 else -1 for r in cut_rows]
-            mask = _fold_mask(_visible(at, keys, window), group, tile, least, dtype)
+            mask = _fold_mask(_visible(at, keys, window, visible), group, tile, least, dtype)
             seen = [int(at[min(end, len(at)) - 1]) + 1 if end - tile < len(at) else 1 for end in _ends(mask, group)]
             if order is None:
                 pieces.append(Piece(span.slot, slice(own[0], own[-1] + 1), keys, mask, None, keys, own, seen))
@@ -132,10 +137,12 @@ def _tree_pieces(span: Span, least: int, device: torch.device) -> _Cut:
         yield rows, keys, at, size, key_order(span, tiles, keys, device)
 
 
-def _visible(at: Tensor, keys: int, window: int | None) -> Tensor:
+def _visible(at: Tensor, keys: int, window: int | None, also: Visible | None) -> Tensor:
     """bool [rows, keys]: which positions each of the rows at the positions ``at`` may look at."""
-    columns, at = torch.arange(keys, device=at.device), at[:, None]
+    columns, at = torch.arange(keys, device=at.device)[None], at[:, None]
     visible = columns <= at
+    if also is not None:
+        visible = visible & also(at, columns)
     return visible if window is None else visible & (columns > at - window)
 
 
@@ -161,15 +168,22 @@ class Keys(Protocol):
 
 
 def attend(
-    q: Tensor, cache: Keys, layer: int, plan: AttentionPlan, scale: float | None = None, cap: float | None = None
+    q: Tensor,
+    cache: Keys,
+    layer: int,
+    plan: AttentionPlan,
+    scale: float | None = None,
+    cap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attention of q: [T, heads, head_dim] over the cache rows each piece may see -> [T, heads * head_dim].
 
     Args:
         scale: of scores; None: 1 / sqrt(head_dim).
         cap: scores become cap * tanh(score / cap).
+        sinks: [heads], a score of each head that takes part in the softmax and has no value; not with ``cap``.
     """
-    outs = [_attend(q[p.rows], *keys_of(cache, layer, p), p.mask, scale, cap) for p in plan.pieces]
+    outs = [_attend(q[p.rows], *keys_of(cache, layer, p), p.mask, scale, cap, sinks) for p in plan.pieces]
     out = outs[0] if len(outs) == 1 else torch.cat(outs)
     return out if plan.inverse is None else out[plan.inverse]
 
@@ -186,7 +200,9 @@ def keys_of(cache: Keys, layer: int, piece: Piece) -> tuple[Tensor, Tensor]:
     return k.transpose(1, 2), v.transpose(1, 2)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None, cap: float | None) -> Tensor:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None, cap: float | None, sinks: Tensor | None
+) -> Tensor:
     """q: [n, heads, d]; k, v: [tiles or 1, kv_heads, keys, d]; mask: as in ``Piece`` -> [n, heads * d]."""
     n, heads, d = q.shape
     kv_heads, tiles = k.shape[1], mask.shape[0]
@@ -195,8 +211,20 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None, 
         q = F.pad(q, (0, 0, 0, 0, 0, tiles * tile - n))
     q = q.view(tiles, tile, kv_heads, -1, d).transpose(1, 2).reshape(tiles, kv_heads, -1, d)
     k, v = k.expand(tiles, -1, -1, -1), v.expand(tiles, -1, -1, -1)
+    if sinks is not None:
+        assert cap is None
+        k, v, mask = _with_sinks(k, v, mask, sinks.to(q.dtype).view(kv_heads, 1, -1))
     if cap is None:
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     else:
         out = capped_attention(q, k, v, mask, d**-0.5 if scale is None else scale, cap)
     return out.view(tiles, kv_heads, tile, -1).transpose(1, 2).reshape(tiles * tile, heads * d)[:n]
+
+
+def _with_sinks(k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One more block of keys, of zeros, whose first has the score of its head's sink; sinks: [kv_heads, 1, group]."""
+    tiles, kv_heads, rows = k.shape[0], k.shape[1], mask.shape[2]
+    more = torch.full((tiles, kv_heads, rows, KEY_BLOCK), float("-inf"), dtype=mask.dtype, device=mask.device)
+    more[..., 0] = sinks.expand(-1, rows // sinks.shape[2], -1).reshape(kv_heads, rows)
+    k, v = (F.pad(x, (0, 0, 0, KEY_BLOCK)) for x in (k, v))
+    return k, v, torch.cat([mask.expand(-1, kv_heads, -1, -1), more], dim=-1)

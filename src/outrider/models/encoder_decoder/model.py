@@ -53,6 +53,7 @@ class EncoderDecoderModel:
         ``native``: hold the decoder's matrices in the native library, so; activations are then float32.
         """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.implementation = "torch" if native is None else "native"
         self.precision = native or str(dtype).removeprefix("torch.")
         with torch.inference_mode():
             parts = Parts(config, tensors, device=self.device, dtype=dtype, native=native)

@@ -1,0 +1,130 @@
+"""A cache that knows the tokens of its rows, and what a model carries from token to token besides keys and values.
+
+A recurrent layer overwrites its state with every token, so it cannot be cut off behind a refused draft. The states
+after some of the last rows are therefore kept, by the row's number, and dropped or moved as the rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from outrider.cache.pool import Pool
+from outrider.cache.protocol import KVCache
+
+
+@dataclass
+class History:
+    """Of one sequence."""
+
+    reach: int  # how many rows behind the last one states are kept; a cache cut further back is filled again
+    tokens: list[int] = field(default_factory=list)  # of each row
+    states: dict[int, Any] = field(default_factory=dict)  # after each of these rows
+
+    def note(self, start: int, tokens: Sequence[int]) -> None:
+        """What rows from ``start`` on hold; those of before are forgotten, and rows never fed are filler."""
+        self.cut(start)
+        self.tokens += [0] * (start - len(self.tokens))
+        self.tokens += tokens
+
+    def keep(self, row: int, state: Any, *, prune: bool) -> None:
+        """Keep the state after a row; ``prune``: no row far before it is needed any more."""
+        self.states[row] = state
+        if prune:
+            self._drop(row + 1)
+
+    def cut(self, length: int) -> None:
+        """Forget the rows from ``length`` on."""
+        del self.tokens[length:]
+        self._drop(length)
+
+    def _drop(self, length: int) -> None:
+        self.states = {row: s for row, s in self.states.items() if length - self.reach <= row < length}
+
+
+class TextCache:
+    """Rows of keys and values, their tokens, and states. With states, prefixes are not shared: they are one text's."""
+
+    def __init__(self, rows: KVCache, *, recurrent: bool, reach: int) -> None:
+        """``reach``: as in ``History``."""
+        self.rows, self.recurrent, self._reach = rows, recurrent, reach
+        self.histories: dict[int, History] = {}
+
+    @property
+    def max_seq_len(self) -> int:
+        return self.rows.max_seq_len
+
+    @property
+    def pool(self) -> Pool:
+        return self.rows.pool
+
+    def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
+        slot = self.rows.allocate(() if self.recurrent else tokens, salt)
+        self.histories[slot] = History(self._reach, list(tokens[: self.rows.length(slot)]))
+        return slot
+
+    def can_allocate(self) -> bool:
+        return self.rows.can_allocate()
+
+    def can_extend(self, slot: int, count: int) -> bool:
+        return self.rows.can_extend(slot, count)
+
+    def publish_prefix(self, slot: int, tokens: Sequence[int], salt: str = "") -> None:
+        if not self.recurrent:
+            self.rows.publish_prefix(slot, tokens, salt)
+
+    def free(self, slot: int) -> None:
+        self.rows.free(slot)
+        del self.histories[slot]
+
+    def zero(self, slot: int) -> None:
+        self.rows.zero(slot)
+        self.histories[slot] = History(self._reach)
+
+    def length(self, slot: int) -> int:
+        return self.rows.length(slot)
+
+    def extend(self, slot: int, count: int) -> None:
+        self.rows.extend(slot, count)
+
+    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+        self.rows.write(layer, slot, start, k, v)
+
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
+        return self.rows.read(layer, slot, rows)
+
+    def table(self, slot: int, rows: int) -> list[int]:
+        return self.rows.table(slot, rows)
+
+    def truncate_to(self, slot: int, length: int) -> None:
+        self.rows.truncate_to(slot, length)
+        self.histories[slot].cut(length)
+
+    def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
+        """Move the states of an accepted path with its rows.
+
+        ::
+
+            rows     a b | w x y z      base = 2, path = (0, 2)
+            states     1   2   4
+            after    a b | w y
+            states     1   2 3
+        """
+        self.rows.keep_path(slot, base, path)
+        history = self.histories[slot]
+        moved = {base + i: history.states[base + node] for i, node in enumerate(path) if base + node in history.states}
+        history.tokens[base : base + len(path)] = [history.tokens[base + node] for node in path]
+        history.states = {row: state for row, state in history.states.items() if row < base} | moved
+        history.cut(base + len(path))
+
+    def free_tokens(self) -> int:
+        return self.rows.free_tokens()
+
+    def check(self) -> None:
+        self.rows.check()
+        for slot, history in self.histories.items():
+            if len(history.tokens) > self.rows.length(slot):
+                raise AssertionError(f"slot {slot} has {len(history.tokens)} states for {self.rows.length(slot)} rows")

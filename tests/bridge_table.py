@@ -1,0 +1,83 @@
+"""The table of the bridge in docs/models.md: ``python -m tests.bridge_table --write`` tries every family and writes it.
+
+Every causal language model that transformers lists is tried as a small random model, unless ``PLAIN`` says why not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Sequence
+
+import torch
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from outrider.checkpoints.families import FAMILIES
+from outrider.errors import ModelFormatError
+from tests.bridge_checks import examine
+from tests.family_table import PAGE, fold
+
+BEGIN, END = "<!-- bridge: made by python -m tests.bridge_table --write -->", "<!-- end of the bridge -->"
+ALIASES = ("internlm3", "iquestcoder", "gpt-sw3", "dots3_note")
+"""Other names of classes that have a row."""
+
+
+def rows(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Lines of the table, refused types with their reasons, and types that were not tried."""
+    lines, refused, untried = [], [], []
+    for name in names:
+        began = time.monotonic()
+        try:
+            found = examine(name)
+        except ModelFormatError as error:
+            refused.append(f"| `{name}` | {_reason(str(error))} |")
+        except Exception as error:  # noqa: BLE001 - no small member could be made
+            untried.append(f"{name}: {type(error).__name__} {error}"[:160])
+        else:
+            yes = {True: "yes", False: "**no**"}
+            cells = [f"`{name}`", found.way, f"{found.apart:.0e}", yes[found.like_generate], yes[found.exact]]
+            lines.append("| " + " | ".join([*cells, str(found.accepted), yes[found.invariant]]) + " |")
+        print(f"{time.monotonic() - began:5.1f} s  {(lines or refused or untried)[-1]}", flush=True)
+    return lines, refused, untried
+
+
+def _reason(message: str) -> str:
+    """Why the last way was refused."""
+    found = re.search(r"row by row: (.*?)(?:; row by row.*)?\): use another", message)
+    return (found[1] if found else message).replace("|", "/")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="into docs/models.md; else it is printed")
+    parser.add_argument("names", nargs="*", help="types; none: all")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    every = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in ALIASES]
+    lines, refused, untried = rows(given.names or every)
+    own = sum(f"`{name}`" in line for line in lines for name in FAMILIES)
+    text = [
+        *fold(
+            f"{len(lines)} types run, {own} of which have implementations of our own; {len(refused)} are refused. "
+            f"{len(untried)} of transformers' list were not tried: they are parts of models for images or sound, or "
+            "need more than a few lines to be made small."
+        ),
+        "",
+        "| `model_type` | runs | apart | `generate` | drafts | accepted | alone |",
+        "|---|---|---|---|---|---|---|",
+        *lines,
+        "",
+        "| refused | why |",
+        "|---|---|",
+        *refused,
+    ]
+    print("\n".join([*text, "", *untried]))
+    if given.write:
+        page = PAGE.read_text()
+        before, rest = page.split(BEGIN)
+        PAGE.write_text(before + "\n".join([BEGIN, "", *text, "", END]) + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    main()
