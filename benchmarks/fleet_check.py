@@ -130,7 +130,7 @@ def serving(model: str, count: int, *, paced: bool) -> Iterator[list[Server]]:
 def _wait(url: str) -> None:
     for _ in range(600):
         try:
-            if urllib.request.urlopen(url, timeout=5).status == 200:  our own server
+            if urllib.request.urlopen(url, timeout=5).status == 200:
                 return
         except OSError:
             time.sleep(0.1)
