@@ -69,7 +69,7 @@ def affinity() -> tuple[dict[str, list[tuple[float, float]]], dict[str, list[tup
 def drafting() -> dict[str, list[tuple[float, float]]]:
     """How much faster a token comes with drafts than without, by requests a second of one machine."""
     found: dict[str, list[tuple[float, float]]] = {}
-    kinds = {"K = 2": 2, "K = 4": 4, "K = 8": 8, "auto": "auto"}
+    kinds: dict[str, Any] = {"K = 2": 2, "K = 4": 4, "K = 8": 8, "auto": "auto"}
     for rate in (1, 4, 8, 16, 24, 32, 40):
         workload = synthesize(replace(SINGLE, rate=rate))
         plain = run(PLAIN, workload, 1)

@@ -266,6 +266,7 @@ def main() -> None:
     )
     parser.add_argument("--paced", action="store_true", help="passes take a given time (benchmarks.paced_server)")
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--title", default="measured machine", help="of the picture's panels")
     args = parser.parse_args()
     if args.what == "calibrate":
         facts: dict[str, Any] = {"machine": paced_machine() if args.paced else measured_machine(args.model)}
@@ -284,7 +285,7 @@ def main() -> None:
     if args.plot is not None:
         from outrider.analysis.fleet.plots import reality
 
-        reality(args.plot, {count: (simulated, real) for count, simulated, real in rows})
+        reality(args.plot, {args.title: {count: (simulated, real) for count, simulated, real in rows}})
     print(json.dumps(result))
 
 

@@ -12,7 +12,7 @@ from outrider.cli.main import app
 from outrider.errors import OutriderError
 
 MACHINE = {"name": "toy", "target_ms_by_rows": {"1": 10, "256": 50}, "kv_tokens": 50_000}
-QUICK = ("--duration", "4", "--input-len", "64", "--output-len", "8-32")
+QUICK = ("--duration", "2", "--input-len", "64", "--output-len", "8-32")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def plan(*options: str) -> Result:
 
 
 def test_the_number_of_replicas_is_found_drawn_and_told(machine: str, tmp_path: Path) -> None:
-    asked = ("--fleet", "--machine", machine, "--request-rate", "60", "--target-p99", "0.9", *QUICK)
+    asked = ("--fleet", "--machine", machine, "--request-rate", "25", "--target-p99", "0.9", *QUICK)
     picture = tmp_path / "plan.png"
     result = plan(*asked, "--plot", str(picture))
     assert result.exit_code == 0, result.output
@@ -44,7 +44,7 @@ def test_a_fleet_without_a_model_at_hand(tmp_path: Path) -> None:
     saved = tmp_path / "h100.json"
     result = plan(
         "--fleet", "--what-if", "--target-params", "8B", "--alpha", "0.7", "--draft-params", "1B", "--hardware", "H100",
-        "--request-rate", "20", "--replicas", "2", "--save-machine", str(saved), "--mtbf", "3", *QUICK,
+        "--request-rate", "20", "--replicas", "2", "--save-machine", str(saved), "--mtbf", "1", *QUICK,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "of draft tokens accepted" in result.stdout
@@ -69,7 +69,7 @@ def test_a_fleet_without_a_model_at_hand(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_one_error(options: tuple[str, ...], message: str, machine: str) -> None:
-    given = options if "--fleet" not in options else (*options, "--machine", machine, "--duration", "4")
+    given = options if "--fleet" not in options else (*options, "--machine", machine, "--duration", "2")
     result = plan(*given)
     assert isinstance(result.exception, OutriderError)
     assert message in str(result.exception)

@@ -18,7 +18,7 @@ from outrider.analysis.theory import expected_tokens
 from outrider.errors import InvalidRequestError
 
 MACHINE = Machine(LatencyCurve({1: 0.01, 64: 0.03}), max_batch_size=8, max_batched_tokens=256, kv_tokens=20_000)
-TALKS = Traffic(rate=15, duration=8, turns=3, think_s=2, prefix_len=100, num_prefixes=3,
+TALKS = Traffic(rate=15, duration=5, turns=3, think_s=2, prefix_len=100, num_prefixes=3,
                 input_len=Lengths("uniform", 10, 60), output_len=Lengths("uniform", 1, 30))  # fmt: skip
 DRAFT = DraftModel("model", (0.7,) * 4, spec_length=3, seconds=LatencyCurve({1: 0.002}))
 
@@ -146,7 +146,7 @@ def test_prompts_are_read_by_replicas_of_their_own() -> None:
 
 
 def test_the_number_of_replicas_is_the_smallest_that_keeps_the_promise() -> None:
-    workload = synthesize(replace(TALKS, rate=40, duration=3), seed=1)
+    workload = synthesize(replace(TALKS, rate=25, duration=2), seed=1)
     fleet, promise = Fleet(machine=MACHINE), Promise(latency=1.0)
     found = replicas_needed(fleet, workload, promise)
     assert found.replicas > 1

@@ -26,6 +26,9 @@ _DEFAULTS = EngineConfig(model="")
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
+_FREE = LatencyCurve({1: 1e-9})
+
+
 @dataclass(frozen=True)
 class DraftModel:
     """A source of drafts: how often it has one, how often each of its tokens is right, and what it costs."""
@@ -33,9 +36,13 @@ class DraftModel:
     name: str
     rates: tuple[float, ...]  # chance of each depth's token, if those before were accepted
     share: float = 1.0  # of steps in which it proposes a draft
+<<<<<<< HEAD
     seconds: LatencyCurve = field(
         default_factory=lambda: LatencyCurve({1: 1e-9})
     )  # of one level, by the requests that draft together
+=======
+    seconds: LatencyCurve = _FREE  # of one level, by the requests that draft together
+>>>>>>> sim
     spec_length: int | Literal["auto"] = "auto"  # auto: what gains most at the batch size of the step
 
     def __post_init__(self) -> None:
@@ -50,7 +57,7 @@ class DraftModel:
     def refusal(self) -> Floats:
         """float64 [depths]: chance that this depth or one before it is refused. It rises."""
         rates = (*self.rates, *[self.rates[-1] if self.rates else 0.0] * MAX_K)[:MAX_K]
-        return 1 - np.cumprod(np.array(rates, dtype=np.float64))
+        return np.asarray(1 - np.cumprod(rates), dtype=np.float64)
 
     @cached_property
     def _levels(self) -> list[float]:
@@ -163,7 +170,7 @@ def from_dict(facts: Mapping[str, Any]) -> Machine:
     """
     try:
         draft = facts.get("draft")
-        own = {
+        own: dict[str, Any] = {
             name: int(facts[name])
             for name in ("max_batch_size", "max_batched_tokens", "kv_tokens", "block_size")
             if name in facts

@@ -33,7 +33,11 @@ def measure_machine(
     *,
     draft: str | None = None,
     prompts: Sequence[list[int]] = (),
+<<<<<<< HEAD
     params: SamplingParams = _PARAMS,
+=======
+    params: SamplingParams | None = None,
+>>>>>>> sim
     tick: Tick = lambda _: None,
     expect: Expect = lambda _: None,
 ) -> Machine:
@@ -72,7 +76,7 @@ def measure_machine(
         block_size=llm.config.block_size,
         kv_bytes_per_token=float(row_bytes(llm.model)),
         prefix_reuse=llm.config.prefix_reuse,
-        draft=_draft(llm, draft, prompts, params, tick) if draft else None,
+        draft=_draft(llm, draft, prompts, params or SamplingParams(max_tokens=64), tick) if draft else None,
         name=llm.config.model,
     )
 

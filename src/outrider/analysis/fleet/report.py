@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,7 +43,7 @@ class Summary:
     @property
     def keeps_up(self) -> bool:
         """Whether answers come as fast as requests, but for 5% and what chance explains."""
-        return self.request_throughput >= 0.95 * self.request_rate - 2 * self.request_rate / self.requests**0.5
+        return self.request_throughput >= self.request_rate * (0.95 - 2 / math.sqrt(self.requests))
 
     def as_dict(self) -> dict[str, Any]:
         return {name: _rounded(value) for name, value in asdict(self).items()} | {"keeps_up": self.keeps_up}

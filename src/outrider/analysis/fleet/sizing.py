@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from outrider.analysis.fleet.report import Summary, summarize
 from outrider.analysis.fleet.simulate import Fleet, Run, simulate
 from outrider.analysis.fleet.workload import Workload
@@ -53,6 +55,14 @@ def least_work(fleet: Fleet, workload: Workload) -> float:
     return decode / max(workload.duration, 1e-9)
 
 
+def _least_latency(fleet: Fleet, workload: Workload) -> float:
+    """Seconds that 99% of requests take at least, even if each is alone, its prompt cached and every draft right."""
+    machine = fleet.machine
+    tokens = 1 + (max(machine.draft_lengths) if machine.draft is not None else 0)
+    steps = np.ceil(workload.outputs / tokens)
+    return machine.request_seconds + float(np.quantile(steps, 0.99)) * machine.step_seconds(1, 1, 0)
+
+
 def replicas_needed(
     fleet: Fleet,
     workload: Workload,
@@ -76,6 +86,12 @@ def replicas_needed(
             tried[count] = summarize(runs[count])
         return promise.kept(tried[count])
 
+    least = _least_latency(fleet, workload)
+    if promise.latency is not None and least > promise.latency:
+        raise InvalidRequestError(
+            f"no number of replicas keeps target_p99={promise.latency:g}: decoding alone takes {least:.3g}s for the "
+            "longest answers; use a faster machine, drafts, or a later target", param="target_p99",
+        )  # fmt: skip
     low, high = 0, max(1, math.ceil(least_work(fleet, workload)))
     step = max(1, high // 4)
     while not keeps(high):

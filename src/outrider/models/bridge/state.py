@@ -61,6 +61,13 @@ class TextCache:
     def pool(self) -> Pool:
         return self.rows.pool
 
+    @property
+    def attachments(self) -> dict[int, object]:
+        return self.rows.attachments
+
+    def held_digests(self) -> list[bytes]:
+        return self.rows.held_digests()
+
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
         slot = self.rows.allocate(() if self.recurrent else tokens, salt)
         self.histories[slot] = History(self._reach, list(tokens[: self.rows.length(slot)]))
