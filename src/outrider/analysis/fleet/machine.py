@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -36,13 +36,7 @@ class DraftModel:
     name: str
     rates: tuple[float, ...]  # chance of each depth's token, if those before were accepted
     share: float = 1.0  # of steps in which it proposes a draft
-<<<<<<< HEAD
-    seconds: LatencyCurve = field(
-        default_factory=lambda: LatencyCurve({1: 1e-9})
-    )  # of one level, by the requests that draft together
-=======
     seconds: LatencyCurve = _FREE  # of one level, by the requests that draft together
->>>>>>> sim
     spec_length: int | Literal["auto"] = "auto"  # auto: what gains most at the batch size of the step
 
     def __post_init__(self) -> None:

@@ -22,8 +22,6 @@ FEW_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MANY_ROWS = (96, 128, 256)
 MOST_ROWS = (512, 1024, 2048)
 DECODED = 24  # tokens of each request when steps are timed
-_PARAMS = SamplingParams(max_tokens=64)
-
 PIECES = 4
 """Calls of ``tick`` when no draft source is measured."""
 
@@ -33,11 +31,7 @@ def measure_machine(
     *,
     draft: str | None = None,
     prompts: Sequence[list[int]] = (),
-<<<<<<< HEAD
-    params: SamplingParams = _PARAMS,
-=======
     params: SamplingParams | None = None,
->>>>>>> sim
     tick: Tick = lambda _: None,
     expect: Expect = lambda _: None,
 ) -> Machine:
