@@ -57,7 +57,8 @@ def test_greedy_output_is_that_of_transformers(llm: LLM) -> None:
         kept = len(expected) - (expected[-1] in llm.model.config.eos_token_ids)  # it may force an end
         assert output.token_ids[:kept] == expected[:kept]
         assert kept > 2
-    assert len({tuple(output.token_ids) for output in found}) == 3
+    if llm.model.config.family != "marian":  # whose small random model says the same of all
+        assert len({tuple(output.token_ids) for output in found}) == 3
     assert sum(output.stats.num_accepted_draft_tokens for output in found) > 0
 
 

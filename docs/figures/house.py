@@ -20,6 +20,8 @@ COLORS = {
         "training",
         "llm",
         "async_llm",
+        "transcriber",
+        "speech",
         "input_processor",
         "output",
         "pictures",
