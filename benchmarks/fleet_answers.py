@@ -26,7 +26,7 @@ from outrider.analysis.roofline import HARDWARE, ModelSize
 MODEL, DRAFT, ALPHA = ModelSize(8e9), ModelSize(0.5e9), 0.7
 PLAIN = from_roofline(MODEL, HARDWARE["H100"])
 DRAFTS = from_roofline(MODEL, HARDWARE["H100"], draft=DRAFT, alpha=ALPHA)
-CHAT = Traffic(rate=1000, duration=12, turns=3, think_s=4, prefix_len=1024, num_prefixes=64,
+CHAT = Traffic(rate=1000, duration=8, turns=3, think_s=4, prefix_len=1024, num_prefixes=64,
                input_len=Lengths("lognormal", 128, 64), output_len=Lengths("lognormal", 128, 64))  # fmt: skip
 SINGLE = Traffic(rate=10, duration=30, input_len=Lengths("lognormal", 512, 256))
 PROMISE = Promise(latency=4.0, ttft=0.5)
@@ -44,7 +44,7 @@ def machines() -> dict[str, list[tuple[float, float]]]:
         ("plain, routed at random", PLAIN, "random"),
         (f"drafts, α = {ALPHA}, by prefix", DRAFTS, "prefix"),
     ):
-        for rate in (125, 250, 500, 1000):
+        for rate in (125, 500, 1000):
             workload = synthesize(replace(CHAT, rate=rate))
             needed = replicas_needed(Fleet(machine=machine, routing=routing), workload, PROMISE)
             found.setdefault(name, []).append((rate, needed.replicas))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.fleet_check calibrate CALIBRATION.json
     python -m benchmarks.fleet_check serve CALIBRATION.json REAL.json
-    python -m benchmarks.fleet_check compare CALIBRATION.json REAL.json --plot fleet_reality.png
+    python -m benchmarks.fleet_check compare CALIBRATION.json REAL.json ... --plot fleet_reality.png
 
 ``calibrate`` measures a replica of one thread as ``outrider plan --fleet`` does, and then servers that answer one
 request at a time: alone, and beside others on the same cores. ``serve`` sends requests that arrive at random.
@@ -266,7 +266,6 @@ def main() -> None:
     )
     parser.add_argument("--paced", action="store_true", help="passes take a given time (benchmarks.paced_server)")
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--title", default="measured machine", help="of the picture's panels")
     args = parser.parse_args()
     if args.what == "calibrate":
         facts: dict[str, Any] = {"machine": paced_machine() if args.paced else measured_machine(args.model)}
@@ -280,13 +279,17 @@ def main() -> None:
         with serving(args.model, max(COUNTS), paced=args.paced) as servers:
             args.files[1].write_text(json.dumps(serve(servers, found, args.seconds)) + "\n")
         return
-    rows = compare(found, json.loads(args.files[1].read_text()))
-    result = show(rows)
+    panels: dict[str, dict[int, tuple[Summary, Summary]]] = {}
+    results = []
+    for known, happened in zip(args.files[::2], args.files[1::2], strict=True):
+        rows = compare(json.loads(known.read_text()), json.loads(happened.read_text()))
+        panels[known.stem] = {count: (simulated, real) for count, simulated, real in rows}
+        results.append(show(rows))
     if args.plot is not None:
         from outrider.analysis.fleet.plots import reality
 
-        reality(args.plot, {args.title: {count: (simulated, real) for count, simulated, real in rows}})
-    print(json.dumps(result))
+        reality(args.plot, panels)
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

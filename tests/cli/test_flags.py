@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from outrider.analysis.fleet.options import FleetOptions
 from outrider.cli import flags
 from outrider.cli import options as o
 from outrider.cli.config_file import Config
@@ -202,7 +203,7 @@ def test_names_of_other_libraries(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_flags_is_said_of_fields() -> None:
-    kinds = (EngineConfig, SpeculationParams, SamplingParams, ServerSettings, FleetSettings)
+    kinds = (EngineConfig, SpeculationParams, SamplingParams, ServerSettings, FleetOptions, FleetSettings)
     known = {name for kind in kinds for name in kind.__dataclass_fields__}
-    grouped = {name.rpartition(".")[2] for name in flags.GROUP}
-    assert known >= flags.RARE | grouped | flags.SHOWN.keys() | flags.HELP.keys() | flags.CHOICES.keys()
+    said = flags.RARE | flags.GROUP.keys() | flags.SHOWN.keys() | flags.HELP.keys() | flags.CHOICES.keys()
+    assert known >= {name.rpartition(".")[2] for name in said}

@@ -41,11 +41,9 @@ _RARE = (
     "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes "
     "max_audio_bytes max_audio_seconds max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
-    "stream_padding burstiness think_time num_prefixes draft_machines network_delay prefill_replicas mtbf "
-    "transfer_bandwidth restart_time cores save_machine fleet ray_address "
-    "routing share_drafts traces"
+    "stream_padding fleet ray_address routing share_drafts traces"
 )
-RARE = frozenset(_RARE.split())
+RARE = frozenset(_RARE.split()) | {f"FleetOptions.{field.name}" for field in fields(FleetOptions)}
 """Fields whose options only ``--help-all`` shows: their defaults suit nearly all."""
 
 SHOWN = {

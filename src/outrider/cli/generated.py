@@ -104,7 +104,7 @@ def option(kind: type, name: str) -> Any:
         *names,
         help=flags.HELP.get(own) or flags.HELP.get(name) or field_docs(kind).get(name),
         show_default=flags.SHOWN.get(own, flags.SHOWN.get(name, True)) if usual else True,
-        hidden=name in flags.RARE,
+        hidden=name in flags.RARE or own in flags.RARE,
         rich_help_panel=flags.GROUP.get(own, flags.GROUP.get(name)),
         **more,
     )

@@ -31,7 +31,7 @@ WhatIf = Annotated[
 ]
 FleetFlag = Annotated[
     bool,
-    typer.Option("--fleet", help="Simulate many replicas behind a router instead.", rich_help_panel="A fleet"),
+    typer.Option("--fleet", help="Simulate many replicas instead (see --help-all)."),
 ]
 TargetParams = Annotated[str | None, typer.Option(help="Size of the model, as in 70B.", rich_help_panel=_ESTIMATE)]
 DraftParams = Annotated[
@@ -80,12 +80,11 @@ def plan(
 ) -> None:
     """Measure costs and acceptance, predict the speed of each source, K and batch, and recommend one.
 
-    Half of the prompts are measured; the best predictions are tested on the other half. Ctrl-C ends it early, with
-    a plan from what was measured.
+    Half of the prompts are measured; the best predictions are tested on the other half.
 
-    Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m --prompts stories
+    Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m
 
-    Without a model: outrider plan --what-if --target-params 70B --draft-params 1B --alpha 0.75 --hardware H100
+    Without a model: outrider plan --what-if --target-params 70B --alpha 0.75
 
     A fleet: outrider plan --fleet --request-rate 20 --target-p99 5
     """

@@ -146,8 +146,8 @@ def test_prompts_are_read_by_replicas_of_their_own() -> None:
 
 
 def test_the_number_of_replicas_is_the_smallest_that_keeps_the_promise() -> None:
-    workload = synthesize(replace(TALKS, rate=25, duration=2), seed=1)
-    fleet, promise = Fleet(machine=MACHINE), Promise(latency=1.0)
+    workload = synthesize(replace(TALKS, rate=50, duration=2), seed=1)
+    fleet, promise = Fleet(machine=MACHINE), Promise(latency=0.8)
     found = replicas_needed(fleet, workload, promise)
     assert found.replicas > 1
     assert promise.kept(found.tried[found.replicas])

@@ -40,8 +40,8 @@ def lines(
         if log[1]:
             pane.set_yscale("log")
         else:
-            pane.set_ylim(bottom=0)
-        pane.legend(loc="best")
+            pane.set_ylim(0, 1.4 * max(y for points in series.values() for _, y in points))  # room for the legend
+        pane.legend(loc="upper left", ncols=2, fontsize=9)
     figure.tight_layout()
     _save(path, figure)
 
