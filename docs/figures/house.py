@@ -26,7 +26,7 @@ COLORS = {
     ),
     GREEN: ("engine",),
     VIOLET: ("drafters", "heads", "grammar"),
-    AMBER: ("checkpoints", "tokenizer", "models", "kernels", "cache"),
+    AMBER: ("parallel", "checkpoints", "tokenizer", "models", "kernels", "cache"),
     RED: ("core",),
     GREY: ("data", "config", "utils", "errors"),
 }
