@@ -25,8 +25,6 @@ COLORS = {
         "input_processor",
         "output",
         "pictures",
-        "speech",
-        "transcriber",
         "fleet",
     ),
     GREEN: ("engine",),

@@ -119,6 +119,11 @@ class NativeLlamaModel:
         """How most of the weights are held: ``q4_1``, say."""
         return self._parts.commonest if self.target is None else self.target
 
+    @property
+    def gathered(self) -> tuple[int, int]:
+        """Gathers since the model was loaded, and the bytes that they brought this process; of a whole model none."""
+        return (0, 0) if self._share is None else (self._share.struct.gathers, self._share.struct.bytes)
+
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
         kv_heads = c.num_kv_heads if self._share is None else self._share.key_heads

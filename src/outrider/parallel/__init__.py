@@ -1,1 +1,1 @@
-"""One model run by several processes: each computes some outputs of every matrix (docs/tensor-parallel.md)."""
+"""One model run by several processes, each of which computes some outputs of every matrix."""
