@@ -111,7 +111,8 @@ class Request:
         No salt that a caller gives can look like another's adapter or input: neither of these holds a NUL.
         """
         adapter = "" if self.adapter is None else self.adapter.key
-        return f"{adapter}\0{'' if self.encoder_input is None else self.encoder_input.digest}\0{self.cache_salt}"
+        encoded = "" if self.encoder_input is None else self.encoder_input.digest
+        return f"{adapter}\0{encoded}\0{self.cache_salt}"
 
     @property
     def context(self) -> Context:
