@@ -27,7 +27,7 @@ def rows(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Lines of the table, refused types with their reasons, and types that were not tried."""
     lines, refused, untried = [], [], []
     for name in names:
-        began = time.monotonic()
+        began, before = time.monotonic(), (len(lines), len(refused))
         try:
             found = examine(name)
         except ModelFormatError as error:
@@ -38,7 +38,8 @@ def rows(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
             yes = {True: "yes", False: "**no**"}
             cells = [f"`{name}`", found.way, f"{found.apart:.0e}", yes[found.like_generate], yes[found.exact]]
             lines.append("| " + " | ".join([*cells, str(found.accepted), yes[found.invariant]]) + " |")
-        print(f"{time.monotonic() - began:5.1f} s  {(lines or refused or untried)[-1]}", flush=True)
+        last = lines if len(lines) > before[0] else refused if len(refused) > before[1] else untried
+        print(f"{time.monotonic() - began:5.1f} s  {last[-1]}", flush=True)
     return lines, refused, untried
 
 
