@@ -14,6 +14,7 @@ COLORS = {
     BLUE: (
         "cli",
         "speculation",
+        "fleet",
         "server",
         "analysis",
         "bench",

@@ -1,1 +1,1 @@
-"""Several replicas of one model behind one server: routing, resumption, shared statistics (docs/fleet.md)."""
+"""Several replicas of one model behind one server. See docs/fleet.md."""
