@@ -25,9 +25,7 @@ _ESTIMATE = "Without a model"
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not test the predictions on other prompts.", hidden=True)]
 WhatIf = Annotated[
     bool,
-    typer.Option(
-        "--what-if", help="Estimate the speedup from these options; no model is loaded.", rich_help_panel=_ESTIMATE
-    ),
+    typer.Option("--what-if", help="Estimate from these options; no model is loaded.", rich_help_panel=_ESTIMATE),
 ]
 FleetFlag = Annotated[
     bool,
