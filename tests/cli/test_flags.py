@@ -39,13 +39,15 @@ COMMON = {
 """The options that ``--help`` shows."""
 _DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-threshold posterior-alpha"
 _MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
-_MACHINE = "draft-dtype kv-cache-dtype device"
+_MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {
-    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} max-seq-len min-tokens top-k min-p stop "
+    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} "
+    "tensor-parallel-size enable-lora lora-modules max-seq-len min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
     "grammar",
     "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
-    "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} max-seq-len max-batched-tokens kv-cache kv-tokens "
+    "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} "
+    "tensor-parallel-size enable-lora lora-modules max-seq-len max-batched-tokens kv-cache kv-tokens "
     "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
     "share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes "
     "max-audio-bytes max-audio-seconds "
