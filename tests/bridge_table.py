@@ -25,7 +25,9 @@ ALIASES = ("internlm3", "iquestcoder", "gpt-sw3", "dots3_note")
 
 def rows(names: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     """Lines of the table, refused types with their reasons, and types that were not tried."""
-    lines, refused, untried = [], [], []
+    lines: list[str] = []
+    refused: list[str] = []
+    untried: list[str] = []
     for name in names:
         began, before = time.monotonic(), (len(lines), len(refused))
         try:

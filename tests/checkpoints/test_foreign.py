@@ -135,7 +135,7 @@ def test_a_family_of_ours_runs_through_either(tmp_path: Path) -> None:
     folder = model_folder(tmp_path)
     names = {}
     for choice in ("auto", "torch", "transformers"):
-        options = ModelOptions(dtype="float32", device="cpu", implementation=choice)  # type: ignore[arg-type]
+        options = ModelOptions(dtype="float32", device="cpu", implementation=choice)
         names[choice] = load_model(folder, options).implementation
     assert names["torch"] == "torch"
     assert names["transformers"] == "transformers, packed"

@@ -37,7 +37,7 @@ COMMON = {
 """The options that ``--help`` shows."""
 _DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-threshold posterior-alpha"
 _MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
-_MACHINE = "draft-dtype kv-cache-dtype device"
+_MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {
     "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} max-seq-len min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
