@@ -158,6 +158,25 @@ def specinfer() -> Drawing:
     return d
 
 
+def beam_search() -> Drawing:
+    """Two beams and their drafts: the next step's beams were both drafted, those of the step after were not."""
+    d = Drawing(700, 176)
+    d.tree(
+        20, 70, ["cat", "dog", "sat", "ran", "on", "by"], [-1, -1, 0, 1, 2, 3],
+        [(1, -0.6), (1, 0.6), (2, -0.6), (2, 0.6), (3, -0.6), (3, 0.6)], width=52, step=100,
+        colors={0: BLUE, 1: BLUE, 2: GREEN, 3: GREEN, 4: GREEN, 5: RED}, struck=[5],
+    )  # fmt: skip
+    d.text(400, 26, "one forward pass of six rows, two beams", bold=True)
+    for i, (text, after) in enumerate(
+        [("sat, ran", "the next beams, both drafted"), ("on, under", "the beams after these: one was")]
+    ):
+        d.text(400, 52 + 28 * i, text, mono=True, size=12)
+        d.text(490, 52 + 28 * i, after, size=12, color=DIM)
+    d.text(400, 110, "two steps; under is scored next", size=12)
+    d.legend(20, 156, {"last tokens of the beams": BLUE, "drafts that beams came to": GREEN, "others": RED})
+    return d
+
+
 def traversal() -> Drawing:
     """A tree whose nodes are numbered in the order of their verification."""
     d = Drawing(740, 210)
@@ -182,3 +201,4 @@ def traversal() -> Drawing:
 
 
 FIGURES = {figure.__name__: figure for figure in (matching, rejection, block, recursive, sequoia, specinfer, traversal)}
+FIGURES["beam-search"] = beam_search
