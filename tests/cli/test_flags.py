@@ -39,14 +39,14 @@ _DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-thres
 _MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
 _MACHINE = "draft-dtype kv-cache-dtype device"
 RARE = {
-    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} max-seq-len min-tokens top-k min-p stop "
-    "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
-    "grammar",
+    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} tensor-parallel-size max-seq-len min-tokens "
+    "top-k min-p stop repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs "
+    "json-object regex choice grammar",
     "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
-    "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} max-seq-len max-batched-tokens kv-cache kv-tokens "
-    "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
-    "share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes "
-    "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
+    "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} tensor-parallel-size max-seq-len "
+    "max-batched-tokens kv-cache kv-tokens prefix-reuse uds served-model-name max-loaded-models model-idle-seconds "
+    "metrics-key metrics-prefix share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host "
+    "max-body-bytes max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
     "stream-interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog "
     "header-timeout body-timeout keep-alive-timeout write-timeout",
     "bench": f"max-chars category heads python {_MACHINE} kv-cache",
