@@ -18,6 +18,7 @@ from outrider.heads import HeadConfig, TargetFingerprint, load_head
 from outrider.heads.find import find_head, shipped_heads, shipped_kinds
 from outrider.heads.fingerprint import fingerprint_rows
 from outrider.models.base import HeadTarget, LoadedModel
+from outrider.models.encoder_decoder import EncoderDecoderConfig
 
 
 def source_of_head(head: nn.Module) -> str:
@@ -36,6 +37,10 @@ def target_fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
     """What a head must have been trained for to draft for ``target``."""
     rows = target.embed(fingerprint_rows(target.config.vocab_size))
     return TargetFingerprint.of(target.config, rows, name)
+
+
+PLAIN = "none"
+"""For targets that hear: speech hardly repeats itself, and text sources lost a fifth of the time (docs/speech.md)."""
 
 
 def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, nn.Module]]:
@@ -57,7 +62,8 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
     shipped = _preferred(shipped_heads(fingerprint))
     draft = config.speculation.draft
     if draft == AUTO:
-        default = WITH_EAGLE if "eagle" in shipped else WITHOUT_HEADS
+        hears = isinstance(target.config, EncoderDecoderConfig) and target.config.hears
+        default = PLAIN if hears else WITH_EAGLE if "eagle" in shipped else WITHOUT_HEADS
         draft = next((name for name in head_sources() if name in heads), default)
     for name in check_known(draft).names:
         if name in head_sources() and name not in heads:
