@@ -17,6 +17,7 @@ from outrider.models.bridge.model import WAYS, BridgedModel, Way
 from outrider.models.bridge.network import Network
 
 VOCAB = 96
+_LARGEST = 10_000_000
 
 _DIMS: dict[str, Any] = {
     **{"vocab_size": VOCAB, "vocab_size_per_layer_input": VOCAB, "max_position_embeddings": 128},
@@ -40,7 +41,7 @@ _DIMS: dict[str, Any] = {
     **{"linear_key_head_dim": 8, "linear_value_head_dim": 8},
 }
 _LATENT: dict[str, Any] = {"head_dim": 8, "num_key_value_heads": 4}
-_PADDED: dict[str, Any] = {"pad_token_id": 1, "max_position_embeddings": 130}
+_PADDED: dict[str, Any] = {"pad_token_id": 0, "max_position_embeddings": 130}
 _NAMED: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _KINDS = ["sliding_attention", "full_attention"]
 _MIXED = ["linear_attention", "full_attention"]
@@ -48,7 +49,19 @@ _DELTA: dict[str, Any] = {"layer_types": _MIXED}
 
 OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
-        ("axk1", "deepseek_v3", "deepseek_v2", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu"), _LATENT
+        (
+            "axk1",
+            "axk2",
+            "deepseek_v32",
+            "glm_moe_dsa",
+            "deepseek_v3",
+            "deepseek_v2",
+            "glm4_moe_lite",
+            "longcat_flash",
+            "minicpm3",
+            "youtu",
+        ),
+        _LATENT,
     ),
     **dict.fromkeys(("roberta", "camembert", "data2vec-text", "xlm-roberta", "xlm-roberta-xl"), _PADDED),
     "roberta-prelayernorm": _PADDED,
@@ -124,8 +137,13 @@ def build(name: str, *, seed: int = 0, share: float = 0.0) -> Any:
     config = config_of(name)
     config.forced_eos_token_id = None  # the last token of BART's ``generate``
     config._attn_implementation = "eager"
+    kind = getattr(transformers, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name])
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in kind(config).parameters())
+    if size > _LARGEST:
+        raise ValueError(f"the smallest {name} that is known here has {size:,} parameters")
     torch.manual_seed(seed)
-    model = getattr(transformers, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name])(config).eval()
+    model = kind(config).eval()
     for parameter_name, parameter in model.named_parameters():
         noise = (1 - share) * torch.randn_like(parameter) + share * torch.randn_like(parameter)
         if parameter.dim() < 2:
