@@ -8,9 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outrider import LLM, SpeculationParams
+from outrider.fleet.metrics import FleetMetrics
+from outrider.fleet.pool import Pool
+from outrider.fleet.routing import RoundRobinRouter
 from outrider.server.openai.schema.speculation import NAMED_HERE, SpeculationOptions
 from tests.server.conftest import load
 from tests.server.live import Live, wait_until
@@ -80,8 +84,12 @@ def test_counters_agree_with_what_clients_saw(llm: LLM) -> None:
 
 def test_the_dashboard_shows_metrics_that_exist(live: Live) -> None:
     live.post(PATH, {"prompt": [5, 6, 5, 6, 5, 6], "max_tokens": 20, "logit_bias": {"5": 90}, "temperature": 0})
-    text = live.client.get("/metrics").text
-    known = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
+    fleet = CollectorRegistry()
+    FleetMetrics(fleet).watch(Pool(RoundRobinRouter()))
+    text = live.client.get("/metrics").text + generate_latest(fleet).decode()
+    families = list(text_string_to_metric_families(text))
+    known = {sample.name for family in families for sample in family.samples}
+    known |= {f.name + ("_total" if f.type == "counter" else "") for f in families}  # those without replicas too
     known |= {"outrider:requests_rejected_total", "outrider:slow_readers_dropped_total"}
     dashboard = json.loads(DASHBOARD.read_text())
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
