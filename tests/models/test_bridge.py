@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec
+from outrider.config import SamplingParams
+from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.bridge import BridgedModel, check, packed
@@ -19,6 +21,9 @@ from tests import bridge_checks, tiny
 from tests.bridge_checks import TEXT, apart, examine, invariant, like_generate, with_drafts
 from tests.bridge_members import bridge, build, like
 from tests.docs.test_bridge import table_rows
+from tests.engine.beams.reference import search
+from tests.engine.beams.test_transformers import requests as beam_requests
+from tests.rig import engine, run
 
 FAST = {
     "gpt2": "packed",  # learned positions, layer norms, Conv1D
@@ -150,3 +155,37 @@ def test_features_are_refused_and_hidden_states_are_not() -> None:
         wrong: dict[str, Any] = more
         with pytest.raises(ConfigError, match="gpt2 runs through transformers, which shows no layers"):
             target.forward(replace(batch, **wrong), kv)
+
+
+def test_states_that_are_gone_are_found_again() -> None:
+    """A row far behind the last one that was fed: as when passes are timed at a context that nobody has read."""
+    target = model("lfm2")
+    kv = target.new_cache(CacheSpec(max_seq_len=96))
+    read = kv.allocate()
+    wanted = tiny.feed(target, kv, (read, [*[0] * 80, 7]))[0][-1]
+    kv.free(read)
+    unread = kv.allocate()
+    kv.extend(unread, 81)
+    assert torch.equal(target.forward(ForwardBatch([7], [80], (Span(unread, 80, 1),), (0,)), kv).logits[0], wanted)
+
+
+@pytest.mark.parametrize("name", ["bloom", "lfm2"])
+def test_beams_of_models_that_read_one_text_at_a_time(name: str) -> None:
+    """A tree of beams as chains: their states move with the rows that are kept."""
+    params = SamplingParams(beam_width=3, n=3, max_tokens=8)
+    found = []
+    for more in ({}, {"recycling": RecyclingDrafter(model(name).config.vocab_size)}):
+        beams = beam_requests(list(TEXT), params, [], "recycling" if more else "none")
+        run(engine(model(name), max_seq_len=96, more=more), *beams)
+        found.append([(list(beam.output), beam.score) for beam in beams])
+    assert found[0] == found[1]
+
+    def row(output: tuple[int, ...]) -> Tensor:
+        ids = torch.tensor([[*TEXT, *output]])
+        with model(name).network.attention("eager"), torch.inference_mode():
+            logits: Tensor = (
+                model(name).network.module(ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
+            )
+        return logits[0, -1].float().log_softmax(-1)
+
+    assert [output for output, _ in found[0]] == [list(best.output) for best in search(row, params, [])[:3]]

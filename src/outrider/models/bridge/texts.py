@@ -121,15 +121,15 @@ class TextRunner:
         """The state after the tile before, kept or found again by running it."""
         if start == 0 or not self.recurrent:
             return self.network.new_state(own_attention=True)
-        states, row = cache.histories[chain.slot].states, chain.rows[start - 1]
+        history, row = cache.histories[chain.slot], chain.rows[start - 1]
         missing = []  # tiles whose end states are gone
-        while start > 0 and chain.rows[start - 1] not in states:
+        while start > 0 and chain.rows[start - 1] not in history.states:
             start -= self.tile
             missing.append(start)
         for at in reversed(missing):
             before = Chain(chain.slot, chain.rows[: at + self.tile], 0)
             self._run_tile(before, cache, at, False)
-        return copied(states[row])
+        return copied(history.states[row])
 
 
 def chains_of(span: Span) -> Iterator[tuple[Chain, Sequence[int]]]:
