@@ -193,7 +193,7 @@ def test_sigterm_ends_a_server_whose_chat_template_loops(tmp_path: Path) -> None
         asking.start()
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        assert process.wait(20) == 0
     finally:
         process.kill()
         process.wait()

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
-from outrider.errors import InvalidRequestError
+from outrider.errors import ConfigError, InvalidRequestError
 from outrider.kernels.attention.attention import AttentionPlan, attend, plan
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.weights import NativeWeight, Target
@@ -242,9 +242,15 @@ class EncoderDecoderModel:
         return logits if self._logit_bias is None else logits + self._logit_bias
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d].
+
+        Raises ``ConfigError`` where the LM head is not the embedding.
+        """
         if not self.config.tie_embeddings:
-            raise NotImplementedError("heads with a draft vocabulary need tied embeddings")
+            raise ConfigError(
+                f"a {self.config.family} model with an LM head of its own takes no heads with a draft vocabulary: "
+                "leave out heads"
+            )
         return self.embed(token_ids) / self.config.embedding_scale * self.config.logit_scale
 
     @property
