@@ -14,8 +14,9 @@ from tests.server.live import Live
 from tests.server.playground.pages import Page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
+    """Closed with this package: the driver keeps an event loop running in its thread, which other tests must not find."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="install outrider[browser]")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
