@@ -24,7 +24,7 @@ from benchmarks.decoding import alphas, decode, load, tau
 from benchmarks.power_law import Fit, chain_tau, fit
 from outrider import SamplingParams, SpeculationParams
 from outrider.analysis.figures.page import COLOURS, MARKERS, pyplot
-from outrider.cli.train.common import log
+from outrider.cli.train.common import log, parse_size
 from outrider.config.sources import SOURCES
 from outrider.data import workloads
 from outrider.errors import ConfigError
@@ -90,7 +90,9 @@ def train(args: argparse.Namespace) -> list[Path]:
 
 
 def _train_one(args: argparse.Namespace, lines: tuple[Line, ...], folder: Path) -> None:
-    data = DataOptions((args.answers,), max_length=args.max_length)
+    """The features of the documents of a smaller size are found again: its documents are the first of the next one."""
+    cache = args.out / "features"
+    data = DataOptions((args.answers,), max_length=args.max_length, cache=cache, cache_bytes=args.feature_cache)
     setup = TrainingSetup(args.model, data, 0, lines, device=args.device, log=log)
     options = TrainOptions(epochs=1, batch_tokens=args.batch_tokens, lr=args.lr, patience=10)  # to the end of the pass
     more: dict[str, Any] = {"log": log, "resume": True}
@@ -223,6 +225,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--max-length", type=int, default=1024)
     parser.add_argument("--held-out", type=int, default=400, help="documents that are held out, at most")
+    parser.add_argument("--feature-cache", type=parse_size, default="8GB", help="room for features on disk")
     parser.add_argument("--truncate", type=int, default=4, help="layers of a draft model")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--questions", help="question.jsonl: measure α in real decoding too")

@@ -16,7 +16,7 @@ from tests.server.playground.pages import Page
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Closed with this package: the driver keeps an event loop running in its thread, which other tests must not find."""
+    """Closed with this package: its driver keeps an event loop running, which other tests must not find."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="install outrider[browser]")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
