@@ -58,7 +58,7 @@ def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: b
 def principal_directions(rows: Tensor, width: int) -> Tensor:
     """``rows`` [n, d] in the ``width`` orthogonal directions where they are longest: float32 [n, width], on the CPU."""
     rows = rows.detach().float().cpu()
-    directions = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # longest first
+    directions: Tensor = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # longest first
     return rows @ directions[:, :width]
 
 
