@@ -59,13 +59,13 @@ def test_a_trained_head_is_trained_further(kind: str, folder: Path) -> None:
 
 def test_an_eagle3_head_goes_on_as_eagle31(folder: Path) -> None:
     first, _ = small.trainer(folder, "eagle3", "eagle3-plain")
-    first.run()
+    best = first.run().best_loss
     begin = {"start_from": str(folder / "eagle3-plain"), "normed": True}
     further, task = small.trainer(folder, "eagle3", "eagle3-normed", head=begin)
     assert task.config.fc_norm
     assert task.config.norm_output
     begun = further.run().history[0]["loss"]
-    assert begun < first.progress.history[0]["loss"]
+    assert begun == pytest.approx(best, abs=0.02)  # it was 0.22 before the first training
     load_head(folder / "eagle3-normed")
 
 

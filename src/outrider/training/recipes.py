@@ -25,7 +25,8 @@ from outrider.training.kinds.dflash import (
     start_blocks_from_target,
 )
 from outrider.training.kinds.draft import DraftTask, Medusa2Task, draft_model, known_rows
-from outrider.training.kinds.eagle import EagleTask, start_from_target, with_norms
+from outrider.training.kinds.eagle import EagleTask, start_from_target
+from outrider.training.kinds.eagle_norms import with_norms
 from outrider.training.kinds.pass_ import PassTask
 from outrider.training.losses import RULES
 from outrider.training.setup import HeadOptions, TrainingSetup
@@ -134,8 +135,9 @@ def trained_head(setup: TrainingSetup, options: HeadOptions, folder: Path) -> tu
         raise ConfigError(f"{of} no LM head of its own: leave out own_lm_head")
     normed = (config.fc_norm, config.norm_output)
     if options.normed and isinstance(module, EagleLayer) and normed == (False, False) and not config.norm_before_fc:
-        setup.log(f"{folder} becomes EAGLE-3.1: norms begin at the median size of each layer's features")
-        module = with_norms(module, setup.store(FeatureSpec(config.feature_layers, setup.data.top_k)))
+        setup.log(f"{folder} becomes EAGLE-3.1, with norms that leave its guesses nearly as they are")
+        store = setup.store(FeatureSpec(config.feature_layers, setup.data.top_k))
+        module = with_norms(module, store, setup.target.embedding)
         config = module.config
     elif options.normed not in (None, all(normed)):
         raise ConfigError(f"{of} fc_norm={config.fc_norm} and norm_output={config.norm_output}: leave out the version")

@@ -12,16 +12,14 @@ block and a diagonal for each step, and rows of the context need keys and values
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.heads import HeadConfig
-from outrider.heads.eagle import EagleLayer, Norm
+from outrider.heads.eagle import EagleLayer
 from outrider.training.batches import Batch
-from outrider.training.target.features import FeatureStore
 from outrider.training.target.llama import Llama
 from outrider.training.tasks import DraftPosition, HeadTask, noise
 
@@ -134,28 +132,6 @@ def start_from_target(module: EagleLayer, target: Llama) -> None:
     module.fc.weight[:, -d:] += torch.eye(d, device=module.fc.weight.device)
     if module.fc.bias is not None:
         module.fc.bias.zero_()
-
-
-_SAMPLE = 32  # documents that tell how large features are
-
-
-@torch.no_grad()
-def with_norms(module: EagleLayer, store: FeatureStore) -> EagleLayer:
-    """An EAGLE-3 head as one of EAGLE-3.1, with its weights.
-
-    The weight of each new norm is the median root mean square of its layer's rows, so that ``fc`` reads what it is
-    used to; the median, as the first row of a text is often a hundred times as large. What is fed on changes with the
-    norm, and is learned anew.
-    """
-    made = EagleLayer(replace(module.config, fc_norm=True, norm_output=True)).to(module.fc.weight.device)
-    made.load_state_dict(module.state_dict(), strict=False)
-    some = store.fetch(range(min(_SAMPLE, len(store.documents))))
-    rows = torch.cat([features.rows for features in some]).float()
-    assert made.fc_norm is not None
-    for norm, part in zip(made.fc_norm, rows.chunk(len(made.fc_norm), dim=-1), strict=True):
-        assert isinstance(norm, Norm)
-        norm.weight.fill_(float(part.square().mean(-1).sqrt().median()))
-    return made
 
 
 def _copy_layer(module: EagleLayer, target: Llama) -> None:
