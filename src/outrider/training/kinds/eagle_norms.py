@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.heads.eagle import EagleLayer, Norm
+from outrider.heads.eagle import EagleLayer
 from outrider.training.data.documents import Document
 from outrider.training.target.features import Features, FeatureStore
 
@@ -29,8 +29,8 @@ _LEAST = 1e-3  # of the largest weight: what a norm's weight is taken for where 
 def with_norms(module: EagleLayer, store: FeatureStore, embedding: Tensor) -> EagleLayer:
     """An EAGLE-3 head as one of EAGLE-3.1 that drafts nearly the same, to be trained further.
 
-    The weight of each norm before ``fc`` is the median root mean square of its layer's rows: the median, as the first
-    row of a text is often a hundred times as large. ``embedding``: the target's, float [vocab, d].
+    ``fc`` takes over the median size of each layer's rows: the median, as the first row of a text is often a hundred
+    times as large. ``embedding``: the target's, float [vocab, d].
     """
     made = EagleLayer(replace(module.config, fc_norm=True, norm_output=True)).to(module.fc.weight.device)
     made.load_state_dict(module.state_dict(), strict=False)
@@ -38,11 +38,12 @@ def with_norms(module: EagleLayer, store: FeatureStore, embedding: Tensor) -> Ea
     features = store.fetch(some)
     rows = torch.cat([found.rows for found in features]).float()
     assert made.fc_norm is not None
-    for norm, part in zip(made.fc_norm, rows.chunk(len(made.fc_norm), dim=-1), strict=True):
-        assert isinstance(norm, Norm)
-        norm.weight.fill_(float(_sizes(part).median()))
+    parts = zip(made.fc.weight.chunk(len(made.fc_norm), dim=1), rows.chunk(len(made.fc_norm), dim=-1), strict=True)
+    for weight, part in parts:
+        weight.mul_(float(_sizes(part).median()))
     if not module.layer.norms_residual:
         _feed_on_normed(made, *_states(module, [store.documents[i] for i in some], features, embedding))
+        _balance(made)
     return made
 
 
@@ -82,6 +83,18 @@ def _feed_on_normed(module: EagleLayer, read: Tensor, made: Tensor) -> None:
         between = (first * stretch) ** 0.5 if i == 0 else stretch  # the first layer reads both kinds of rows
         layer.hidden_norm.weight.mul_(between / weight)  # type: ignore[union-attr, operator]
     module.norm.weight.fill_(stretch)
+
+
+def _balance(module: EagleLayer) -> None:
+    """Share sizes between matrices that follow each other, as an optimiser moves all weights by steps of one size."""
+    weights = module.state_dict()
+    for i in range(len(module.layers)):
+        for first, then in (("self_attn.v_proj", "self_attn.o_proj"), ("mlp.up_proj", "mlp.down_proj")):
+            a, b = weights[f"layers.{i}.{first}.weight"], weights[f"layers.{i}.{then}.weight"]
+            ratio = float((b.square().mean() / a.square().mean()) ** 0.25)
+            if 0 < ratio < torch.inf:
+                a.mul_(ratio)
+                b.div_(ratio)
 
 
 def _sizes(rows: Tensor) -> Tensor:
