@@ -113,7 +113,7 @@ class RayBackend:
         more: dict[str, Any] = {"address": self._fleet.ray_address}
         if self._own:
             cpus = max(os.cpu_count() or 1, self.most * self._options["threads"]) + 1  # one is the spare worker's
-            more = {"include_dashboard": False, "num_cpus": cpus, "resources": {SPARE: 1}}
+            more = {"address": "local", "include_dashboard": False, "num_cpus": cpus, "resources": {SPARE: 1}}
         ray.init(namespace=APPLICATION, logging_level="warning", log_to_driver=True, **more)
         serve.start(proxy_location="Disabled")
         if self._own:
