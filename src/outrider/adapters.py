@@ -31,6 +31,11 @@ class Adapters:
     def names(self) -> tuple[str, ...]:
         return tuple(self._found)
 
+    @property
+    def keys(self) -> dict[str, str]:
+        """What is in each adapter (``Adapter.key``), by name."""
+        return {name: adapter.key for name, (_, adapter) in self._found.items()}
+
     def find(self, request: LoRARequest) -> Adapter:
         """The adapter that a request names, loaded if that is its first.
 

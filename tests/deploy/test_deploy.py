@@ -67,6 +67,27 @@ def test_the_application_for_ray_takes_its_arguments() -> None:
     FleetSettings(replicas=application["args"]["replicas"])
 
 
+def test_the_ray_service_is_one_that_kuberay_can_start() -> None:
+    """What its operator needs, by its source of 2026-08: the schema alone does not say so."""
+    service = documents("kubernetes/outrider-ray.yaml")[0]
+    cluster = service["spec"]["rayClusterConfig"]
+    head, worker = cluster["headGroupSpec"], cluster["workerGroupSpecs"][0]
+    assert service["spec"].keys() <= {"serveConfigV2", "rayClusterConfig", "upgradeStrategy", "serveService"}
+    assert cluster.keys() <= {
+        "rayVersion", "authOptions", "enableInTreeAutoscaling", "headGroupSpec", "workerGroupSpecs"}  # fmt: skip
+    assert worker.keys() <= {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+    named = {port["name"]: port["containerPort"] for port in head["template"]["spec"]["containers"][0]["ports"]}
+    assert named == {"gcs-server": 6379, "dashboard": 8265, "serve": 8000}  # of its service: nothing else is added
+    assert head["rayStartParams"]["dashboard-host"] == "0.0.0.0"  # how it brings the application
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert cluster["enableInTreeAutoscaling"]
+    assert "automountServiceAccountToken" not in head["template"]["spec"], "the autoscaler cannot ask for workers"
+    container = worker["template"]["spec"]["containers"][0]
+    assert "httpGet" in container["readinessProbe"], "its own probe needs wget, which our image has not"
+    arguments = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]["args"]
+    assert int(container["resources"]["requests"]["cpu"]) >= arguments["threads"] + 1  # an engine and the ingress
+
+
 def test_every_command_is_one_of_ours(pod: dict[str, Any], unit: configparser.ConfigParser) -> None:
     compose = documents("compose.yaml")[0]["services"]["outrider"]["command"]
     started = shlex.split(unit["Service"]["ExecStart"])

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[SamplingParams, SpeculationParams | None]] = {
     "logprobs": (replace(PARAMS, logprobs=2, prompt_logprobs=1), None),
     "penalties": (replace(PARAMS, repetition_penalty=1.3, presence_penalty=0.5, min_tokens=30), None),
     "structured": (replace(PARAMS, ignore_eos=False, structured=StructuredOutput(regex="[a-z ]{30,40}")), None),
+    "beams": (SamplingParams(max_tokens=12, beam_width=3, n=2, ignore_eos=True), None),
     "other drafts": (PARAMS, SpeculationParams(draft="ngram", spec_length=3)),
     "plain": (PARAMS, SpeculationParams(draft="none")),
 }
@@ -90,6 +91,7 @@ def test_the_output_is_that_of_one_engine_whenever_replicas_die(
     assert resumed >= 1, "nothing died, so nothing was tested"
     for one, other in zip(*(x if isinstance(x, list) else [x] for x in (output, alone)), strict=True):
         assert (one.token_ids, one.text, one.finish_reason) == (other.token_ids, other.text, other.finish_reason)
+        assert (one.score, one.sum_logprobs) == (other.score, other.sum_logprobs)
         if params.logprobs is not None:
             assert [step.logprobs for step in one.steps] == [step.logprobs for step in other.steps]
             assert list(one.prompt_logprobs or ()) == list(other.prompt_logprobs or ())

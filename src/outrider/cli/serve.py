@@ -49,8 +49,8 @@ def _serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, opt
         raise ConfigError(
             "--replicas is for one model, and --models names several: serve each with replicas of its own"
         )
-    if options.get("enable_lora") or options.get("lora_modules"):
-        raise ConfigError("--enable-lora and --lora-modules do not go with --replicas: serve adapters from one engine")
+    if options.get("enable_lora"):
+        raise ConfigError("--enable-lora does not go with --replicas: name the adapters in --lora-modules")
     if fleet.fleet == "ray":
         from outrider.fleet.ray_cluster import serve_on_ray
 

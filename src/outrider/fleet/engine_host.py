@@ -52,12 +52,14 @@ class EngineHost:
             "config": {**asdict(llm.config), "extra_sources": list(llm.config.extra_sources)},
             "model": asdict(llm.model.config),
             "precision": llm.model.precision,
+            "implementation": llm.model.implementation,
             "device": str(llm.model.device),
             "weights": llm.memory_plan.target_weights,
             "max_seq_len": llm.engine.max_seq_len,
             "vocab_size": llm.engine.vocab_size,
             "eos": list(llm.eos_token_ids),
             "drafters": list(llm.drafters),
+            "adapters": llm.adapters.keys,
         }
 
     def status(self) -> Message:
@@ -111,7 +113,7 @@ class EngineHost:
                         yield self._burst(index, requests[index], steps, told)
                 for request in requests:
                     span.ended(request)
-            yield {"done": True}
+            yield {"done": True, "found": [[each.score, each.sum_logprobs, each.finish_reason] for each in requests]}
         except EngineDeadError:
             return  # the end without ``done`` says so
         except OutriderError as error:

@@ -7,8 +7,10 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Any
 
 from outrider.async_llm import AsyncLLM
+from outrider.engine.beams.request import BeamRequest
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import CapacityError, EngineDeadError, OutriderError
 from outrider.fleet.front import Front
@@ -52,6 +54,7 @@ class _Call:
     indices: list[int]
     mirrors: list[Mirror]
     lost: list[str] = field(default_factory=list)  # replicas that it ran on
+    searches: bool = False  # for beams, which are nothing until all are found: begun again where a replica is lost
 
     @property
     def job(self) -> Job:
@@ -145,16 +148,19 @@ class FleetEngine(AsyncLLM):
         self._pool.begin(member, len(open_))
         try:
             async with aclosing(member.replica.run(message)) as parts:
+                found: list[list[Message]] = [[] for _ in open_]  # by a search that is not over
                 async for part in parts:
                     if "error" in part:
                         self._raise(part["error"], member)
                     if "done" in part:
+                        if call.searches:
+                            self._pass_on_all(member, open_, found, part["found"], events)
                         break
+                    if call.searches:
+                        found[part["i"]].append(part)
+                        continue
                     index, mirror = open_[part["i"]]
-                    steps = mirror.take(part)
-                    self._metrics.tokens.labels(member.name).inc(len(steps))
-                    if steps:
-                        events.put(index, steps)
+                    self._pass_on(member, index, mirror.take(part), events)
                     await asyncio.sleep(0)  # others first: frames may wait in the buffer by the hundred
         except ReplicaDiffersError as error:
             self._metrics.differing.inc()
@@ -164,6 +170,23 @@ class FleetEngine(AsyncLLM):
             self._pool.end(member, len(open_))
         if not all(mirror.finished for _, mirror in open_):
             raise ReplicaLostError(f"{member.name}: its answer ended early")
+
+    def _pass_on(self, member: Member, index: int, steps: list[StepOutput], events: _Events) -> None:
+        self._metrics.tokens.labels(member.name).inc(len(steps))
+        if steps:
+            events.put(index, steps)
+
+    def _pass_on_all(
+        self,
+        member: Member,
+        open_: list[tuple[int, Mirror]],
+        bursts: list[list[Message]],
+        ends: list[Any],
+        events: _Events,
+    ) -> None:
+        """What a search for beams has found."""
+        for (index, mirror), own, end in zip(open_, bursts, ends, strict=True):
+            self._pass_on(member, index, mirror.take_found(own, end), events)
 
     def _raise(self, message: Message, member: Member) -> None:
         error = read_error(message)
@@ -189,8 +212,10 @@ class FleetEngine(AsyncLLM):
 def _calls(requests: Sequence[Request]) -> list[_Call]:
     """By prompt."""
     calls: dict[str, _Call] = {}
+    searches = {found.id: each for each in requests if isinstance(each, BeamRequest) for found in each.outputs}
     for index, request in enumerate(requests):
-        call = calls.setdefault((request.after or request).id, _Call([], []))
+        first = searches.get(request.id) or request.after or request
+        call = calls.setdefault(first.id, _Call([], [], searches=request.id in searches))
         call.indices.append(index)
         call.mirrors.append(Mirror(request))
     return list(calls.values())

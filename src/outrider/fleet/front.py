@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,10 +19,10 @@ from outrider.engine.memory import MemoryPlan
 from outrider.engine.request import Request
 from outrider.engine.request_checks import check_request
 from outrider.engine.stats import EngineStats, SourceStats
-from outrider.errors import InvalidRequestError
 from outrider.fleet.wire import Message
 from outrider.input_processor import InputProcessor
 from outrider.llm import LLM
+from outrider.models.adapters import Adapter
 from outrider.models.base import LoadedModel
 from outrider.models.config import Experts, ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
@@ -49,9 +49,8 @@ class Front(LLM):
         self.remote = RemoteEngine(description)
         self.engine = cast("Engine", self.remote)
         self.eos_token_ids = tuple(description["eos"])
-        self._input_processor = InputProcessor(
-            self.tokenizer, self.eos_token_ids, speculation, Adapters(self.model, enabled=False)
-        )
+        adapters = _RemoteAdapters(self.model, description["adapters"])
+        self._input_processor = InputProcessor(self.tokenizer, self.eos_token_ids, speculation, adapters)
         self._inboxes: dict[str, deque[Any]] = {}
 
 
@@ -60,11 +59,21 @@ class _RemoteModel:
 
     def __init__(self, config: ModelConfig, description: Message) -> None:
         self.config, self.precision = config, description["precision"]
+        self.implementation: str = description["implementation"]
         self.device = torch.device(description["device"])
 
     def final_norm(self, x: Tensor) -> Tensor:
         """Where a request has it, it wants the prompt's embedding: the replica's own norm is applied there."""
         return x
+
+
+class _RemoteAdapters(Adapters):
+    """The names of adapters, and what keeps their caches apart; replicas have the matrices."""
+
+    def __init__(self, model: LoadedModel, keys: Mapping[str, str]) -> None:
+        super().__init__(model, enabled=False)
+        held = {name: SimpleNamespace(name=name, key=key) for name, key in keys.items()}
+        self._found = {name: ("", cast("Adapter", one)) for name, one in held.items()}
 
 
 class RemoteEngine:
@@ -90,11 +99,6 @@ class RemoteEngine:
 
     def check(self, request: Request) -> None:
         """As ``Engine.check``."""
-        if request.params.beam_width:
-            raise InvalidRequestError(
-                f"beam_width={request.params.beam_width}: beam search is not passed on to replicas, leave it out",
-                param="beam_width",
-            )
         check_request(request, self.max_seq_len, self.vocab_size, self._drafters, self._eos)
 
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -54,6 +56,29 @@ class Mirror:
 
         Raises ReplicaDiffersError.
         """
+        request, steps = self.request, self._commit(burst)
+        if "end" in burst:
+            if not self.finished:
+                raise ReplicaDiffersError("a replica ended a sequence that has not ended")
+            read_stats(request.stats, burst["end"])
+            if steps:
+                steps[-1] = replace(steps[-1], acceptance_rate=request.stats.draft_acceptance_rate)
+        return steps
+
+    def take_found(self, bursts: Sequence[Message], found: Sequence[Any]) -> list[StepOutput]:
+        """Commit an output of a beam search, whole: its bursts, and its score, log-probability and end."""
+        request = self.request
+        request.score, request.sum_logprobs, reason = found
+        steps = [step for burst in bursts for step in self._commit(burst)]
+        for burst in bursts:
+            if "end" in burst:
+                read_stats(request.stats, burst["end"])
+        if not self.finished:  # the context is full, or there is no such output
+            request.finish_reason = reason
+            steps[-1:] = [replace(last, finish_reason=reason) for last in steps[-1:]]
+        return steps
+
+    def _commit(self, burst: Message) -> list[StepOutput]:
         request = self.request
         now = time.perf_counter()
         if request.started is None:
@@ -68,12 +93,6 @@ class Mirror:
         steps = [step for entry in burst["steps"] if (step := self._step(entry)) is not None]
         if "hidden" in burst:
             request.hidden_sum = torch.tensor(burst["hidden"], dtype=torch.float64)
-        if "end" in burst:
-            if not self.finished:
-                raise ReplicaDiffersError("a replica ended a sequence that has not ended")
-            read_stats(request.stats, burst["end"])
-            if steps:
-                steps[-1] = replace(steps[-1], acceptance_rate=request.stats.draft_acceptance_rate)
         return steps
 
     def _step(self, entry: list[object]) -> StepOutput | None:

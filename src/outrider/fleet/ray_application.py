@@ -8,6 +8,7 @@ from typing import Any
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
+from ray.serve.schema import LoggingConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.fleet.ingress import FleetService
@@ -44,7 +45,8 @@ def engine_deployment(given: dict[str, Any], bounds: tuple[int, int]) -> Any:
         ray_actor_options=actor,
         max_ongoing_requests=MANY,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
-        health_check_period_s=2.0,
+        health_check_period_s=0.5,
+        logging_config=LoggingConfig(enable_access_log=False),  # a line for every look at a replica
         request_router_config=RequestRouterConfig(request_router_class=AddressRouter),
         **scaling,
     )(EngineDeployment)

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from outrider.errors import ConfigError
@@ -21,6 +22,7 @@ from outrider.server.settings import ServerSettings
 logger = logging.getLogger(__name__)
 
 APPLICATION = "outrider"
+SPARE = "outrider_spare"  # a resource of Ray, see ``ray_spares``
 
 
 def serve_on_ray(settings: ServerSettings, fleet: FleetSettings, model: str, **options: Any) -> int:
@@ -50,6 +52,9 @@ class RayBackend:
         self.count, self.most = fleet.bounds
         self.where, self.replaces_itself = "on Ray Serve", True
         self._following: asyncio.Task[None] | None = None
+        self._own = fleet.ray_address is None and "RAY_ADDRESS" not in os.environ  # the cluster, started for this
+        self._background = ThreadPoolExecutor(1, "spares")
+        self._prepare_spare: Callable[[], None] = lambda: None
 
     async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
         """Returns when replicas are being loaded."""
@@ -66,7 +71,8 @@ class RayBackend:
         self._following = asyncio.ensure_future(follow(pool, handle, APPLICATION, self._token))
 
     def ready(self, member: Member) -> None:
-        """Nothing to do."""
+        """It may have taken the worker that waited: another one is to wait."""
+        self._background.submit(self._prepare_spare)
 
     def lost(self, name: str) -> None:
         """Ray sees for itself, and starts another one."""
@@ -85,30 +91,35 @@ class RayBackend:
 
         if self._following is not None:
             self._following.cancel()
+        self._background.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(Exception):  # whatever is left ends with the cluster
             await asyncio.to_thread(serve.delete, APPLICATION)
-            if self._fleet.ray_address is None:
+            if self._own:
                 await asyncio.to_thread(serve.shutdown)
             await asyncio.to_thread(ray.shutdown)
 
     def _connect(self) -> None:
-        own = self._fleet.ray_address is None and "RAY_ADDRESS" not in os.environ
-        if own:  # before Ray is imported by the processes that it starts
+        if self._own:  # before Ray is imported by the processes that it starts
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             os.environ.setdefault("RAY_worker_niceness", "0")  # of 15 beside anything else a replica takes minutes
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray turns loopback into an
             # address that others reach, on Linux too
+            os.environ.setdefault("RAY_preload_python_modules", "outrider.fleet.ray_replicas")  # by every worker
         import ray
         from ray import serve
 
         more: dict[str, Any] = {"address": self._fleet.ray_address}
-        if own:
-            cpus = max(os.cpu_count() or 1, self.most * self._options["threads"])
-            more = {"include_dashboard": False, "num_cpus": cpus}
+        if self._own:
+            cpus = max(os.cpu_count() or 1, self.most * self._options["threads"]) + 1  # one is the spare worker's
+            more = {"address": "local", "include_dashboard": False, "num_cpus": cpus, "resources": {SPARE: 1}}
         ray.init(namespace=APPLICATION, logging_level="warning", log_to_driver=True, **more)
         serve.start(proxy_location="Disabled")
+        if self._own:
+            from outrider.fleet.ray_spares import Spares
+
+            self._prepare_spare = Spares(SPARE).ask
 
     def _deploy(self) -> Any:
         from ray import serve

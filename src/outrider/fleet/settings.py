@@ -22,7 +22,7 @@ class FleetSettings:
     ray_address: str | None = None
     """The cluster's, as ray.init takes it.
 
-    None: the one that runs here, or one that is started.
+    None: that of RAY_ADDRESS, or one that is started for this server.
     """
     routing: PolicyName = "prefix"
     """Which replica serves a request: prefix, session, round_robin or random."""

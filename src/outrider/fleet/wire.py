@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from outrider import errors
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.config.adapters import LoRARequest
 from outrider.config.structured import StructuredOutput
 from outrider.core.draft import DraftReport
 from outrider.engine.request import Request, StepOutput
@@ -54,6 +55,7 @@ def request_message(request: Request, known: Sequence[int]) -> Message:
         "tenant": request.tenant,
         "reports_drafts": request.reports_drafts,
         "embeds": request.final_norm is not None,
+        "adapter": None if request.adapter is None else request.adapter.name,
         "shown": sorted(shown),
         "known": list(known),
     }
@@ -61,18 +63,13 @@ def request_message(request: Request, known: Sequence[int]) -> Message:
 
 def make_requests(llm: LLM, messages: Sequence[Message]) -> list[Request]:
     """The requests of one prompt, checked. Raises OutriderError as ``LLM.requests`` does."""
-    made: list[Request] = []
-    for message in messages:
-        request = llm.request(
-            message["prompt"],
-            _params(message["params"]),
-            SpeculationParams(**message["speculation"]),
-            priority=message["priority"],
-            cache_salt=message["domain"],
-            tenant=message["tenant"],
-            reports_drafts=message["reports_drafts"],
-        )
-        request.after = made[0] if made else None
+    if messages[0]["params"]["beam_width"]:  # one search finds all of them
+        found = _made(llm, messages[0], len(messages))
+    else:
+        found = [_made(llm, message, 1)[0] for message in messages]
+        for request in found[1:]:
+            request.after = found[0]
+    for request, message in zip(found, messages, strict=True):
         if message["embeds"]:
             request.final_norm = llm.model.final_norm
         if isinstance(request.detokenizer, IncrementalDetokenizer):
@@ -80,8 +77,21 @@ def make_requests(llm: LLM, messages: Sequence[Message]) -> list[Request]:
         request.max_seq_len = llm.engine.max_seq_len
         for token in message["known"]:
             request.append(token)
-        made.append(request)
-    return made
+    return found
+
+
+def _made(llm: LLM, message: Message, n: int) -> list[Request]:
+    adapter = message["adapter"]
+    return llm.requests(
+        message["prompt"],
+        replace(_params(message["params"]), n=n),
+        SpeculationParams(**message["speculation"]),
+        priority=message["priority"],
+        cache_salt=message["domain"],
+        tenant=message["tenant"],
+        reports_drafts=message["reports_drafts"],
+        lora_request=None if adapter is None else LoRARequest(adapter),
+    )
 
 
 def _params(values: Mapping[str, Any]) -> SamplingParams:

@@ -16,7 +16,7 @@ _EDGE = 1 << 20  # bytes read at either end of a large file
 
 
 def fingerprint(llm: LLM) -> str:
-    """``fp_`` and 16 digits of a hash of the model's files, its precision, this version, torch and the processor.
+    """``fp_`` and 16 digits of a hash of the model's files, adapters and precision, this version, torch and the processor.
 
     Of files beyond 2 MB the size and both ends are hashed: reading a large model whole would take a minute of start.
     """
@@ -26,6 +26,8 @@ def fingerprint(llm: LLM) -> str:
     digest.update(f"{llm.config.dtype} {llm.model.dtype} {llm.model.cache_dtype} {llm.model.device}\n".encode())
     if llm.speculation.verifier != "matching":  # matching gives the same text however it drafts
         digest.update(repr(llm.speculation).encode())
+    for name, key in sorted(llm.adapters.keys.items()):
+        digest.update(f"{name} {key}\n".encode())
     folder = resolve(llm.config.model)
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".safetensors", ".gguf", ".jinja") and path.name != "outrider.json":

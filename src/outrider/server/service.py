@@ -61,12 +61,12 @@ class Service:
         with contextlib.suppress(OutriderError):  # who asks for a grammar is told why there is none
             llm.grammars.prepare()
         llm.tokenizer.prepare()
-        self.model_names = tuple(dict.fromkeys((*self.model_names, *llm.adapters.names)))
         self.begin(AsyncLLM(llm, on_death=died), fingerprint(llm))
 
     def begin(self, engine: AsyncLLM, fingerprint: str) -> None:
         """Serve with ``engine`` from now on, in place of the one before if there was one."""
         self.fingerprint = fingerprint
+        self.model_names = tuple(dict.fromkeys((*self.model_names, *engine.llm.adapters.names)))
         self.metrics.watch(engine.llm.engine)
         self._llm = engine
         if self.state != "draining":
