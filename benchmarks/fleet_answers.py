@@ -18,7 +18,8 @@ from typing import Any
 from outrider.analysis.fleet.machine import Machine, from_roofline
 from outrider.analysis.fleet.plots import lines
 from outrider.analysis.fleet.report import Summary, summarize
-from outrider.analysis.fleet.simulate import Fleet, simulate
+from outrider.analysis.fleet.run import Fleet
+from outrider.analysis.fleet.simulate import simulate
 from outrider.analysis.fleet.sizing import Promise, replicas_needed
 from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
 from outrider.analysis.roofline import HARDWARE, ModelSize

@@ -32,7 +32,8 @@ from benchmarks.paced_server import CURVE
 from outrider.analysis.fleet.machine import Machine, from_dict
 from outrider.analysis.fleet.report import Summary, summarize
 from outrider.analysis.fleet.routing import router
-from outrider.analysis.fleet.simulate import Fleet, Run, simulate
+from outrider.analysis.fleet.run import Fleet, Run
+from outrider.analysis.fleet.simulate import simulate
 from outrider.analysis.fleet.workload import Lengths, Segment, Traffic, Workload, synthesize
 
 PORT = 18540

@@ -111,7 +111,7 @@ CHOICES: dict[str, Callable[[], list[str]]] = {
     "log_format": lambda: ["text", "json"],
     "scheduling_policy": lambda: ["fcfs", "priority"],
     "fleet": lambda: ["ray", "processes"],
-    "routing": lambda: ["prefix", "session", "round_robin", "random"],
+    "routing": lambda: ["prefix", "session", "least_load", "round_robin", "random"],
 }
 """What the shell completes a field's option with; where there is nothing, it completes names of files."""
 

@@ -12,12 +12,11 @@ from outrider.engine.stats import EngineStats
 from outrider.fleet.front import add_counts
 from outrider.fleet.knowledge import Hub
 from outrider.fleet.replica import Replica, ReplicaLostError
-from outrider.fleet.routing import Job, Load, Router
+from outrider.fleet.routing import PERIOD, Job, Load, Router
 from outrider.fleet.wire import Message
 
 logger = logging.getLogger(__name__)
 
-PERIOD = 0.5  # seconds between two looks at a replica
 UNANSWERED = 2  # looks in a row after which a replica counts as lost
 
 

@@ -28,6 +28,7 @@ BUSY = 64.0  # tokens to read that a place taken of all places weighs: others de
 QUEUED = 512.0  # tokens to read that a whole batch ahead of it weighs
 HOME = 48.0  # tokens to read that the session's own replica may have more
 KNOWN = 16.0  # likewise one whose draft sources know texts of the domain
+PERIOD = 0.5  # seconds between two reports of a replica
 
 
 def block_names(tokens: Sequence[int], domain: str) -> tuple[str, ...]:
@@ -102,6 +103,15 @@ class RoundRobinRouter(RandomRouter):
     def choose(self, job: Job, loads: Sequence[Load]) -> str:
         self._turn += 1
         return sorted(load.name for load in loads)[self._turn % len(loads)]
+
+
+class LeastLoadRouter(RandomRouter):
+    """The one with the most free places; of several, any."""
+
+    def choose(self, job: Job, loads: Sequence[Load]) -> str:
+        shares = [load.sequences / load.places for load in loads]
+        least = min(shares)
+        return self._random.choice([load for load, share in zip(loads, shares, strict=True) if share == least]).name
 
 
 class Ring:
@@ -199,6 +209,7 @@ def make_router(policy: PolicyName, seed: int | None = None) -> Router:
     kinds: dict[PolicyName, type[RandomRouter]] = {
         "prefix": PrefixRouter,
         "session": SessionRouter,
+        "least_load": LeastLoadRouter,
         "round_robin": RoundRobinRouter,
         "random": RandomRouter,
     }

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from outrider.errors import ConfigError
 
-PolicyName = Literal["prefix", "session", "round_robin", "random"]
+PolicyName = Literal["prefix", "session", "least_load", "round_robin", "random"]
 POLICIES: tuple[str, ...] = get_args(PolicyName)
 
 
@@ -25,7 +25,7 @@ class FleetSettings:
     None: that of RAY_ADDRESS, or one that is started for this server.
     """
     routing: PolicyName = "prefix"
-    """Which replica serves a request: prefix, session, round_robin or random."""
+    """Which replica serves a request: prefix, session, least_load, round_robin or random."""
     share_drafts: bool = True
     """Let replicas draft from responses that others gave to the same caller."""
     traces: bool = False

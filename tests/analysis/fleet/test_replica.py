@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from outrider.analysis.cost import LatencyCurve
-from outrider.analysis.fleet.machine import DraftModel, Machine
+from outrider.analysis.fleet.draft_model import DraftModel
+from outrider.analysis.fleet.machine import Machine
 from outrider.analysis.fleet.prefix_cache import PrefixCache
 from outrider.analysis.fleet.replica import Replica
 from outrider.analysis.fleet.running import Progress

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from outrider.analysis.cost import LatencyCurve
-from outrider.analysis.fleet.machine import DraftModel, Machine
+from outrider.analysis.fleet.draft_model import DraftModel
+from outrider.analysis.fleet.machine import Machine
 from outrider.analysis.fleet.report import summarize
-from outrider.analysis.fleet.routing import POLICIES
-from outrider.analysis.fleet.simulate import Fleet, Run, simulate
+from outrider.analysis.fleet.run import Fleet, Run
+from outrider.analysis.fleet.simulate import simulate
 from outrider.analysis.fleet.sizing import Promise, replicas_needed
 from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
 from outrider.analysis.theory import expected_tokens
 from outrider.errors import InvalidRequestError
+from outrider.fleet.settings import POLICIES
 
 MACHINE = Machine(LatencyCurve({1: 0.01, 64: 0.03}), max_batch_size=8, max_batched_tokens=256, kv_tokens=20_000)
 TALKS = Traffic(rate=15, duration=5, turns=3, think_s=2, prefix_len=100, num_prefixes=3,

@@ -1,11 +1,9 @@
-"""Machines in simulated time: cores that several replicas share, and machines that only draft."""
+"""Machines in simulated time, whose cores several replicas share."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-
-from outrider.analysis.fleet.machine import Machine
 
 
 class Host:
@@ -58,38 +56,3 @@ class Host:
 def shared_cores(replicas: int, cores: int) -> list[float]:
     """Speeds of replicas of one core each on a machine with so many cores."""
     return [min(1.0, cores / busy) for busy in range(1, replicas + 1)]
-
-
-class DraftPool:
-    """Machines that only draft. What has come when one of them is free is drafted as one batch."""
-
-    def __init__(self, machines: int, machine: Machine, delay: float) -> None:
-        """``delay``: seconds that a message takes, there or back."""
-        self.machines, self.delay = machines, delay
-        self._machine = machine
-        self._idle = machines
-        self._waiting: list[tuple[int, list[int]]] = []  # replica, requests
-        self.busy = 0.0  # seconds
-
-    def ask(self, replica: int, requests: list[int]) -> None:
-        """A replica wants drafts."""
-        self._waiting.append((replica, requests))
-
-    def begin(self) -> tuple[float, list[tuple[int, list[int]]]] | None:
-        """A batch and its seconds, if there is one and a machine for it."""
-        draft = self._machine.draft
-        if not self._waiting or not self._idle or draft is None:
-            return None
-        self._idle -= 1
-        share = max(1, -(-len(self._waiting) // (self._idle + 1)))
-        batch, self._waiting = self._waiting[:share], self._waiting[share:]
-        count = sum(len(requests) for _, requests in batch)
-        lengths = self._machine.draft_lengths
-        length = max(lengths[min(len(requests), len(lengths) - 1)] for _, requests in batch)
-        seconds = max(1, length) * draft.level_seconds(count)
-        self.busy += seconds
-        return seconds, batch
-
-    def end(self) -> None:
-        """A machine is free again."""
-        self._idle += 1

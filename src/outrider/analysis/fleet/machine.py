@@ -7,59 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from outrider.analysis.cost import DraftCost, LatencyCurve
-from outrider.analysis.fleet.workload import Floats
+from outrider.analysis.fleet.draft_model import MAX_K, DraftModel
 from outrider.analysis.priors import expected_alpha
 from outrider.analysis.roofline import BANDWIDTH_EFFICIENCY, Hardware, ModelSize, Roofline, devices_needed
 from outrider.analysis.theory import chain_tokens
 from outrider.config import EngineConfig
 from outrider.errors import ConfigError, InvalidRequestError
 
-MAX_K = 12
-"""Most draft tokens of a request in a step that are simulated."""
-
 _DEFAULTS = EngineConfig(model="")
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-
-
-_FREE = LatencyCurve({1: 1e-9})
-
-
-@dataclass(frozen=True)
-class DraftModel:
-    """A source of drafts: how often it has one, how often each of its tokens is right, and what it costs."""
-
-    name: str
-    rates: tuple[float, ...]  # chance of each depth's token, if those before were accepted
-    share: float = 1.0  # of steps in which it proposes a draft
-    seconds: LatencyCurve = _FREE  # of one level, by the requests that draft together
-    spec_length: int | Literal["auto"] = "auto"  # auto: what gains most at the batch size of the step
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1 or not all(0 <= rate <= 1 for rate in self.rates):
-            raise InvalidRequestError(f"share={self.share:g}, rates={self.rates}: these are probabilities, from 0 to 1")
-        if self.spec_length != "auto" and not 1 <= self.spec_length <= MAX_K:
-            raise InvalidRequestError(
-                f"spec_length={self.spec_length} is not valid: use auto, or 1 to {MAX_K}", param="spec_length"
-            )
-
-    @cached_property
-    def refusal(self) -> Floats:
-        """float64 [depths]: chance that this depth or one before it is refused. It rises."""
-        rates = (*self.rates, *[self.rates[-1] if self.rates else 0.0] * MAX_K)[:MAX_K]
-        return np.asarray(1 - np.cumprod(rates), dtype=np.float64)
-
-    @cached_property
-    def _levels(self) -> list[float]:
-        return [0.0, *(self.seconds(n) for n in range(1, 1025))]
-
-    def level_seconds(self, requests: int) -> float:
-        """Of one draft token each for so many requests."""
-        return self._levels[requests] if requests < len(self._levels) else self.seconds(requests)
 
 
 @dataclass(frozen=True)
@@ -75,7 +34,8 @@ class Machine:
     per_sequence: float = 0.0  # seconds
     per_context_token: float = 0.0  # seconds
     per_silent_row: float = 0.0  # seconds that a prompt's row saves, as nobody needs its logits
-    request_seconds: float = 0.0  # before a request reaches the engine: HTTP, template, tokens
+    request_seconds: float = 0.0  # before a request reaches a router: HTTP, template, tokens
+    response_seconds: float = 0.0  # from the end of a step until its tokens are with the client
     max_batch_size: int = _DEFAULTS.max_batch_size
     max_batched_tokens: int = _DEFAULTS.max_batched_tokens
     kv_tokens: int = 1 << 20
@@ -142,6 +102,7 @@ class Machine:
             "us_per_context_token": round(1e6 * self.per_context_token, 6),
             "ms_per_silent_row": round(1e3 * self.per_silent_row, 6),
             "request_ms": round(1e3 * self.request_seconds, 4),
+            "response_ms": round(1e3 * self.response_seconds, 4),
         }
         for name in ("max_batch_size", "max_batched_tokens", "kv_tokens", "block_size", "kv_bytes_per_token"):
             facts[name] = getattr(self, name)
@@ -176,6 +137,7 @@ def from_dict(facts: Mapping[str, Any]) -> Machine:
             per_context_token=float(facts.get("us_per_context_token", 0)) / 1e6,
             per_silent_row=float(facts.get("ms_per_silent_row", 0)) / 1e3,
             request_seconds=float(facts.get("request_ms", 0)) / 1e3,
+            response_seconds=float(facts.get("response_ms", 0)) / 1e3,
             kv_bytes_per_token=float(facts.get("kv_bytes_per_token", 0)),
             name=str(facts.get("name", "")),
             draft=_recommended(facts) if draft is None else DraftModel(

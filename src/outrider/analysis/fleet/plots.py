@@ -10,7 +10,7 @@ import numpy as np
 
 from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, pyplot
 from outrider.analysis.fleet.report import Summary
-from outrider.analysis.fleet.simulate import Run
+from outrider.analysis.fleet.run import Run
 from outrider.analysis.fleet.sizing import Promise, Sizing
 
 Series = Mapping[str, Sequence[tuple[float, float]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from outrider.analysis.fleet.workload import Segment
 
@@ -29,6 +29,10 @@ class PrefixCache:
     def free(self) -> int:
         """Tokens that can be had without dropping anything."""
         return self.capacity - self.own - self.shared
+
+    def held(self) -> Iterator[Segment]:
+        """Segments that are here, and how many of their tokens."""
+        return iter(self._held.items())
 
     def match(self, segments: Sequence[Segment]) -> int:
         """Tokens at the beginning of a prompt that are here, in whole blocks."""

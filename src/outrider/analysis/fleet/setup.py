@@ -7,7 +7,7 @@ from pathlib import Path
 
 from outrider.analysis.fleet.machine import Machine
 from outrider.analysis.fleet.options import FleetOptions
-from outrider.analysis.fleet.simulate import Fleet
+from outrider.analysis.fleet.run import Fleet
 from outrider.analysis.fleet.sizing import Promise
 from outrider.analysis.fleet.trace import read_trace
 from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize

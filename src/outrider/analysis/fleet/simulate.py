@@ -1,79 +1,32 @@
-"""The clock of a simulated fleet: arrivals, steps, failures, and messages between machines, in order of time."""
+"""A simulated fleet: requests arrive, are routed, step by step answered, and go on elsewhere when a replica dies."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from outrider.analysis.fleet.clock import Clock
+from outrider.analysis.fleet.draft_pool import Asked, DraftPool
 from outrider.analysis.fleet.failures import Failures
-from outrider.analysis.fleet.hosts import DraftPool, Host, shared_cores
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.replica import Counts, Replica
-from outrider.analysis.fleet.routing import least_loaded, router
+from outrider.analysis.fleet.hosts import Host, shared_cores
+from outrider.analysis.fleet.replica import Replica
+from outrider.analysis.fleet.routing import PERIOD, Routing, policy_name
+from outrider.analysis.fleet.run import Fleet, Run
 from outrider.analysis.fleet.running import Progress
-from outrider.analysis.fleet.workload import Floats, Workload
+from outrider.analysis.fleet.workload import Workload
 from outrider.errors import InvalidRequestError
 
 TICK = 1000  # requests between two reports of progress
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fleet:
-    """Replicas of a machine, and what is between them."""
-
-    machine: Machine
-    replicas: int = 1
-    routing: str = "prefix"
-    cores: int | None = None  # that all replicas share; None: each has a machine of its own
-    speeds: Sequence[float] = ()  # of each replica by the number that are busy, where that was measured
-    draft_machines: int = 0  # that draft for all replicas
-    network_delay: float = 0.0  # seconds, one way, between machines
-    prefill_replicas: int = 0  # that only read prompts
-    transfer_bandwidth: float = 12.5e9  # bytes a second of cache from those to the others
-    mtbf: float | None = None  # seconds between two failures of a replica, on average
-    restart: float = 60.0  # seconds a failed replica is away
-
-    def __post_init__(self) -> None:
-        for name in ("replicas", "cores", "mtbf", "restart", "transfer_bandwidth"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise InvalidRequestError(f"{name}={value} is not valid: use a positive number", param=name)
-        for name in ("draft_machines", "network_delay", "prefill_replicas"):
-            if getattr(self, name) < 0:
-                raise InvalidRequestError(f"{name}={getattr(self, name)} is not valid: use 0 or more", param=name)
-        if self.draft_machines and self.machine.draft is None:
-            raise InvalidRequestError(
-                f"draft_machines={self.draft_machines}, but there is no draft source: give one", param="draft_machines"
-            )
-
-
-@dataclass(frozen=True)
-class Run:
-    """What happened. Arrays are [requests], in seconds of simulated time."""
-
-    workload: Workload
-    fleet: Fleet
-    arrived: Floats
-    first: Floats
-    finished: Floats
-    counts: Sequence[Counts]  # of each replica, then of each that only reads
-    resumed: int  # requests that went on elsewhere after a failure
-    failures: int
-    end: float  # seconds, of the last answer
-    waiting: float  # requests in the system, integrated over time
-    draft_busy: float  # seconds of all draft machines
-
-
 class _Simulation:
-    """One run. ``_at`` plans what happens; everything else happens at its time."""
+    """One run; what happens later is planned with the clock."""
 
     def __init__(self, fleet: Fleet, workload: Workload, seed: int, tick: Callable[[str, int], None]) -> None:
         self._fleet, self._workload, self._tick = fleet, workload, tick
-        self._events: list[tuple[float, int, Callable[[float], None]]] = []  # the second tells those of one time apart
-        self._planned = 0
+        self._clock = Clock()
         self._progress = Progress.of(workload)
         route, accept, fail = (np.random.default_rng([seed, purpose]) for purpose in (10, 11, 12))
         total = fleet.replicas + fleet.prefill_replicas
@@ -81,41 +34,45 @@ class _Simulation:
         self._decoders, self._readers = self._all[: fleet.replicas], self._all[fleet.replicas :]
         for replica in self._readers:
             replica.only_reads = True
-        self._pool = (
-            DraftPool(fleet.draft_machines, fleet.machine, fleet.network_delay) if fleet.draft_machines else None
-        )
+        self._pool: DraftPool | None = None
+        if fleet.draft_machines:
+            delay = fleet.network_delay
+            self._pool = DraftPool(fleet.draft_machines, fleet.machine, delay, self._clock, self._deliver)
         for replica in self._decoders:
             replica.remote_drafts = self._pool is not None
         self._hosts = _hosts(fleet, total)
-        self._router = router(fleet.routing, workload, route)
+        self._routing = Routing(policy_name(fleet.routing), workload, int(route.integers(1 << 30)))
         self._failures = Failures(fleet.mtbf, fleet.restart, fail)
         self._arrived = np.full(len(workload), np.nan)
         self._followers: dict[int, int] = {}  # by the request whose end they wait for
         self._stranded: list[int] = []  # that no replica lives for
+        self._names = total  # given to replicas so far
         self._resumed = self._failed = self._done = self._inside = 0
         self._area = self._now = 0.0
 
     def run(self) -> Run:
-        for replica in self._all:
-            if (when := self._failures.next(0.0)) is not None:
-                self._at(when, lambda now, r=replica: self._fail(r, now))  # type: ignore[misc]
+        self._plan_failures()
+        self._clock.at(PERIOD, self._report)
         arrivals, count, following = self._workload.arrivals.tolist(), len(self._workload), 0
         while self._done < count:
-            if following < count and (not self._events or arrivals[following] <= self._events[0][0]):
+            if following < count and arrivals[following] <= self._clock.next:
                 self._arrive(following, arrivals[following])
                 following += 1
             else:
-                when, _, act = heapq.heappop(self._events)
-                act(when)
+                self._clock.step()
+        answering = self._fleet.machine.response_seconds
         return Run(
-            self._workload, self._fleet, self._arrived, self._progress.first, self._progress.finished,
-            [replica.counts for replica in self._all], self._resumed, self._failed, self._now, self._area,
-            0.0 if self._pool is None else self._pool.busy,
+            self._workload, self._fleet, self._arrived, self._progress.first + answering,
+            self._progress.finished + answering, [replica.counts for replica in self._all], self._resumed,
+            self._failed, self._now, self._area, 0.0 if self._pool is None else self._pool.busy,
         )  # fmt: skip
 
-    def _at(self, when: float, act: Callable[[float], None]) -> None:
-        self._planned += 1
-        heapq.heappush(self._events, (when, self._planned, act))
+    def _plan_failures(self) -> None:
+        for replica in self._all:
+            if (when := self._failures.next(0.0)) is not None:
+                self._clock.at(when, partial(self._fail, replica))
+        for when, number in self._fleet.kills:
+            self._clock.at(when, partial(self._fail, self._all[number]))
 
     def _count(self, now: float, change: int) -> None:
         """So many requests more are in the system."""
@@ -125,14 +82,14 @@ class _Simulation:
 
     def _arrive(self, request: int, now: float) -> None:
         before = int(self._workload.follows[request])
-        if before >= 0 and np.isnan(self._progress.finished[before]):
+        if before >= 0 and not self._progress.finished[before] + self._fleet.machine.response_seconds <= now:
             self._followers[before] = request
             return
         self._arrived[request] = now
         self._count(now, 1)
         delay = self._fleet.machine.request_seconds
         if delay:
-            self._at(now + delay, lambda now: self._route(request, now))
+            self._clock.at(now + delay, partial(self._route, request))
         else:
             self._route(request, now)
 
@@ -142,9 +99,15 @@ class _Simulation:
         if not living:
             self._stranded.append(request)
             return
-        replica = self._router.choose(request, living)
+        replica = self._routing.choose(request, living)
         replica.add(request)
         self._start(replica, now)
+
+    def _report(self, now: float) -> None:
+        for replica in self._readers or self._decoders:
+            if replica.alive:
+                self._routing.report(replica)
+        self._clock.at(now + PERIOD, self._report)
 
     def _start(self, replica: Replica, now: float) -> None:
         """Begin a replica's next step, unless it is in one or has nothing to do."""
@@ -160,20 +123,23 @@ class _Simulation:
         """Plan the end of a host's next step; plans from before it changed do nothing."""
         when, version = host.next_end(), host.version
         if when is not None:
-            self._at(when, lambda now: self._end(host, version, now))
+            self._clock.at(when, lambda now: self._end(host, version, now))
 
     def _end(self, host: Host, version: int, now: float) -> None:
         if host.version != version:
             return
         replica = self._all[host.finish(now)]
         ended = replica.end(now)
+        answering = self._fleet.machine.response_seconds
         for request in ended.done:
-            self._finish(request, now)
+            if answering:
+                self._clock.at(now + answering, partial(self._finish, request))
+            else:
+                self._finish(request, now)
         for request in ended.handed_on:
             self._hand_on(request, now)
         if ended.drafting and self._pool is not None:
-            asked = replica.number, ended.drafting
-            self._at(now + self._pool.delay, lambda now: self._ask(*asked, now))
+            self._pool.ask((replica.number, ended.drafting), now)
         self._watch(host)
         self._start(replica, now)
 
@@ -189,63 +155,50 @@ class _Simulation:
         """A prompt was read: its cache goes to a replica that decodes."""
         size = float(self._workload.prompts[request]) * self._fleet.machine.kv_bytes_per_token
         delay = self._fleet.network_delay + size / self._fleet.transfer_bandwidth
-        self._at(now + delay, lambda now: self._receive(request, now))
+        self._clock.at(now + delay, partial(self._receive, request))
 
     def _receive(self, request: int, now: float) -> None:
         living = [replica for replica in self._decoders if replica.alive]
         if not living:
             self._stranded.append(request)
             return
-        replica = least_loaded(living)
+        replica = min(living, key=lambda replica: replica.load)
         replica.add(request, received=True)
         self._start(replica, now)
 
-    def _ask(self, replica: int, requests: list[int], now: float) -> None:
-        assert self._pool is not None
-        self._pool.ask(replica, requests)
-        self._draft(now)
-
-    def _draft(self, now: float) -> None:
-        """Begin batches on the draft machines that are free."""
-        assert self._pool is not None
-        while (begun := self._pool.begin()) is not None:
-            seconds, batch = begun
-            self._at(now + seconds, lambda now, batch=batch: self._drafted(batch, now))  # type: ignore[misc]
-
-    def _drafted(self, batch: list[tuple[int, list[int]]], now: float) -> None:
-        assert self._pool is not None
-        self._pool.end()
-        for number, requests in batch:
-            self._at(now + self._pool.delay, lambda now, n=number, r=requests: self._deliver(n, r, now))  # type: ignore[misc]
-        self._draft(now)
-
-    def _deliver(self, number: int, requests: list[int], now: float) -> None:
-        self._all[number].drafted(requests, now)
-        self._start(self._all[number], now)
+    def _deliver(self, asked: Asked, now: float) -> None:
+        """Drafts have come."""
+        replica = self._all[asked[0]]
+        replica.drafted(asked[1], now)
+        self._start(replica, now)
 
     def _fail(self, replica: Replica, now: float) -> None:
         """A replica dies; its requests go on elsewhere behind the tokens that they have."""
+        if not replica.alive:
+            return
         self._failed += 1
         host = self._hosts[replica.number]
         host.cancel(replica.number, now)
         self._watch(host)
         replica.alive = False
         lost = replica.lose_all()
+        self._routing.forget(replica.name)
         self._resumed += len(lost)
         for request in lost:
             self._route(request, now)
-        self._at(now + self._fleet.restart, lambda now: self._restart(replica, now))
+        self._clock.at(now + self._fleet.restart, partial(self._restart, replica))
 
     def _restart(self, replica: Replica, now: float) -> None:
-        replica.alive = True
+        replica.alive, replica.name = True, f"r{self._names}"
+        self._names += 1
         stranded, self._stranded = self._stranded, []
         for request in stranded:
             self._route(request, now)
         if (when := self._failures.next(now)) is not None:
-            self._at(when, lambda now: self._fail(replica, now))
+            self._clock.at(when, partial(self._fail, replica))
 
 
-def _hosts(fleet: Fleet, total: int) -> list[Host]:
+def _hosts(fleet: Fleet, total: int) -> Sequence[Host]:
     """The host of each replica."""
     if fleet.cores is None:
         return [Host((1.0,)) for _ in range(total)]

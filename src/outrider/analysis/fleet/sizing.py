@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from outrider.analysis.fleet.report import Summary, summarize
-from outrider.analysis.fleet.simulate import Fleet, Run, simulate
+from outrider.analysis.fleet.run import Fleet, Run
+from outrider.analysis.fleet.simulate import simulate
 from outrider.analysis.fleet.workload import Workload
 from outrider.errors import InvalidRequestError
 
@@ -60,7 +61,8 @@ def _least_latency(fleet: Fleet, workload: Workload) -> float:
     machine = fleet.machine
     tokens = 1 + (max(machine.draft_lengths) if machine.draft is not None else 0)
     steps = np.ceil(workload.outputs / tokens)
-    return machine.request_seconds + float(np.quantile(steps, 0.99)) * machine.step_seconds(1, 1, 0)
+    beside = machine.request_seconds + machine.response_seconds
+    return beside + float(np.quantile(steps, 0.99)) * machine.step_seconds(1, 1, 0)
 
 
 def replicas_needed(
