@@ -116,6 +116,17 @@ def test_drafts_and_beams_change_nothing(llm: LLM) -> None:
         assert tokens(llm, name, "lookup", beams) == tokens(llm, name, "none", beams)
 
 
+def test_beams_with_an_adapter_are_those_of_merged_weights(home: Path, tmp_path: Path) -> None:
+    whole = merged(tmp_path / "merged", home / "base", adapter(tmp_path / "a", home / "base", seed=3), 2.0)
+    params = SamplingParams(beam_width=4, n=4, max_tokens=10)
+    with LLM(str(home / "base"), dtype="float32", enable_lora=True) as own, LLM(str(whole), dtype="float32") as other:
+        lora = LoRARequest("x", lora_path=str(tmp_path / "a"))
+        mine, theirs = own.generate([PROMPT], params, lora_request=lora), other.generate([PROMPT], params)
+        assert [one.token_ids for one in mine] == [two.token_ids for two in theirs]
+        assert [one.score for one in mine] == pytest.approx([two.score for two in theirs], abs=1e-4)
+        assert own.generate([PROMPT], params)[0].token_ids != mine[0].token_ids
+
+
 def test_a_batch_of_different_adapters_is_each_alone(llm: LLM) -> None:
     params = SamplingParams(max_tokens=20, logprobs=3, ignore_eos=True)
     names = [None, "a", "b", "a", None]

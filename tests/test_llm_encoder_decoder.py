@@ -79,6 +79,37 @@ def test_drafts_change_nothing(llm: LLM) -> None:
             assert sum(each.stats.num_draft_tokens for each in found) > 0
 
 
+def test_beams_are_those_of_transformers(llm: LLM) -> None:
+    """What a model forces at the beginning belongs to the prompt, for transformers too if it is given so."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    assert isinstance(llm.model, EncoderDecoderModel)
+    start = list(llm.model.config.decoder_prompt)
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(llm.config.model).eval()
+    theirs.generation_config.forced_bos_token_id = theirs.generation_config.forced_eos_token_id = None
+    params = SamplingParams(beam_width=4, n=3, max_tokens=12, length_penalty=0.7)
+    drafted = 0
+    for source in SOURCES[1:]:
+        with torch.inference_mode():
+            expected = theirs.generate(
+                torch.tensor([source]), decoder_input_ids=torch.tensor([start]), max_new_tokens=12, num_beams=4,
+                num_return_sequences=3, length_penalty=0.7, early_stopping=False, do_sample=False, output_scores=True,
+                return_dict_in_generate=True,
+            )  # fmt: skip
+        plain = llm.generate([source], params, speculation=SpeculationParams(draft="none"))
+        for output, sequence in zip(plain, expected.sequences.tolist(), strict=True):
+            assert sequence[len(start) :][: len(output.token_ids)] == output.token_ids
+        if llm.model.config.family != "marian":  # where theirs forbids padding only after the softmax
+            scores = torch.tensor([output.score for output in plain])
+            torch.testing.assert_close(scores, expected.sequences_scores, atol=1e-4, rtol=1e-5)
+        for draft in ("model", "suffix+recycling"):
+            found = llm.generate([source], params, speculation=SpeculationParams(draft=draft, spec_length=3))
+            assert [(each.token_ids, each.score) for each in found] == [(each.token_ids, each.score) for each in plain]
+            assert found[0].stats.draft_error is None
+            drafted += found[0].stats.num_accepted_draft_tokens
+    assert drafted > 0
+
+
 def test_text_goes_to_the_encoder(llm: LLM) -> None:
     assert llm.generate("!'(5", GREEDY).token_ids == llm.generate([llm.tokenizer.encode("!'(5")], GREEDY)[0].token_ids
     with pytest.raises(InvalidRequestError, match="encoder takes 1 to"):

@@ -97,6 +97,26 @@ def test_json_has_the_documented_fields(folder: Path) -> None:
     assert drafted["stats"]["num_accepted_draft_tokens"] > 0
 
 
+def test_beams(folder: Path) -> None:
+    common = ("generate", "-m", str(folder), "-n", "8", "--json", "-p", "hello world")
+    found = {
+        (width, draft): json.loads(
+            run(*common, "--beam-width", width, "--length-penalty", "0", "--draft", draft).stdout
+        )
+        for width, draft in (("1", "none"), ("6", "none"), ("6", "lookup"))
+    }
+    assert found["6", "none"]["score"] == found["6", "lookup"]["score"]
+    assert found["6", "none"]["token_ids"] == found["6", "lookup"]["token_ids"]
+    assert found["6", "none"]["score"] >= found["1", "none"]["score"]
+    assert (
+        run(*common[:-3], "-p", "hello world", "--beam-width", "6", "--length-penalty", "0").stdout.rstrip("\n")
+        == (found["6", "none"]["text"])
+    )
+    refused = run(*common, "--beam-width", "2", "-t", "0.5", code=2).stderr
+    assert "temperature=0.5" in refused
+    assert "beam search does not take it" in refused
+
+
 def test_a_source_of_one_s_own_and_a_prediction(folder: Path, tmp_path: Path) -> None:
     common = ("generate", "-m", str(folder), "-n", "12", "--ignore-eos", "--json", "-p", "hello world")
     plain = json.loads(run(*common).stdout)

@@ -44,7 +44,7 @@ RARE = {
     "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
-    "grammar",
+    "grammar beam-width length-penalty",
     "chat": f"{_DRAFTING} {_MACHINE} max-seq-len top-k min-p repetition-penalty",
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len max-batched-tokens kv-cache kv-tokens "

@@ -35,6 +35,34 @@ def test_a_stream_has_all_beams_at_the_end(live: Live) -> None:
     assert [texts[i] for i in sorted(texts)] == [choice["message"]["content"] for choice in whole["choices"]]
 
 
+@pytest.mark.parametrize("draft", ["off", {"draft": "lookup", "spec_length": 4}])
+def test_a_stream_of_texts_has_tokens_scores_and_usage(live: Live, draft: Any) -> None:
+    body = BEAMS | {"length_penalty": 0.0, "beam_width": 5, "return_token_ids": True, "speculation": draft}
+    whole = live.post("/v1/completions", body)
+    assert len(whole["choices"]) == 3
+    events = live.stream("/v1/completions", body | {"stream": True, "stream_options": {"include_usage": True}})
+    found: dict[int, dict[str, Any]] = {i: {"text": "", "token_ids": []} for i in range(3)}
+    for choice in (choice for event in events for choice in event["choices"]):
+        one = found[choice["index"]]
+        one["text"] += choice["text"]
+        one["token_ids"] += choice.get("token_ids") or []
+        one |= {name: choice[name] for name in ("score", "finish_reason") if choice.get(name) is not None}
+    for choice in whole["choices"]:
+        assert found[choice["index"]] == {
+            name: choice[name] for name in ("text", "token_ids", "score", "finish_reason")
+        }
+    assert [event["usage"] for event in events if event.get("usage")][-1] == whole["usage"]
+    assert whole["usage"]["completion_tokens"] == sum(len(choice["token_ids"]) for choice in whole["choices"])
+
+
+def test_beams_keep_to_a_form(live: Live) -> None:
+    body = BEAMS | {"n": 3, "max_tokens": 6, "structured_outputs": {"choice": ["a", "b"]}}
+    *found, none = live.post("/v1/completions", body)["choices"]
+    assert sorted(choice["text"] for choice in found) == ["a", "b"]
+    assert found[0]["score"] > found[1]["score"]
+    assert (none["text"], none.get("score")) == ("", None)  # there is no third output
+
+
 @pytest.mark.parametrize(
     ("change", "param"), [({"temperature": 0.7}, "temperature"), ({"stop": "x"}, "stop"), ({"logprobs": 2}, "logprobs")]
 )

@@ -14,7 +14,7 @@ _GROUPS = {
     "posterior_threshold posterior_alpha lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table "
     "extra_sources",
     "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty presence_penalty "
-    "frequency_penalty logit_bias ignore_eos logprobs",
+    "frequency_penalty logit_bias ignore_eos logprobs beam_width length_penalty",
     "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation tensor_parallel_size "
     "max_seq_len kv_cache kv_tokens prefix_reuse enable_lora lora_modules max_batch_size max_batched_tokens",
     "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
@@ -33,7 +33,7 @@ _RARE = (
     "heads tree tree_nodes verifier draft_temperature prediction lenience posterior_threshold posterior_alpha "
     "lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table extra_sources stop "
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
-    "enable_lora lora_modules "
+    "beam_width length_penalty enable_lora lora_modules "
     "draft_dtype kv_cache_dtype device implementation tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse "
     "max_batched_tokens metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
     "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
@@ -82,6 +82,8 @@ def draft_names() -> list[str]:
 
 HELP = {
     "dtype": "Weights: auto (as stored), bfloat16, float32, q8_0, q4_0 or q4_1.",
+    "beam_width": "Beams of a beam search, whose best output is shown at its end; 0: none.",
+    "length_penalty": "Beams are ranked by log-probability / length ** this.",
     "prediction": "A file of text that the answer is expected to resemble, for --draft prediction.",
     "draft": "Where drafts come from: none, suffix, eagle, model, ..., or several (see --help-all).",
     "FleetOptions.draft": "A draft source to measure and to use; none: without.",

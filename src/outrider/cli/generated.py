@@ -28,7 +28,7 @@ Given = Mapping[str, Any]
 NO_FLAG = frozenset(
     {"speculation", "cuda_graphs", "block_size", "counts_as_q", "allowed_token_ids", "banned_token_ids"}
     | {"stop_token_ids", "n", "prompt_logprobs", "skip_special_tokens", "structured", "model"}
-    | {"beam_width", "length_penalty", "early_stopping", "num_beam_groups", "diversity_penalty"}
+    | {"early_stopping", "num_beam_groups", "diversity_penalty"}
 )
 """Fields that Python has and the command line does not (``model`` is an option of each command's own)."""
 

@@ -145,6 +145,8 @@ def as_json(output: Output, *, model: str, draft: str) -> dict[str, Any]:
         "seed": output.seed,
         "stats": output.stats.as_dict(),
     }
+    if output.score is not None:
+        result["score"] = output.score
     if output.steps and output.steps[0].logprobs is not None:
         result["logprobs"] = [dict(step.logprobs or {}) for step in output.steps]
     return result

@@ -59,6 +59,8 @@ class DraftSource:
     """The option of an engine that it can do without, as ``draft_table``."""
     cache: Literal["its own", "the target's"] | None = None
     """Where keys and values of its drafts lie, if it has any."""
+    beams: Literal["each", "together"] | None = "each"
+    """How it drafts for beam search: for each beam as for a request, for all at once, or not at all."""
     is_control: bool = False
     """Whether it is only there to be beaten."""
     page: str | None = None
@@ -122,6 +124,7 @@ SOURCES: dict[str, DraftSource] = {
             summary="guesses that each forward pass improves",
             builder=f"{_DRAFTERS}.text.lookahead:build",
             shape=DraftShape.LOOKAHEAD,
+            beams=None,
             page="lookahead",
         ),
         DraftSource(
@@ -130,6 +133,7 @@ SOURCES: dict[str, DraftSource] = {
             builder=f"{_DRAFTERS}.trained.eagle:build",
             head_kinds=("eagle3", "eagle"),
             cache="its own",
+            beams=None,
             page="eagle",
         ),
         DraftSource(
@@ -138,6 +142,7 @@ SOURCES: dict[str, DraftSource] = {
             builder=f"{_DRAFTERS}.trained.dflash:build",
             head_kinds=("dflash", "diffusion"),
             cache="its own",
+            beams=None,
             page="dflash",
         ),
         DraftSource(
@@ -145,6 +150,7 @@ SOURCES: dict[str, DraftSource] = {
             summary="heads on the target's last hidden state",
             builder=f"{_DRAFTERS}.trained.medusa:build_medusa",
             head_kinds=("medusa",),
+            beams=None,
             page="medusa",
         ),
         DraftSource(
@@ -152,6 +158,7 @@ SOURCES: dict[str, DraftSource] = {
             summary="as medusa, with heads of another form",
             builder=f"{_DRAFTERS}.trained.medusa:build_blockwise",
             head_kinds=("blockwise",),
+            beams=None,
             page="blockwise",
         ),
         DraftSource(
@@ -161,6 +168,7 @@ SOURCES: dict[str, DraftSource] = {
             head_kinds=("pass",),
             runs_target=True,
             cache="the target's",
+            beams=None,
             page="pass",
         ),
         DraftSource(
@@ -170,6 +178,7 @@ SOURCES: dict[str, DraftSource] = {
             min_draft_models=1,
             max_draft_models=1,
             cache="its own",
+            beams="together",
             page="draft-model",
         ),
         DraftSource(
@@ -180,6 +189,7 @@ SOURCES: dict[str, DraftSource] = {
             min_draft_models=2,
             max_draft_models=8,
             cache="its own",
+            beams=None,
             page="draft-model",
         ),
         DraftSource(
@@ -191,6 +201,7 @@ SOURCES: dict[str, DraftSource] = {
             max_draft_models=1,
             any_vocabulary=True,
             cache="its own",
+            beams=None,
             page="universal",
         ),
         DraftSource(
@@ -200,6 +211,7 @@ SOURCES: dict[str, DraftSource] = {
             runs_target=True,
             engine_option="draft_layers",
             cache="the target's",
+            beams=None,
             page="layer-skip",
         ),
         DraftSource(
@@ -210,6 +222,7 @@ SOURCES: dict[str, DraftSource] = {
             min_draft_models=1,
             max_draft_models=2,
             cache="its own",
+            beams=None,
             page="hierarchical",
         ),
         DraftSource(

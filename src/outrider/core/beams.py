@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -149,6 +149,19 @@ class BeamSearch:
         """How many of a node's continuations can matter: those that go on, that end, and that other groups chose."""
         penalised = params.beam_width if params.num_beam_groups > 1 else 0
         return params.beam_width // params.num_beam_groups + len(stop_ids) + penalised
+
+    def fork(self, width: int) -> BeamSearch:
+        """The same search from here on with ``width`` beams, in nodes of its own: what it finds stays its own.
+
+        Its live nodes stand for this one's in the same order, as long as it has not made a step.
+        """
+        own = {node: Node(node.token, node.parent) for node in self.live()}
+        first = self.groups[0]
+        fork = BeamSearch(self.root, replace(first.params, beam_width=width), first.stop_ids, self._max_tokens)
+        for mine, group in zip(fork.groups, self.groups, strict=True):
+            mine.live = [Beam(own[beam.node], beam.score) for beam in group.live]
+            mine.ended, mine.done = list(group.ended), group.done
+        return fork
 
     @property
     def done(self) -> bool:

@@ -90,7 +90,13 @@ def sources(model: TableModel, seed: int) -> Mapping[str, Drafter]:
     }
 
 
-DRAFTS = ("none", "knows", "guesses", "recycling", "suffix+recycling", "ngram", "lookup", "knows,guesses")
+DRAFTS = ("none", "knows", "guesses", "recycling", "suffix+recycling", "ngram", "lookup", "knows,guesses", "model")
+
+
+def nearly(model: TableModel, seed: int = 0) -> TableModel:
+    """A draft model that is mostly right."""
+    noise = torch.randn(model.table.shape, generator=torch.Generator().manual_seed(seed))
+    return TableModel(model.table + 0.2 * noise, max_seq_len=model.config.max_seq_len)
 
 
 def drawn(seed: int) -> SamplingParams:
@@ -118,8 +124,15 @@ def outputs(requests: list[Request]) -> list[Any]:
 def _compare(seed: int, kind: str) -> None:
     model, params = table(seed), drawn(seed)
     plain: list[Any] = []
-    for draft in (DRAFTS[0], DRAFTS[1 + seed % 7], DRAFTS[1 + (seed + 3) % 7]):
-        target = engine(model, eos=STOPS, more=sources(model, seed), kind=kind, max_batched_tokens=3 + seed % 40)
+    for draft in (DRAFTS[0], DRAFTS[1 + seed % 8], DRAFTS[1 + (seed + 3) % 8]):
+        target = engine(
+            model,
+            draft=nearly(model),
+            eos=STOPS,
+            more=sources(model, seed),
+            kind=kind,
+            max_batched_tokens=3 + seed % 40,
+        )
         requests = group(params, draft=draft)
         run(target, *requests)
         check(requests, expected(model, params))
@@ -153,6 +166,33 @@ def test_drafts_save_runs_and_change_nothing() -> None:
     assert 0 < drafted[0].stats.num_accepted_draft_tokens < drafted[0].stats.num_draft_tokens
 
 
+@pytest.mark.parametrize("kind", ["contiguous", "paged"])
+@pytest.mark.parametrize("width", [1, 3, 64])
+def test_a_draft_model_searches_ahead(kind: str, width: int) -> None:
+    """The target itself as its draft model: any row of its tree out of place would cost runs."""
+    model = TableModel.random(VOCAB, 3, seed=4, max_seq_len=700)
+    params = SamplingParams(beam_width=width, n=1, max_tokens=25, min_tokens=25)
+    plain, drafted = group(params), group(params, draft="model", spec_length=4)
+    run(engine(model, eos=STOPS, kind=kind), *plain)
+    run(engine(model, eos=STOPS, kind=kind), *drafted)
+    assert outputs(plain) == outputs(drafted)
+    assert drafted[0].stats.draft_error is None
+    assert drafted[0].stats.target_runs == 5
+
+
+def test_a_draft_model_that_errs_or_is_short_of_room_changes_nothing() -> None:
+    model = TableModel.random(VOCAB, 3, seed=4)
+    params = SamplingParams(beam_width=4, n=4, max_tokens=40, min_tokens=40)
+    plain = group(params)
+    run(engine(model, eos=STOPS), *plain)
+    for draft in (nearly(model), TableModel(nearly(model).table, max_seq_len=30)):
+        drafted = group(params, draft="model", spec_length=3)
+        run(engine(model, eos=STOPS, draft=draft), *drafted)
+        assert outputs(plain) == outputs(drafted)
+        assert drafted[0].stats.draft_error is None
+        assert 0 < drafted[0].stats.num_accepted_draft_tokens < drafted[0].stats.num_draft_tokens
+
+
 def crowd(model: TableModel) -> list[list[Request]]:
     """Searches and plain requests with the same beginning."""
     plain = SamplingParams(max_tokens=14, temperature=0.8, seed=3)
@@ -162,6 +202,7 @@ def crowd(model: TableModel) -> list[list[Request]]:
         group(SamplingParams(beam_width=2, n=1, max_tokens=12, length_penalty=0.0), PROMPT * 3, id="c"),
         [request(PROMPT, plain, id="d", stop_ids=STOPS)],
         group(SamplingParams(beam_width=4, n=4, max_tokens=9), PROMPT[::-1], id="e", draft="guesses"),
+        group(SamplingParams(beam_width=3, n=1, max_tokens=11), PROMPT, id="f", draft="model"),
     ]
 
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from outrider.cache import KVCache
+from outrider.core.beams import BeamSearch
 from outrider.core.draft import Draft
-from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.api import BeamDraft, Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.model.beams import DraftBeams
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 
 
@@ -25,6 +27,7 @@ class ModelDrafter(Drafter):
     def __init__(self, model: DraftModel, name: str = "model") -> None:
         """``name``: of the source that its drafts are for."""
         self._model, self._name = model, name
+        self._searches: dict[str, DraftBeams] = {}
 
     @property
     def caches(self) -> Sequence[KVCache]:
@@ -34,7 +37,14 @@ class ModelDrafter(Drafter):
         self._model.start(request.id, request.encoder_input)
 
     def finish(self, request_id: str) -> None:
+        self._searches.pop(request_id, None)
         self._model.finish(request_id)
+
+    def propose_beams(self, request: RequestView, search: BeamSearch, budget: int) -> list[BeamDraft]:
+        """As ``BeamDrafter`` says: with beams of the draft model (docs/algorithms/beam-search.md)."""
+        if request.id not in self._searches:
+            self._searches[request.id] = DraftBeams(self._model, request, self._name)
+        return self._searches[request.id].propose(search, budget)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         model = self._model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,9 +11,9 @@ from outrider.config.sources import source_record
 from outrider.core.beams import Node
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
-from outrider.drafters.api import Outcome
+from outrider.drafters.api import BeamDraft, Outcome
 from outrider.engine.beams.request import LONGEST, BeamRequest
-from outrider.engine.beams.scheduled import BeamDraft, BeamSteps, ScheduledBeams
+from outrider.engine.beams.scheduled import BeamSteps, ScheduledBeams
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.memory import CacheMemory
 from outrider.engine.request import Request, StepOutput
@@ -28,10 +29,11 @@ class _BeamView(Request):
 
 
 class Beams:
-    """Each live beam asks the request's draft sources as a request of its own would: they see a view of it.
+    """Each live beam asks the request's text sources as a request of its own would: they see a view of it. A draft
+    model is asked for all beams together, and sees a view of the search.
 
-    A view follows its beam from step to step. Where two beams came from one, the second has a view of its own: what
-    sources keep of its text they read anew.
+    A beam's view follows its beam from step to step. Where two beams came from one, the second has a view of its own:
+    what sources keep of its text they read anew.
     """
 
     def __init__(self, drafting: Drafting, memory: CacheMemory, stop_ids: Sequence[int], vocab_size: int) -> None:
@@ -39,6 +41,7 @@ class Beams:
         self._drafting, self._memory = drafting, memory
         self._stop_ids, self._vocab_size = stop_ids, vocab_size
         self._views: dict[str, list[_BeamView]] = {}
+        self._searches: dict[str, _BeamView] = {}  # for sources that draft for all beams together
         self._made = 0
 
     def commit(self, scheduled: ScheduledBeams, output: TargetOutput, steps: BeamSteps) -> list[StepOutput]:
@@ -56,6 +59,24 @@ class Beams:
 
     def _propose(self, request: BeamRequest, granted: int) -> list[BeamDraft]:
         """What is proposed behind the live beams, of ``granted`` nodes at most."""
+        began = time.perf_counter()
+        drafts = (self._of_each if request.beam_source is None else self._of_all)(request, granted)
+        request.note_draft([draft for _, draft in drafts], time.perf_counter() - began)
+        return drafts
+
+    def _of_all(self, request: BeamRequest, granted: int) -> list[BeamDraft]:
+        """What the source proposes that drafts for all beams together."""
+        assert request.beam_source is not None
+        view = self._searches.get(request.id)
+        if view is None:
+            view = self._searches[request.id] = self._view(request, request.search.root, request.beam_source)
+        drafts = self._drafting.propose_beams(request.beam_source, view, request.search, granted)
+        request.stats.draft_error = view.stats.draft_error
+        request.drafts_off = request.drafts_off or bool(view.switched_off)
+        return drafts
+
+    def _of_each(self, request: BeamRequest, granted: int) -> list[BeamDraft]:
+        """What text sources propose to each beam."""
         tips = request.search.live()
         each = granted // len(tips)
         if each == 0:
@@ -65,8 +86,6 @@ class Beams:
         self._views[request.id] = views
         drafts = self._drafting.propose(views, [each] * len(views), [1] * len(views))
         for view in views:
-            request.stats.draft_s += view.stats.draft_s
-            view.stats.draft_s = 0.0
             request.stats.draft_error = request.stats.draft_error or view.stats.draft_error
         return [(tip, draft) for tip, draft in zip(tips, drafts, strict=True) if draft]
 
@@ -117,6 +136,8 @@ class Beams:
         """The request has ended or was preempted."""
         for view in self._views.pop(request.id, ()):
             self._forget(view)
+        if request.id in self._searches:
+            self._forget(self._searches.pop(request.id))
 
     def _learn(self, request: BeamRequest) -> None:
         """Show sources that learn from outputs the best one."""
@@ -124,15 +145,17 @@ class Beams:
         view.tokens = list(request.tokens)
         self._drafting.finish(view)
 
-    def _view(self, request: BeamRequest, tip: Node) -> _BeamView:
+    def _view(self, request: BeamRequest, tip: Node, source: str | None = None) -> _BeamView:
+        """A beam for text sources, or the whole search for ``source``."""
         self._made += 1
         view = _BeamView(
             id=f"{request.id}/beam{self._made}",
             prompt=request.prompt,
             params=request.params,
-            speculation=_for_beams(request.source_speculation),
+            speculation=_for_beams(request.source_speculation, source),
             stop_ids=request.stop_ids,
             constraint=request.constraint,
+            encoder_input=request.encoder_input,
             cache_salt=request.cache_salt,
             tenant=request.tenant,
             adapter=request.adapter,
@@ -150,23 +173,18 @@ class Beams:
         self._drafting.finish(view)
 
 
-def _for_beams(speculation: SpeculationParams) -> SpeculationParams:
-    """What drafts for beams: the sources that need no more than text, with drafts that the target's ranks judge."""
+def _for_beams(speculation: SpeculationParams, source: str | None) -> SpeculationParams:
+    """What drafts for beams: ``source``, or those that draft for each; with drafts that the target's ranks judge."""
     combination = speculation.combination
-    groups = ["+".join(name for name in group if _is_text(name)) for group in combination.groups]
+    groups = ["+".join(name for name in group if source_record(name).beams == "each") for group in combination.groups]
     length = speculation.spec_length
     return SpeculationParams(
-        draft=("/" if combination.best else ",").join(filter(None, groups)) or "none",
+        draft=source or ("/" if combination.best else ",").join(filter(None, groups)) or "none",
         spec_length=LONGEST if length == "auto" else length,
         tree=speculation.tree,
         tree_nodes=speculation.tree_nodes,
         prediction=speculation.prediction,
     )
-
-
-def _is_text(name: str) -> bool:
-    record = source_record(name)
-    return not (record.head_kinds or record.cache or record.max_draft_models or name == "lookahead")
 
 
 def _descends(node: Node, above: Node) -> bool:

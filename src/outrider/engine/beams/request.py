@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.config import SpeculationParams
+from outrider.config.sources import source_record
 from outrider.core.beams import BeamSearch, Hypothesis, Node, union
 from outrider.core.distribution import Context
+from outrider.core.draft import Draft
+from outrider.drafters.model.beams import width_ahead
 from outrider.engine.request import Origin, Request, StepOutput
 from outrider.errors import OutriderError
 
@@ -48,6 +51,9 @@ class BeamRequest(Request):
         self.outputs: list[Request] = [self]
         self.rest: list[Node] = []  # of the tree, in order of their rows, parents first
         self.drafts_off = False
+        self.beam_source: str | None = None  # that drafts for all beams together
+        self._level_s: float | None = None  # seconds that a level of drafts takes, lately
+        self._drafts_made = 0
         self._held, self._tried = 2 * _PRIOR, 2.0  # drafted steps whose beams were all in the drafts, and all, lately
         self._runs_without_draft, self._probe_after = 0, _FIRST_PROBE
 
@@ -55,7 +61,9 @@ class BeamRequest(Request):
         """The request is queued. ``pass_seconds``: of a run, by its rows and the context."""
         self._pass_seconds = pass_seconds
         self.source_speculation, self.adaptive = self.speculation, False
-        self.speculation = SpeculationParams(draft="none")  # drafts are made for each beam
+        names = self.speculation.combination.names
+        self.beam_source = next((name for name in names if source_record(name).beams == "together"), None)
+        self.speculation = SpeculationParams(draft="none")  # drafts are made for beams
         longest = min(self.params.max_tokens, self.max_seq_len - len(self.prompt))
         self.search = BeamSearch(Node(self.prompt[-1]), self.params, self.stop_ids, longest)
 
@@ -68,35 +76,53 @@ class BeamRequest(Request):
         """Draft nodes worth proposing for all beams together."""
         if self.drafts_off or self.source_speculation.draft == "none":
             return 0
-        length = self.source_speculation.spec_length
-        each = length if isinstance(length, int) else self._nodes_that_pay()
+        length, tips = self.source_speculation.spec_length, self.search.live()
+        levels = length if isinstance(length, int) else self._levels_that_pay()
+        left = self.params.max_tokens - tips[0].depth - 1
         room = self.max_seq_len - len(self.prompt) - len(self.rest) - 1
-        return max(0, min(each * len(self.search.live()), room))
+        return max(0, min(min(levels, left) * self._nodes_of_level, room))
 
-    def _nodes_that_pay(self) -> int:
-        """Nodes behind each beam that make the most steps a second; where that is none, one node now and then."""
+    @property
+    def _nodes_of_level(self) -> int:
+        """Draft nodes of one depth, behind all beams together."""
+        if self.beam_source is None:
+            return len(self.search.live())
+        return width_ahead(self.params.beam_width, self.params.num_beam_groups)
+
+    def _levels_that_pay(self) -> int:
+        """Levels of drafts that make the most steps a second; where that is none, one level now and then."""
         beams, context = len(self.search.live()), self.num_computed_tokens
         held = self._held / self._tried
-        drafting = self.stats.draft_s / max(1, self.stats.num_drafts)
         best, fastest = 0, 1 / self._pass_seconds(beams, context)
         steps, chance = 1.0, 1.0
-        for nodes in range(1, LONGEST + 1):
+        for levels in range(1, LONGEST + 1):
             chance *= held
             steps += chance
-            speed = steps / (self._pass_seconds(beams * (1 + nodes), context) + drafting)
+            rows = beams + levels * self._nodes_of_level
+            speed = steps / (self._pass_seconds(rows, context) + levels * (self._level_s or 0.0))
             if speed > fastest:
-                best, fastest = nodes, speed
+                best, fastest = levels, speed
         if best == 0 and self._runs_without_draft >= self._probe_after:
             self._probe_after *= 2
             return 1
         return best
 
-    def _learn(self, drafted: int, steps: int) -> None:
-        """A run scored so many draft nodes, and brought the search on by ``steps``, of which one needs no draft."""
+    def note_draft(self, drafts: Sequence[Draft], seconds: float) -> None:
+        """Drafts took so long; the first ones, for which sources read the prompt, are no measure."""
+        self.stats.draft_s += seconds
+        levels = max((1 + max(draft.depths) for draft in drafts if draft), default=0)
+        if levels and self._drafts_made:
+            now, before = seconds / levels, self._level_s
+            self._level_s = now if before is None else _DECAY * before + (1 - _DECAY) * now
+        self._drafts_made += 1
+
+    def _learn(self, drafted: Sequence[Node], steps: int) -> None:
+        """A run scored draft nodes, and brought the search on by ``steps``, of which one needs no draft."""
         if drafted:
             won = steps - 1
+            levels = 1 + max(node.depth for node in drafted) - min(node.depth for node in drafted)
             self._held = _DECAY * self._held + won
-            self._tried = _DECAY * self._tried + won + 1
+            self._tried = _DECAY * self._tried + won + (won < levels)
             self._runs_without_draft = 0
         else:
             self._runs_without_draft += 1
@@ -138,7 +164,7 @@ class BeamRequest(Request):
             stats.target_runs += 1
             stats.beam_steps += steps
             stats.decode_s = now - (self.first_token or now)
-            self._learn(len(nodes), steps)
+            self._learn(nodes, steps)
         if nodes:
             stats.num_drafts += 1
             stats.num_draft_tokens += len(nodes)

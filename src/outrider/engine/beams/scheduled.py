@@ -13,12 +13,10 @@ from torch import Tensor
 from outrider.core.beam_candidates import beam_candidates
 from outrider.core.beams import BeamSearch, Node
 from outrider.core.draft import Draft
+from outrider.drafters.api import BeamDraft
 from outrider.engine.beams.request import BeamRequest
 from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.kernels.batch import SequenceInput
-
-BeamDraft = tuple[Node, Draft]
-"""A live beam, and what is drafted behind it."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
+from outrider.core.beams import BeamSearch
 from outrider.core.draft import Draft
-from outrider.drafters.api import Drafter, FeatureReader, Outcome, RequestView
+from outrider.drafters.api import BeamDraft, BeamDrafter, Drafter, FeatureReader, Outcome, RequestView
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.drafting.validation import check_draft
 from outrider.engine.request import Request
@@ -78,6 +79,26 @@ class IsolatedDrafters:
         self._call(name, requests, call)
         for request in requests:
             self._seen[request.id, name] = len(request.tokens)
+        return drafts
+
+    def propose_beams(self, name: str, request: Request, search: BeamSearch, budget: int) -> list[BeamDraft]:
+        """What a drafter proposes behind all live beams of a search, which ``request`` stands for."""
+        drafts: list[BeamDraft] = []
+        live = search.live()
+
+        def call(drafter: Drafter) -> None:
+            assert isinstance(drafter, BeamDrafter)
+            proposed = drafter.propose_beams(request, search, budget)
+            if any(tip not in live for tip, _ in proposed):
+                raise ValueError("it drafted behind a beam that does not go on")
+            if (total := sum(len(draft) for _, draft in proposed)) > budget:
+                raise ValueError(f"it proposed {total} tokens where {budget} were allowed")
+            for _, draft in proposed:
+                check_draft(draft, budget, request, self._vocab_size)
+            drafts.extend(proposed)
+
+        self._call(name, [request], call)
+        self._seen[request.id, name] = len(request.tokens)
         return drafts
 
     def observe(self, request: Request, outcome: Outcome) -> None:

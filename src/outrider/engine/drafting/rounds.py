@@ -10,8 +10,9 @@ from torch import Tensor
 
 from outrider.cache.protocol import KVCache
 from outrider.config.combination import Group
+from outrider.core.beams import BeamSearch
 from outrider.core.draft import EMPTY, Draft
-from outrider.drafters.api import Drafter, Outcome, RequestView
+from outrider.drafters.api import BeamDraft, Drafter, Outcome, RequestView
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.drafting.features import FeatureRouting, Layers
@@ -118,6 +119,10 @@ class Drafting:
             fill_forced_tokens(request, draft, room)
             for request, draft, room in zip(requests, selected, granted, strict=True)
         ]
+
+    def propose_beams(self, name: str, request: Request, search: BeamSearch, budget: int) -> list[BeamDraft]:
+        """What a source proposes behind all live beams of a search, which ``request`` stands for."""
+        return self._isolated.propose_beams(name, request, search, budget)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the policy and the drafters what became of a draft."""
