@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+import torch
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
@@ -14,6 +15,7 @@ from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.isolation import MAX_OVERRUN, MAX_SECONDS, MAX_STRIKES
 from outrider.engine.drafting.rounds import Drafting
 from outrider.errors import ConfigError
+from outrider.models.encoder_decoder import EncoderInput
 from outrider.models.toy import TableModel
 from tests.rig import Scripted, engine, generate, request, run
 
@@ -193,12 +195,12 @@ def drafting_with(source: Drafter, clock: Clock) -> Drafting:
     return Drafting({"slow": source}, VOCAB, FixedLength(), clock)
 
 
-def timed(seconds: float, prompt: int = 2) -> tuple[list[bool], str | None]:
+def timed(seconds: float, prompt: int = 2, encoder_input: EncoderInput | None = None) -> tuple[list[bool], str | None]:
     """Whether a source that takes so long is asked again, step after step, and why not."""
     clock = Clock()
     source = slow(clock, seconds)
     drafting, r = drafting_with(source, clock), request([0] * prompt, GREEDY, draft="slow")
-    r.max_seq_len = 10_000
+    r.max_seq_len, r.encoder_input = 10_000, encoder_input
     drafting.start(r)
     spoke = []
     for _ in range(8):
@@ -218,6 +220,12 @@ def test_ten_seconds_are_too_long() -> None:
 
 def test_a_source_may_take_longer_to_read_a_prompt_but_not_again() -> None:
     spoke, error = timed(10.0, prompt=1000)
+    assert spoke == [True, True, *[False] * 6]
+    assert error is not None
+
+
+def test_a_source_may_take_longer_to_hear_a_sound_but_not_again() -> None:
+    spoke, error = timed(10.0, encoder_input=EncoderInput(torch.zeros(80, 3000)))
     assert spoke == [True, True, *[False] * 6]
     assert error is not None
 

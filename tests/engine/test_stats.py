@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from outrider.config import SamplingParams
@@ -76,3 +78,29 @@ def test_counts_add_up(source: str) -> None:
     if source == "model":
         assert stats.mean_acceptance_length is not None
         assert stats.mean_acceptance_length > 1.3
+
+
+def test_admissions_are_no_part_of_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run encoders and build drafters, which the next step does not do again."""
+    now = [100.0]
+    monkeypatch.setattr("outrider.engine.stats.time.perf_counter", lambda: now[0])
+    made = engine(TableModel.random(8, seed=0))
+    stats = made.stats
+
+    def passes(seconds: float, then: Callable[[], object]) -> object:
+        now[0] += seconds
+        return then()
+
+    def step(admitting: float) -> object:
+        stats.begin(made._scheduler, made.memory)
+        if admitting:
+            passes(0.5, stats.admitting)
+            passes(admitting, stats.admitted)
+        passes(0.5, stats.drafting)
+        passes(1.0, stats.drafted)
+        passes(4.0, stats.scored)
+        return passes(0.25, lambda: stats.end(1))
+
+    assert step(30.0) == 2.25  # with the half second before admissions
+    assert step(0.0) == 1.75
+    assert stats.busy_s == 36.25 + 5.75

@@ -16,9 +16,11 @@ from outrider.cache import CacheSpec
 from outrider.checkpoints.encoder_decoder import ENCODER_DECODERS
 from outrider.checkpoints.loader import load_model
 from outrider.config import DTypeName, ModelOptions
+from outrider.drafters.draft_cache import DraftModel
 from outrider.errors import InvalidRequestError, ModelFormatError
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput, attach_input
+from outrider.models.encoder_decoder.cross import NativeCrossKeys, TorchCrossKeys
 from tests import encoder_decoders, tiny
 
 SOURCE = tiny.ids(37, 90)
@@ -180,3 +182,31 @@ def test_folders_that_would_be_computed_wrongly_are_refused(
 
 def test_every_family_is_tested() -> None:
     assert set(ENCODER_DECODERS) == {"t5", "mt5", "bart", "marian", "whisper"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("length", "heads", "width"), [(1500, 2, 64), (128, 3, 24), (37, 1, 10)])
+def test_attention_to_constant_keys_is_torch_s(length: int, heads: int, width: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(length)
+    keys_values = torch.randn(length, 2 * heads * width).to(dtype).float()
+    q = torch.randn(21, heads, width)
+    found = NativeCrossKeys([keys_values], heads, dtype).attend(0, q, 0.3)
+    expected = TorchCrossKeys([keys_values], heads).attend(0, q, 0.3)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+    alone = NativeCrossKeys([keys_values], heads, dtype)
+    assert torch.equal(torch.cat([alone.attend(0, row, 0.3) for row in q.split((1, 3, 17))]), found)
+
+
+def test_a_draft_model_s_encoder_runs_when_it_first_drafts(tmp_path: Path) -> None:
+    model, given = _some("bart", "float32", tmp_path)
+    draft = DraftModel(model, vocab_size=model.config.vocab_size, cache=CacheSpec(max_seq_len=32))
+    draft.start("r", given)
+    draft.finish("r")
+    draft.start("r", None)
+    draft.prefill([(draft.sequences["r"], [2, 5])])
+    assert not draft.cache.attachments  # what nobody drafted from is gone with its request
+    draft.finish("r")
+    draft.start("r", given)
+    assert not draft.cache.attachments
+    draft.prefill([(draft.sequences["r"], [2, 5])])
+    assert list(draft.cache.attachments) == [draft.sequences["r"].slot]

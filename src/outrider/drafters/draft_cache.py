@@ -40,12 +40,18 @@ class DraftModel:
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
         self.sequences: dict[str, CachedSequence] = {}
+        self._unread: dict[int, EncoderInput] = {}  # by slot, until the first pass that needs it
 
     def start(self, request_id: str, encoder_input: EncoderInput | None = None) -> None:
-        """A source begins to draft for a request; several may share its slot, and what hangs on it."""
+        """A source begins to draft for a request; several may share its slot, and what hangs on it.
+
+        The encoder runs in the first pass, so that it costs nothing where nothing is drafted, and counts as drafting.
+        """
         if request_id not in self.sequences:
-            self.sequences[request_id] = CachedSequence(self.cache.allocate())
-            attach_input(self.model, self.cache, self.sequences[request_id].slot, encoder_input)
+            slot = self.cache.allocate()
+            self.sequences[request_id] = CachedSequence(slot)
+            if encoder_input is not None:
+                self._unread[slot] = encoder_input
         self.sequences[request_id].users += 1
 
     def finish(self, request_id: str) -> None:
@@ -54,7 +60,9 @@ class DraftModel:
         if sequence is not None:
             sequence.users -= 1
             if sequence.users <= 0:  # less: a release that failed is tried again
-                self.cache.free(self.sequences.pop(request_id).slot)
+                slot = self.sequences.pop(request_id).slot
+                self._unread.pop(slot, None)
+                self.cache.free(slot)
 
     def remaining_context(self, length: int) -> int:
         """Tokens that its context leaves for a draft behind ``length`` tokens."""
@@ -106,6 +114,7 @@ class DraftModel:
     def run(self, feeds: Sequence[Feed]) -> list[Tensor]:
         """One run, with room made for it: the logits of every feed's scored rows."""
         for feed in feeds:
+            attach_input(self.model, self.cache, feed.slot, self._unread.pop(feed.slot, None))
             self.cache.extend(feed.slot, len(feed.tokens))
         return run(self.model, self.cache, feeds)
 

@@ -131,9 +131,12 @@ class Engine:
         schedule = self._scheduler.schedule()
         for request in schedule.preempted:
             self._finish_drafts(request)
-        for request in schedule.admitted:
-            attach_input(self._model, self.cache, request.slot, request.encoder_input)
-            self._drafting.start(request)
+        if schedule.admitted:
+            self.stats.admitting()
+            for request in schedule.admitted:
+                attach_input(self._model, self.cache, request.slot, request.encoder_input)
+                self._drafting.start(request)
+            self.stats.admitted()
         return schedule.scheduled
 
     def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:

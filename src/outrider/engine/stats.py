@@ -210,9 +210,17 @@ class EngineStats:
     def begin(self, queues: Queues, room: Room) -> None:
         """A step begins."""
         self._begun = self._mark = time.perf_counter()
-        self._scoring = 0.0
+        self._scoring = self._admitting = 0.0
         self.waiting, self.running, self.preemptions = queues.waiting, len(queues.running), queues.preemptions
         self._room = room
+
+    def admitting(self) -> None:
+        """Requests are about to be admitted."""
+        self._mark = time.perf_counter()
+
+    def admitted(self) -> None:
+        """They have been, which may have run encoders and built drafters: no step without admissions takes that."""
+        self._admitting = time.perf_counter() - self._mark
 
     def drafting(self) -> None:
         self._mark = time.perf_counter()
@@ -241,7 +249,7 @@ class EngineStats:
                 source.accepted_at[depth] += 1
 
     def end(self, tokens: int) -> float:
-        """A step ends, having emitted ``tokens``; the seconds it took outside its forward pass."""
+        """A step ends, having emitted ``tokens``; the seconds it took beside its forward pass and admissions."""
         spent = time.perf_counter() - self._begun
         self.steps += 1
         self.tokens += tokens
@@ -258,4 +266,4 @@ class EngineStats:
                 100 * (self.draft_s - drafting) / span,
             )
             self._logged = (self.busy_s, self.tokens, self.draft_s)
-        return spent - self._scoring
+        return spent - self._scoring - self._admitting

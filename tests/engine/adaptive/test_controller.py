@@ -98,6 +98,18 @@ def test_reading_prompts_in_vain_is_paid_for_too() -> None:
     assert 16 <= attempts <= 30  # of 800; the first 16 are to learn what it does
 
 
+def test_a_draft_model_s_encoder_is_paid_for_before_it_runs_again() -> None:
+    """It takes as long as a hundred tokens: at 0.5% of the time, one in 20,000 tokens may bring it."""
+    policy, started = AdaptiveLength(lambda: REAL), 0
+    for i in range(300):
+        r = asked(str(i))
+        first = play(policy, r, 0.5, steps=1, seconds=1.0)
+        rest = play(policy, r, 0.5, steps=49, seconds=0.004)
+        started += any(n > 0 for n in first) and i >= 10
+        assert i < 10 or any(n > 0 for n in rest) <= any(n > 0 for n in first)
+    assert started <= 1
+
+
 def test_rows_scored_in_vain_are_paid_for_too() -> None:
     """Proposals cost nothing here, but their scored rows half a run, so that few of 40 requests begin with them."""
     policy = AdaptiveLength(lambda: ForwardPassCost([0.01 + 0.0006 * n for n in ROWS], [0.0] * len(ROWS)))

@@ -159,7 +159,9 @@ class IsolatedDrafters:
             return
         allowed = MAX_SECONDS
         for request in requests:
-            allowed += MAX_SECONDS_PER_TOKEN * (len(request.tokens) - self._seen.get((request.id, name), 0))
+            seen, given = self._seen.get((request.id, name), 0), request.encoder_input
+            encoded = 0 if seen or given is None else given.positions
+            allowed += MAX_SECONDS_PER_TOKEN * (len(request.tokens) - seen + encoded)
         if spent > allowed:
             for request in requests:
                 self._overrun[request.id, name] += spent - allowed

@@ -1,10 +1,10 @@
-"""Structs of ``native.h`` and ``pack.h`` that describe one matrix, field by field."""
+"""Structs of ``native.h`` and ``pack.h`` that describe one matrix or constant keys, field by field."""
 
 from __future__ import annotations
 
 import ctypes
 
-__all__ = ["SourceStruct", "WeightStruct"]
+__all__ = ["FixedKeysStruct", "SourceStruct", "WeightStruct"]
 
 
 class WeightStruct(ctypes.Structure):
@@ -29,4 +29,13 @@ class SourceStruct(ctypes.Structure):
         ("grid", ctypes.c_void_p),
         ("grid_bytes", ctypes.c_int64),
         ("values", ctypes.c_int8 * 16),
+    )
+
+
+class FixedKeysStruct(ctypes.Structure):
+    """``outrider_fixed_keys``: keys and values that never change."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("type", "heads", "head_dim", "length")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
     )

@@ -43,6 +43,11 @@ class EncoderInput:
     def is_text(self) -> bool:
         return self.values.dim() == 1
 
+    @property
+    def positions(self) -> int:
+        """Of what the encoder makes of it: a token is one, and of a spectrogram two frames are."""
+        return len(self.values) if self.is_text else self.values.shape[1] // 2
+
     @cached_property
     def digest(self) -> str:
         """Of its numbers: what was cached of an output is for inputs with the same digest alone."""

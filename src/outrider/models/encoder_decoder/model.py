@@ -6,9 +6,9 @@ there. What it sees of the encoder hangs on the sequence's slot (``KVCache.attac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,14 +16,15 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider.kernels.attention.attention import AttentionPlan, attend, plan
-from outrider.kernels.batch import ForwardBatch, ForwardOutput
-from outrider.kernels.native.weights import NativeWeight, Target
+from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
+from outrider.kernels.native.passes import CacheView
+from outrider.kernels.native.weights import NativeWeight, Target, native_library
 from outrider.kernels.norm import Norm
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig
-from outrider.models.encoder_decoder.cross import CrossKeys, cross_piece
+from outrider.models.encoder_decoder.cross import CrossKeys, NativeCrossKeys, TorchCrossKeys
 from outrider.models.encoder_decoder.encoder import Encoder
 from outrider.models.encoder_decoder.inputs import EncoderInput
+from outrider.models.encoder_decoder.own import OwnAttention, native_attention, torch_attention
 from outrider.models.encoder_decoder.relative import RelativeBias
 from outrider.models.encoder_decoder.weights import Layer, Linear, Parts, mlp
 
@@ -53,8 +54,12 @@ class EncoderDecoderModel:
         ``native``: hold the decoder's matrices in the native library, so; activations are then float32.
         """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self._native = native
+        self._views: WeakKeyDictionary[KVCache, CacheView] = WeakKeyDictionary()
         self.implementation = "torch" if native is None else "native"
         self.precision = native or str(dtype).removeprefix("torch.")
+        if native is not None:
+            native_library().outrider_set_threads(torch.get_num_threads())
         with torch.inference_mode():
             parts = Parts(config, tensors, device=self.device, dtype=dtype, native=native)
             self.encoder = Encoder(config, tensors, parts)
@@ -120,7 +125,13 @@ class EncoderDecoderModel:
 
     def _cross_keys(self, hidden: Tensor) -> CrossKeys:
         crosses = [layer.cross for layer in self._layers if layer.cross is not None]
-        return CrossKeys([cross.key_value(hidden) for cross in crosses], self.config.num_heads)
+        return self._laid_out([cross.key_value(hidden) for cross in crosses])
+
+    def _laid_out(self, keys_values: Sequence[Tensor]) -> CrossKeys:
+        if self._native is None:
+            return TorchCrossKeys(keys_values, self.config.num_heads)
+        dtype = torch.float32 if self._native == "float32" else torch.bfloat16
+        return NativeCrossKeys(keys_values, self.config.num_heads, dtype)
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         c = self.config
@@ -141,16 +152,15 @@ class EncoderDecoderModel:
         """
         c = self.config
         tokens, positions = (torch.tensor(list(ids), device=self.device) for ids in (batch.token_ids, batch.positions))
-        own = self._self_plan(batch, positions)
-        sources = [self._source(cache, span.slot) for span in batch.spans]
-        across = [cross_piece(keys, span, c.num_heads) for keys, span in zip(sources, batch.spans, strict=True)]
+        own, spans = self._own_attention(batch, positions, cache), batch.spans
+        sources = [self._source(cache, span.slot) for span in spans]
         x = self.embed(tokens) if batch.inputs is None else batch.inputs.to(device=self.device, dtype=self.dtype)
         x = self._placed(x, positions)
         taken = {0: x} if 0 in batch.features else {}
         for i, layer in enumerate(self._layers[: batch.layers]):
-            x = self._add(x, layer.attention.norm, partial(self._attend, layer, i, own, cache))
+            x = self._add(x, layer.attention.norm, partial(self._attend, layer, i, spans, own, cache))
             if layer.cross is not None:
-                x = self._add(x, layer.cross.norm, partial(self._attend_across, layer, i, sources, across))
+                x = self._add(x, layer.cross.norm, partial(self._attend_across, layer, i, spans, sources))
             x = self._add(x, layer.mlp_norm, partial(mlp, c, layer))
             if i + 1 in batch.features:
                 taken[i + 1] = x
@@ -170,56 +180,46 @@ class EncoderDecoderModel:
 
     def _source(self, cache: KVCache, slot: int) -> CrossKeys:
         keys = cache.attachments.get(slot)
-        if isinstance(keys, CrossKeys):
+        if isinstance(keys, TorchCrossKeys | NativeCrossKeys):
             return keys
         if self._no_source is None:
             c = self.config
             length = c.max_source_len if c.hears else min(c.max_source_len, _CALIBRATION_SOURCE)
             zeros = torch.zeros(length, 2 * c.num_heads * c.head_dim, dtype=self.dtype, device=self.device)
-            self._no_source = CrossKeys([zeros] * c.num_layers, c.num_heads)
+            self._no_source = self._laid_out([zeros] * c.num_layers)
         return self._no_source
 
-    def _self_plan(self, batch: ForwardBatch, positions: Tensor) -> AttentionPlan:
-        drawn = plan(
-            batch.spans,
-            group=1,
-            kv_heads=self.config.num_heads,
-            window=None,
-            rows=len(positions),
-            dtype=self.dtype,
-            device=self.device,
-        )
-        if self._bias is None:
-            return drawn
-        pieces = []
-        for piece in drawn.pieces:
-            tiles, _, tile, keys = piece.mask.shape
-            at = positions[torch.tensor([max(row, 0) for row in piece.packed], device=self.device)]
-            bias = self._bias(F.pad(at, (0, tiles * tile - len(at))), keys)  # [heads, rows, keys]
-            bias = bias.view(-1, tiles, tile, keys).transpose(0, 1)
-            pieces.append(replace(piece, mask=(piece.mask + bias).contiguous()))
-        return replace(drawn, pieces=tuple(pieces))
+    def _own_attention(self, batch: ForwardBatch, positions: Tensor, cache: KVCache) -> OwnAttention:
+        if self._native is None or self._bias is not None:
+            return torch_attention(self.config, batch.spans, cache, positions, self.dtype, self._bias)
+        view = self._views.get(cache)
+        if view is None:
+            view = self._views[cache] = CacheView(cache)
+        return native_attention(self.config, batch.spans, cache, view)
 
-    def _attend(self, layer: Layer, index: int, drawn: AttentionPlan, cache: KVCache, x: Tensor) -> Tensor:
+    def _attend(
+        self, layer: Layer, index: int, spans: Sequence[Span], own: OwnAttention, cache: KVCache, x: Tensor
+    ) -> Tensor:
         c = self.config
         q, k, v = (part.view(len(x), c.num_heads, -1) for part in layer.attention.key_value(x).chunk(3, dim=-1))
-        for span, row in drawn.spans:
-            rows = slice(row, row + span.count)
+        first = 0
+        for span in spans:
+            rows = slice(first, first + span.count)
             cache.write(index, span.slot, span.start, k[rows], v[rows])
-        return layer.attention.out(attend(q, cache, index, drawn, c.attention_scale))
+            first += span.count
+        return layer.attention.out(own(index, q))
 
     def _attend_across(
-        self, layer: Layer, index: int, sources: list[CrossKeys], plans: list[AttentionPlan], x: Tensor
+        self, layer: Layer, index: int, spans: Sequence[Span], sources: Sequence[CrossKeys], x: Tensor
     ) -> Tensor:
         c, cross = self.config, layer.cross
         assert cross is not None
         assert cross.query is not None
         q = cross.query(x).view(len(x), c.num_heads, -1)
-        parts = torch.split(q, [each.spans[0][0].count for each in plans])
-        seen = [
-            attend(part, keys, index, each, c.attention_scale)
-            for part, keys, each in zip(parts, sources, plans, strict=True)
-        ]
+        if len(spans) == 1:
+            return cross.out(sources[0].attend(index, q, c.attention_scale))
+        parts = torch.split(q, [span.count for span in spans])
+        seen = [keys.attend(index, part, c.attention_scale) for part, keys in zip(parts, sources, strict=True)]
         return cross.out(torch.cat(seen))
 
     def embed(self, token_ids: Tensor) -> Tensor:

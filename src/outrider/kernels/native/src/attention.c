@@ -57,6 +57,7 @@ static struct attention_task task_of(const attention_work *w, const tile *t, int
                                    .q = own(w->p->q, &w->p->queries) + t->row * width + (int64_t)head * group * m->head_dim,
                                    .first_chunk = w->parts == 1 ? 0 : part,
                                    .last_chunk = w->parts == 1 ? t->chunks : part + 1,
+                                   .fixed = w->p->fixed,
                                    .result = w->results + part * w->result_size + before * size};
 }
 
@@ -147,4 +148,63 @@ void run_attention(pass *p, int32_t layer) {
     if (w.parts == 1 || w.share < 1) w.share = 1;
     run_items(tiles * items_of_tile(&w), attend_item, &w);
     if (w.parts > 1) run_items(tiles * heads, merge_item, &w);
+}
+
+/* ---- Attention by itself ---------------------------------------------------------------------------------------- */
+
+static int attend_alone(pass *p, int32_t layer, const float *q, float *out, int32_t fixed_length) {
+    int status = prepare_pass(p);
+    if (status != OUTRIDER_OK) return status;
+    for (int64_t r = 0; fixed_length && r < p->batch->rows; r++)
+        p->range[r] = (key_range){.keys = fixed_length, .shared = fixed_length};
+    status = prepare_attention(p);
+    if (status != OUTRIDER_OK) return status;
+    memcpy(p->q, q, (size_t)(p->batch->rows * p->queries.all) * sizeof(float));
+    p->attended = out;
+    run_attention(p, layer);
+    return OUTRIDER_OK;
+}
+
+static int64_t rows_of_spans(int32_t spans, const outrider_span *span) {
+    int64_t rows = 0;
+    for (int32_t i = 0; i < spans; i++) rows += span[i].count;
+    return rows;
+}
+
+int outrider_attend(const outrider_cache *cache, int32_t layer, int32_t heads, int32_t kv_heads, int32_t head_dim,
+                    float scale, int32_t spans, const outrider_span *span, const float *q, float *out) {
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads || head_dim < 1 || head_dim > MOST_HEAD_DIM || layer < 0)
+        return OUTRIDER_BAD_ARGUMENT;
+    outrider_model model = {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .attention_scale = scale};
+    outrider_batch batch = {.rows = (int32_t)rows_of_spans(spans, span), .spans = spans, .span = span};
+    int status = check_spans(cache, &batch);
+    if (status != OUTRIDER_OK || batch.rows == 0) return status;
+    lock_threads();
+    pass p = {.model = &model, .cache = cache, .batch = &batch, .k = current_kernels()};
+    find_columns(&p);
+    status = attend_alone(&p, layer, q, out, 0);
+    unlock_threads();
+    return status;
+}
+
+int outrider_attend_fixed(const outrider_fixed_keys *keys, int64_t rows, float scale, const float *q, float *out) {
+    int halves = keys->type == OUTRIDER_CACHE_BF16;
+    int fits = keys->heads >= 1 && keys->head_dim >= 1 && keys->head_dim <= MOST_HEAD_DIM && keys->length >= 1 &&
+               (halves ? keys->head_dim % 2 == 0 : keys->type == OUTRIDER_CACHE_F32) && rows >= 0 && rows <= 1 << 20;
+    if (!fits) return OUTRIDER_BAD_ARGUMENT;
+    if (rows == 0) return OUTRIDER_OK;
+    void *k = (void *)(uintptr_t)keys->keys, *v = (void *)(uintptr_t)keys->values;
+    int32_t padded = (keys->length + CHUNK - 1) / CHUNK * CHUNK;
+    outrider_cache cache = {.type = keys->type, .block = padded > rows ? padded : (int32_t)rows, .rows = padded,
+                            .keys = &k, .values = &v};
+    outrider_span span = {.count = (int32_t)rows, .table = (const int32_t[]){0}};
+    outrider_model model = {.heads = keys->heads, .kv_heads = keys->heads, .head_dim = keys->head_dim,
+                            .attention_scale = scale};
+    outrider_batch batch = {.rows = (int32_t)rows, .spans = 1, .span = &span};
+    lock_threads();
+    pass p = {.model = &model, .cache = &cache, .batch = &batch, .k = current_kernels(), .fixed = 1};
+    find_columns(&p);
+    int status = attend_alone(&p, 0, q, out, keys->length);
+    unlock_threads();
+    return status;
 }

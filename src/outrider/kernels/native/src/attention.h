@@ -26,6 +26,7 @@ struct attention_task {
     int64_t q_stride;       /* floats from a row's queries to the next row's */
     const float *q;         /* of the first row and the key head's first query head: [group, head_dim] */
     int32_t first_chunk, last_chunk;
+    int32_t fixed;          /* the cache is of outrider_fixed_keys, and all rows see all of it */
     /* Of each row and query head: the largest score, the sum of exponentials, and the values weighted by them,
      * [rows * group][2 + head_dim], over the chunks in order. */
     float *result;

@@ -140,14 +140,29 @@ static void look_ahead(workspace *s, int32_t chunk) {
     for (int32_t i = 0; i < s->num_ahead; i++) s->ahead[i] *= s->bytes;
 }
 
+/* Fixed keys lie as ``load_keys`` would put them. */
+static void attend_fixed(workspace *s, int32_t chunk) {
+    const struct attention_task *t = s->task;
+    int64_t begin = (int64_t)t->kv_head * t->cache->rows + (int64_t)chunk * CHUNK, value_bytes = s->padded * s->size;
+    const char *keys = t->cache->keys[t->layer], *values = t->cache->values[t->layer];
+    s->keys = (const float *)(const void *)(keys + begin * s->bytes);
+    s->num_ahead = chunk + 1 < t->last_chunk ? CHUNK : 0;
+    for (int64_t j = 0; j < CHUNK; j++) {
+        s->value_at[j] = values + (begin + j) * value_bytes;
+        s->ahead[j] = (begin + CHUNK + j) * s->bytes;
+    }
+    attend_rows(s, 0, t->rows, chunk * CHUNK);
+}
+
 static void attend(const struct attention_task *t, float *scratch) {
     int halves = t->cache->type == OUTRIDER_CACHE_BF16;
     workspace s = {.task = t, .padded = (t->head_dim + LANES - 1) / LANES * LANES};
-    s.bytes = t->head_dim * number_bytes(t->cache);
-    s.pairs = halves && t->head_dim % (2 * LANES) == 0;
-    s.in_place = halves && t->head_dim % LANES == 0;
-    s.keys = scratch;
-    s.values = s.keys + (int64_t)CHUNK * s.padded;
+    s.size = number_bytes(t->cache);
+    s.bytes = t->head_dim * s.size;
+    s.pairs = halves && (t->fixed || t->head_dim % (2 * LANES) == 0);
+    s.in_place = halves && (t->fixed || t->head_dim % LANES == 0);
+    s.keys = s.turned = scratch;
+    s.values = scratch + (int64_t)CHUNK * s.padded;
     s.value_at = (const void **)(s.values + (int64_t)CHUNK * s.padded);
     s.heads = (int64_t *)(s.value_at + CHUNK);
     s.ahead = s.heads + CHUNK;
@@ -157,6 +172,10 @@ static void attend(const struct attention_task *t, float *scratch) {
     for (int64_t pair = 0; pair < (int64_t)t->rows * t->group; pair++)
         t->result[pair * (2 + t->head_dim)] = MINUS_INFINITY;
     for (int32_t chunk = t->first_chunk; chunk < t->last_chunk; chunk++) {
+        if (t->fixed) {
+            attend_fixed(&s, chunk);
+            continue;
+        }
         look_ahead(&s, chunk);
         attend_chunk(&s, chunk * CHUNK);
     }

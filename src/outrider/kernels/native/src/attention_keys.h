@@ -29,11 +29,12 @@ typedef struct {
     int32_t padded;         /* head_dim, rounded up to 16 */
     int pairs;              /* the cache's bfloat16 keys are turned over in pairs, as they are */
     int in_place;           /* and its values read where they are */
-    float *keys;            /* of the chunk, for the rows that share them */
+    const float *keys;      /* of the chunk, for the rows that share them: ``turned``, or where they are fixed */
+    float *turned;
     float *values;          /* unless they are read in place */
     const void **value_at;  /* [CHUNK]: the values of each key, bfloat16 if in place, else float */
     int64_t *heads;         /* [CHUNK]: where the cache has each key, in heads */
-    int64_t bytes;          /* of a head in the cache */
+    int64_t size, bytes;    /* of a number in the cache, of a head */
     int64_t *ahead;         /* [CHUNK]: where the keys of the chunk after this one begin, in bytes */
     int32_t num_ahead;
     float *scores;          /* [PAIRS][CHUNK], later the weights */
@@ -121,7 +122,7 @@ static void turn_keys(const workspace *s, const int64_t *heads, int32_t count, i
         if (j < count && !s->pairs) load_head(t, keys, scales, heads[j], rows + j * s->padded);
     }
     for (int32_t i = 0; i < (s->pairs ? t->head_dim / 2 : s->padded); i += LANES)
-        vec_turn(from, i, s->keys + (int64_t)i * CHUNK + at, CHUNK);
+        vec_turn(from, i, s->turned + (int64_t)i * CHUNK + at, CHUNK);
 }
 
 static void place_values(const workspace *s, const int64_t *heads, int32_t count, int32_t at) {

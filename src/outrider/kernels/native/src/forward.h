@@ -36,6 +36,7 @@ typedef struct {
     int64_t *expert_rows;                     /* those of one expert */
     float *expert_in, *expert_out;            /* [rows, hidden] of one expert */
     /* See attention.c. */
+    int fixed; /* the cache holds outrider_fixed_keys */
     struct tile *tiles;
     int64_t num_tiles;
     int32_t parts;
@@ -44,6 +45,7 @@ typedef struct {
 
 /* BAD_ARGUMENT if a size, an id, a position or a row of the cache is out of range. */
 int check_batch(const outrider_model *model, const outrider_cache *cache, const outrider_batch *batch);
+int check_spans(const outrider_cache *cache, const outrider_batch *batch);
 
 /* Memory for a pass, and each row's keys and place. The memory is that of the pass before, if it is large enough. */
 int prepare_pass(pass *p);

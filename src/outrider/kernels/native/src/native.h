@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 5 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 6 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -215,6 +215,28 @@ enum outrider_status {
 /* Writes keys and values of all rows into the cache, and what the batch asks for. */
 OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
                                   const outrider_batch *batch);
+
+/* Attention of one layer, of rows that are in the cache already: q and out are [rows, heads, head_dim]. */
+OUTRIDER_API int outrider_attend(const outrider_cache *cache, int32_t layer, int32_t heads, int32_t kv_heads,
+                                 int32_t head_dim, float scale, int32_t spans, const outrider_span *span,
+                                 const float *q, float *out);
+
+/* Keys and values that never change, as an encoder's do not: laid out once, as attention reads them.
+ *
+ *     keys     [heads][chunks][head_dim][128], in bfloat16 [heads][chunks][head_dim / 2][128][2]
+ *     values   [heads][chunks * 128][head_dim, rounded up to 16]
+ *
+ * with zeros where there is nothing.
+ */
+typedef struct {
+    int32_t type; /* OUTRIDER_CACHE_F32, or OUTRIDER_CACHE_BF16 if head_dim is even */
+    int32_t heads, head_dim, length;
+    const void *keys, *values;
+} outrider_fixed_keys;
+
+/* Attention of rows that see all of them: q and out are [rows, heads, head_dim]. */
+OUTRIDER_API int outrider_attend_fixed(const outrider_fixed_keys *keys, int64_t rows, float scale, const float *q,
+                                       float *out);
 
 /* RMS norm of x: [rows, width], by weight: [width]; with a bias [width], layer norm. */
 OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, const float *bias,

@@ -47,17 +47,21 @@ static int64_t most_experts(const outrider_model *m) {
     return most;
 }
 
-int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
-    int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
-               cache->block > 0 && (b->inputs || !m->shard) && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
-               (b->embeddings || !reads_embeddings(m));
-    if (!fine) return OUTRIDER_BAD_ARGUMENT;
+int check_spans(const outrider_cache *cache, const outrider_batch *b) {
     int64_t rows = 0;
+    if (cache->block < 1) return OUTRIDER_BAD_ARGUMENT;
     for (int32_t i = 0; i < b->spans; i++) {
         if (check_span(cache, b->span + i) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
         rows += b->span[i].count;
     }
-    if (rows != b->rows) return OUTRIDER_BAD_ARGUMENT;
+    return rows == b->rows ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
+}
+
+int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
+    int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
+               (b->inputs || !m->shard) && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
+               (b->embeddings || !reads_embeddings(m));
+    if (!fine || check_spans(cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
     for (int32_t r = 0; r < b->rows; r++) {
         if (b->positions[r] < 0 || b->positions[r] >= m->positions) return OUTRIDER_BAD_ARGUMENT;
         if (!b->inputs && (b->tokens[r] < 0 || b->tokens[r] >= m->embedding->outputs)) return OUTRIDER_BAD_ARGUMENT;
