@@ -69,7 +69,8 @@ def _body(kind: str, system: str, said: list[str], max_tokens: int, seed: int) -
     if kind == "messages_stream":  # it has no seed: greedy
         return {"system": system, "messages": turns, "max_tokens": max_tokens, "temperature": 0, "stream": True}
     messages = [{"role": "system", "content": system}, *turns]
-    body: dict[str, Any] = {"model": "tiny", "messages": messages, "max_tokens": max_tokens, "seed": seed, "temperature": 1}
+    body: dict[str, Any] = {"model": "tiny", "messages": messages, "max_tokens": max_tokens, "temperature": 1}
+    body["seed"] = seed
     return body | ({"stream": True, "stream_options": {"include_usage": True}} if kind == "chat_stream" else {})
 
 
