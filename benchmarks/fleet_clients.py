@@ -42,7 +42,7 @@ class Answer:
     error: str = ""
 
 
-def make_jobs(count: int, turns: int, max_tokens: int, seed: int) -> list[Job]:
+def make_jobs(count: int, turns: int, max_tokens: int, seed: int, kinds: tuple[str, ...] = KINDS) -> list[Job]:
     """Conversations of so many turns; each turn's prompt begins with the one before it."""
     chooser = random.Random(seed)
     systems = [" ".join(chooser.choices(" ".join(WORDS).split(), k=40)) for _ in range(SYSTEMS)]
@@ -52,7 +52,7 @@ def make_jobs(count: int, turns: int, max_tokens: int, seed: int) -> list[Job]:
         turn = number % turns
         if turn == 0:
             system, said = chooser.choice(systems), []
-            kind = KINDS[(number // turns) % len(KINDS)]
+            kind = kinds[(number // turns) % len(kinds)]
         said = [*said, " ".join(chooser.choices(" ".join(WORDS).split(), k=8))]
         jobs.append(Job(number, number // turns, kind, _body(kind, system, said, max_tokens, number)))
     return jobs
@@ -69,7 +69,8 @@ def _body(kind: str, system: str, said: list[str], max_tokens: int, seed: int) -
     if kind == "messages_stream":  # it has no seed: greedy
         return {"system": system, "messages": turns, "max_tokens": max_tokens, "temperature": 0, "stream": True}
     messages = [{"role": "system", "content": system}, *turns]
-    body: dict[str, Any] = {"messages": messages, "max_tokens": max_tokens, "seed": seed, "temperature": 1}
+    body: dict[str, Any] = {"model": "tiny", "messages": messages, "max_tokens": max_tokens, "temperature": 1}
+    body["seed"] = seed
     return body | ({"stream": True, "stream_options": {"include_usage": True}} if kind == "chat_stream" else {})
 
 

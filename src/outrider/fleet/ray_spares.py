@@ -2,7 +2,7 @@
 
 Ray imports what ``RAY_preload_python_modules`` names in every worker that it starts. It starts workers ahead of tasks
 that wait, but none ahead of actors, which replicas are. So Ray is shown a task that waits for a resource that is taken
-for good, and the task is withdrawn. Ray starts an idle worker for it, unless there is one, and the next actor gets that.
+for good, and the task is withdrawn. Ray starts an idle worker for it, unless there is one. The next actor gets that.
 """
 
 from __future__ import annotations
