@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GenerationMixin
 
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions, SamplingParams, SpeculationParams
@@ -15,7 +16,8 @@ from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.engine.beams.request import BeamRequest, RankedBeam
 from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
-from tests import tiny
+from outrider.models.encoder_decoder import EncoderInput
+from tests import encoder_decoders, tiny
 from tests.models.test_parity import LLAMA, MISTRAL, VOCAB, build
 from tests.rig import engine, run
 
@@ -99,6 +101,33 @@ def test_finds_what_transformers_finds(seed: int, models: dict[str, tuple[Any, L
 @pytest.mark.parametrize("seed", range(15, 215))
 def test_finds_it_in_many_more_cases(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
     compare(seed, models)
+
+
+def test_beams_of_a_model_that_hears(tmp_path: Path) -> None:
+    theirs = encoder_decoders.whisper()
+    ours = load_model(encoder_decoders.save(theirs, tmp_path), ModelOptions(dtype="float32"))
+    prompt = [encoder_decoders.START, encoder_decoders.EN, encoder_decoders.TRANSCRIBE]
+    sound, stops = encoder_decoders.mel(), [encoder_decoders.END]
+    params = SamplingParams(beam_width=4, n=4, max_tokens=10, length_penalty=0.5)
+    theirs.generation_config.suppress_tokens = theirs.generation_config.begin_suppress_tokens = None
+    out = GenerationMixin.generate(  # without what Whisper's own does around it
+        theirs, sound[None], decoder_input_ids=torch.tensor([prompt]), num_beams=4, num_return_sequences=4,
+        max_new_tokens=10, length_penalty=0.5, do_sample=False, output_scores=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    found = []
+    for draft in ("none", "ngram", "model"):
+        mine = requests(prompt, params, stops, draft)
+        for each in mine:
+            each.encoder_input = EncoderInput(sound)
+        run(engine(ours, eos=stops), *mine)
+        assert mine[0].stats.draft_error is None
+        found.append([(list(one.output), one.score) for one in mine])
+    assert found[0] == found[1] == found[2]
+    assert mine[0].stats.num_accepted_draft_tokens > 0
+    for (tokens, _), sequence in zip(found[0], out.sequences.tolist(), strict=True):
+        assert sequence[len(prompt) :][: len(tokens)] == tokens
+    scores = torch.tensor([score for _, score in found[0]])
+    torch.testing.assert_close(scores, out.sequences_scores, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bf16", "int8", "kv8", "torch"])
