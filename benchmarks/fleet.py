@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,16 @@ class Tally:
 class Server:
     """``outrider serve`` in a process of its own."""
 
-    def __init__(self, args: argparse.Namespace, *flags: str) -> None:
-        self._args, self._flags = args, flags
+    def __init__(self, args: argparse.Namespace, *flags: str, program: Sequence[str] = ("outrider", "serve")) -> None:
+        """``program``: the module to run, and its arguments."""
+        self._args, self._flags, self._program = args, flags, program
 
     async def __aenter__(self) -> Server:
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log", delete=False)  # noqa: SIM115  read after the end
         command = [
             sys.executable,
             "-m",
-            "outrider",
-            "serve",
+            *self._program,
             "-m",
             self._args.model,
             "--port",

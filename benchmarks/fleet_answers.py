@@ -99,11 +99,28 @@ def draft_machines() -> dict[str, list[tuple[float, float]]]:
     return found
 
 
+def one_dies() -> tuple[dict[str, list[tuple[float, float]]], dict[str, list[tuple[float, float]]]]:
+    """p99 of the latency and to the first token, by machines for 500 requests a second, one of which may die."""
+    latency: dict[str, list[tuple[float, float]]] = {}
+    first: dict[str, list[tuple[float, float]]] = {}
+    workload = synthesize(replace(CHAT, rate=500))
+    for name, options in (
+        ("all live", {}),
+        ("one dies after 3 s, and is back after 2 s", {"kills": [(3.0, 0)], "restart": 2.0}),
+        ("one dies after 3 s, for good", {"kills": [(3.0, 0)], "restart": 600.0}),
+    ):
+        for count in (16, 17, 18, 19, 20, 22):
+            found = run(PLAIN, workload, count, **options)
+            latency.setdefault(name, []).append((count, found.latency_p99))
+            first.setdefault(name, []).append((count, found.ttft_p99))
+            print(name, count, found.latency_p99, found.ttft_p99, found.resumed, flush=True)
+    return latency, first
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    result: dict[str, Any] = {}
     hits, first = affinity()
     lines(folder / "fleet_affinity.png", [
         ("What is found in the cache", "replicas (25 requests/s each)", "prompt tokens from the cache (%)", hits),
@@ -118,7 +135,20 @@ def main() -> None:
     lines(folder / "fleet_machines.png", [
         ("Machines (H100, 8B) with p99 of 4 s, first token 0.5 s", "requests/s", "machines", needed)
     ])  # fmt: skip
-    result = {"affinity": hits, "first_token": first, "drafting": gain, "draft_machines": apart, "machines": needed}
+    late, waited = one_dies()
+    lines(folder / "fleet_failure.png", [
+        ("A machine dies: the whole answer", "machines (500 requests/s)", "99% have it within (s)", late),
+        ("A machine dies: the first token", "machines (500 requests/s)", "99% have it within (s)", waited),
+    ])  # fmt: skip
+    result = {
+        "one_dies": late,
+        "one_dies_first_token": waited,
+        "affinity": hits,
+        "first_token": first,
+        "drafting": gain,
+        "draft_machines": apart,
+        "machines": needed,
+    }
     print(json.dumps(result))
 
 

@@ -90,3 +90,9 @@ def test_caches_name_the_blocks_that_routing_compares(kind: str) -> None:
     held = {digest.hex() for digest in cache.held_digests()}
     assert held == set(block_names(tokens, "domain"))
     assert len(held) == 40 // DIGEST_BLOCK
+
+
+def test_the_least_load_is_that_of_the_places_taken() -> None:
+    router = make_router("least_load", seed=1)
+    loads = [Load("small", 2, 4), Load("large", 3, 16), Load("full", 4, 4)]
+    assert {router.choose(job([i] * 40), loads) for i in range(20)} == {"large"}

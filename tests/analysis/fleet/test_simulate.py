@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,13 +11,18 @@ import pytest
 from outrider.analysis.cost import LatencyCurve
 from outrider.analysis.fleet.draft_model import DraftModel
 from outrider.analysis.fleet.machine import Machine
+from outrider.analysis.fleet.replica import OVERLAP, Replica
 from outrider.analysis.fleet.report import summarize
+from outrider.analysis.fleet.routing import Routing
 from outrider.analysis.fleet.run import Fleet, Run
+from outrider.analysis.fleet.running import Progress
 from outrider.analysis.fleet.simulate import simulate
 from outrider.analysis.fleet.sizing import Promise, replicas_needed
-from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
+from outrider.analysis.fleet.workload import Lengths, Segment, Traffic, Workload, synthesize
 from outrider.analysis.theory import expected_tokens
 from outrider.errors import InvalidRequestError
+from outrider.fleet import mirror
+from outrider.fleet.routing import BLOCK
 from outrider.fleet.settings import POLICIES
 
 MACHINE = Machine(LatencyCurve({1: 0.01, 64: 0.03}), max_batch_size=8, max_batched_tokens=256, kv_tokens=20_000)
@@ -90,6 +96,64 @@ def test_failures_lose_no_request_and_cost_reading_again() -> None:
     assert broken.failures > 5
     assert broken.resumed > 0
     assert summarize(broken).prompt_tokens_read > summarize(calm).prompt_tokens_read
+
+
+def test_what_a_server_takes_beside_steps_is_added_once() -> None:
+    """Before and behind the steps of a request on its own; its session waits for the end of the answer."""
+    workload = replace(one_at_a_time(1, 1, 2), outputs=np.full(2, 5), arrivals=np.zeros(2), follows=np.array([-1, 0]))
+    machine = replace(MACHINE, target=LatencyCurve({1: 0.1}), request_seconds=0.02, response_seconds=0.03)
+    run = simulate(Fleet(machine=machine), workload)
+    conserved(run)
+    assert run.first.tolist() == pytest.approx([0.15, 0.7])
+    assert run.finished.tolist() == pytest.approx([0.55, 1.1])
+    assert run.arrived[1] == pytest.approx(0.55)
+
+
+def test_a_killed_replica_is_away_and_its_requests_go_on_elsewhere() -> None:
+    workload = replace(one_at_a_time(1, 1, 4), outputs=np.full(4, 100), arrivals=np.zeros(4))
+    fleet = Fleet(machine=MACHINE, replicas=2, routing="round_robin", kills=[(0.5, 0)], restart=0.4)
+    run = simulate(fleet, workload)
+    conserved(run)
+    assert (run.failures, run.resumed) == (1, 2)
+    alone = simulate(replace(fleet, kills=()), workload)
+    assert run.end > alone.end
+    assert run.counts[1].sequences == 4 * 100 - run.counts[0].sequences + 2 * OVERLAP
+
+
+def test_a_simulated_router_hears_what_a_real_one_hears() -> None:
+    """Blocks that prompts share have one name, whichever segments they lie in, and a cache reports those it holds."""
+    workload = synthesize(replace(TALKS, turns=2), seed=3)
+    routing = Routing("prefix", workload, seed=0)
+    replica = Replica(0, MACHINE, Progress.of(workload), np.random.default_rng(0))
+    jobs = [routing._job(i) for i in range(len(workload))]
+    for i, mine in enumerate(jobs):
+        assert len(mine.blocks) == workload.prompts[i] // BLOCK
+        for j, other in enumerate(jobs[:i]):
+            same = shared_tokens(workload.segments[i], workload.segments[j]) // BLOCK
+            assert mine.blocks[:same] == other.blocks[:same]
+            assert not set(mine.blocks[same:]) & set(other.blocks[same:])
+    replica.add(0)
+    now = 0.0
+    while replica.load:
+        replica.begin(now)
+        replica.end(now)
+        now += 1
+    assert set(jobs[0].blocks) <= set(routing._held(replica))
+    assert routing.choose(0, [replica]) is replica
+
+
+def shared_tokens(one: Sequence[Segment], other: Sequence[Segment]) -> int:
+    """Tokens at the beginning that two prompts share."""
+    found = 0
+    for (name, tokens), (others_name, others_tokens) in zip(one, other, strict=False):
+        if name != others_name:
+            break
+        found += min(tokens, others_tokens)
+    return found
+
+
+def test_requests_say_again_what_a_mirror_compares() -> None:
+    assert OVERLAP == mirror.OVERLAP
 
 
 def test_affinity_never_reads_more() -> None:

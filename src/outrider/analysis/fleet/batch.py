@@ -7,7 +7,7 @@ import numpy as np
 from outrider.analysis.fleet.machine import Machine
 from outrider.analysis.fleet.prefix_cache import PrefixCache
 from outrider.analysis.fleet.running import Mask, Progress, Running
-from outrider.analysis.fleet.workload import Ints
+from outrider.analysis.fleet.workload import Floats, Ints
 
 
 class Batch:
@@ -87,13 +87,13 @@ class Batch:
             running.shared[place] += self.cache.publish(self._progress.workload.segments[running.id[place]])
         return int(tokens[reads].sum()), int(moved.sum())
 
-    def speak(self, emits: Mask, now: float) -> None:
-        """Note the first tokens of the requests that have had none."""
+    def speak(self, emits: Mask, seen: Floats) -> None:
+        """Note the first tokens of the requests that have had none. ``seen``: seconds, of those that emit."""
         if self.silent:
             spoken = self.running.id[emits]
-            new = spoken[np.isnan(self._progress.first[spoken])]
-            self._progress.first[new] = now
-            self.silent -= len(new)
+            new = np.isnan(self._progress.first[spoken])
+            self._progress.first[spoken[new]] = seen[new]
+            self.silent -= int(new.sum())
 
     def leave(self, gone: Mask) -> None:
         """Requests give up their places."""

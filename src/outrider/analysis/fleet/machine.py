@@ -34,8 +34,11 @@ class Machine:
     per_sequence: float = 0.0  # seconds
     per_context_token: float = 0.0  # seconds
     per_silent_row: float = 0.0  # seconds that a prompt's row saves, as nobody needs its logits
-    request_seconds: float = 0.0  # before a request reaches a router: HTTP, template, tokens
-    response_seconds: float = 0.0  # from the end of a step until its tokens are with the client
+    request_seconds: float = 0.0  # from the client to the router, beside the ingress's work
+    request_jitter: float = 0.0  # seconds more that chance adds to that, on average
+    response_seconds: float = 0.0  # from the end of a step to the client, likewise
+    ingress_per_request: float = 0.0  # seconds of work that others wait for: HTTP, template, tokens
+    ingress_per_token: float = 0.0  # likewise: text, an event of the stream
     max_batch_size: int = _DEFAULTS.max_batch_size
     max_batched_tokens: int = _DEFAULTS.max_batched_tokens
     kv_tokens: int = 1 << 20
@@ -54,6 +57,11 @@ class Machine:
                 f"max_batched_tokens={self.max_batched_tokens} is less than max_batch_size={self.max_batch_size}: "
                 "every running request needs a token of a step", param="max_batched_tokens",
             )  # fmt: skip
+
+    @property
+    def beside_seconds(self) -> float:
+        """What a request on its own takes at least before its first step and behind its last."""
+        return self.request_seconds + self.ingress_per_request + self.ingress_per_token + self.response_seconds
 
     @cached_property
     def seconds_by_rows(self) -> list[float]:
@@ -102,7 +110,10 @@ class Machine:
             "us_per_context_token": round(1e6 * self.per_context_token, 6),
             "ms_per_silent_row": round(1e3 * self.per_silent_row, 6),
             "request_ms": round(1e3 * self.request_seconds, 4),
+            "request_jitter_ms": round(1e3 * self.request_jitter, 4),
             "response_ms": round(1e3 * self.response_seconds, 4),
+            "ingress_ms_per_request": round(1e3 * self.ingress_per_request, 4),
+            "ingress_ms_per_token": round(1e3 * self.ingress_per_token, 5),
         }
         for name in ("max_batch_size", "max_batched_tokens", "kv_tokens", "block_size", "kv_bytes_per_token"):
             facts[name] = getattr(self, name)
@@ -137,7 +148,10 @@ def from_dict(facts: Mapping[str, Any]) -> Machine:
             per_context_token=float(facts.get("us_per_context_token", 0)) / 1e6,
             per_silent_row=float(facts.get("ms_per_silent_row", 0)) / 1e3,
             request_seconds=float(facts.get("request_ms", 0)) / 1e3,
+            request_jitter=float(facts.get("request_jitter_ms", 0)) / 1e3,
             response_seconds=float(facts.get("response_ms", 0)) / 1e3,
+            ingress_per_request=float(facts.get("ingress_ms_per_request", 0)) / 1e3,
+            ingress_per_token=float(facts.get("ingress_ms_per_token", 0)) / 1e3,
             kv_bytes_per_token=float(facts.get("kv_bytes_per_token", 0)),
             name=str(facts.get("name", "")),
             draft=_recommended(facts) if draft is None else DraftModel(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, pyplot
-from outrider.analysis.fleet.report import Summary
 from outrider.analysis.fleet.run import Run
 from outrider.analysis.fleet.sizing import Promise, Sizing
 
@@ -42,30 +41,6 @@ def lines(
         else:
             pane.set_ylim(0, 1.4 * max(y for points in series.values() for _, y in points))  # room for the legend
         pane.legend(loc="upper left", ncols=2, fontsize=9)
-    figure.tight_layout()
-    _save(path, figure)
-
-
-def reality(path: Path, panels: Mapping[str, Mapping[int, tuple[Summary, Summary]]]) -> None:
-    """Simulated (bars) beside real (dots) latencies by number of servers, a row of panels for each check."""
-    names = {"ttft_p50": "first token, p50", "ttft_p99": "first token, p99",
-             "latency_p50": "latency, p50", "latency_p99": "latency, p99"}  # fmt: skip
-    figure, axes = pyplot().subplots(len(panels), 3, figsize=(11, 3.1 * len(panels)), squeeze=False)
-    for row, (title, found) in zip(axes, panels.items(), strict=True):
-        for pane, (count, (simulated, real)) in zip(row, found.items(), strict=True):
-            places = range(len(names))
-            a, b = ([getattr(each, name) for name in names] for each in (simulated, real))
-            pane.barh(places, a, 0.6, color=COLOURS[4], label="simulated")
-            pane.plot(b, places, "o", color=COLOURS[1], label="real")
-            for place, own, true in zip(places, a, b, strict=True):
-                pane.annotate(f"{own / true - 1:+.0%}", (max(own, true), place), xytext=(6, 0),
-                              textcoords="offset points", va="center", color=GREY)  # fmt: skip
-            pane.set_yticks(places, names.values() if count == next(iter(found)) else [""] * len(names))
-            pane.invert_yaxis()
-            pane.set_xlim(0, 1.25 * max(*a, *b))
-            pane.set_xlabel("seconds")
-            pane.set_title(f"{title}: {count} server{'s' * (count > 1)}")
-    axes[0][0].legend(loc="upper right")
     figure.tight_layout()
     _save(path, figure)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,16 @@ from outrider.analysis.fleet.batch import Batch
 from outrider.analysis.fleet.machine import Machine
 from outrider.analysis.fleet.planner import Planner, Step
 from outrider.analysis.fleet.running import Mask, Progress
-from outrider.analysis.fleet.workload import Ints, Segment
+from outrider.analysis.fleet.workload import Floats, Ints, Segment
+
+OVERLAP = 4  # tokens that a request says again on the replica where it goes on (``outrider.fleet.mirror``)
+
+Relay = Callable[[float, int], Floats]
+"""When each of some tokens that a step gave is with its client: seconds, float64 [tokens]."""
+
+
+def _at_once(now: float, tokens: int) -> Floats:
+    return np.full(tokens, now)
 
 
 @dataclass
@@ -81,7 +90,8 @@ class Replica:
     def lose_all(self) -> list[int]:
         """The machine dies with all that it held; the requests that were here, in order of rank."""
         running = self.running
-        self._progress.produced[running.id] = self._progress.workload.outputs[running.id] - running.left
+        said = self._progress.workload.outputs[running.id] - running.left
+        self._progress.produced[running.id] = np.maximum(0, said - OVERLAP)
         lost = [*running.id.tolist(), *self._planner.waiting]
         self._batch.clear()
         self._planner.clear()
@@ -99,7 +109,7 @@ class Replica:
         self.step = self._planner.plan(now) if self.load else None
         return self.step
 
-    def end(self, now: float) -> Ended:
+    def end(self, now: float, relay: Relay = _at_once) -> Ended:
         """Commit the step."""
         step, self.step = self.step, None
         assert step is not None
@@ -110,7 +120,7 @@ class Replica:
         if step.tokens is None and step.drafts is None:
             running.left[:] -= 1
             batch.grow(running.count)
-            return self._leave(now, None)
+            return self._leave(None, relay(now, running.count))
         emits = np.ones(running.count, np.bool_) if step.tokens is None else step.tokens == running.pending
         gained = emits.astype(np.int64)
         if step.drafts is not None:
@@ -124,8 +134,9 @@ class Replica:
             read, moved = batch.read(step.tokens, emits)
             counts.read += read
         batch.grow(int(gained.sum()) + moved)
-        batch.speak(emits, now)
-        return self._leave(now, emits)
+        seen = relay(now, int(np.count_nonzero(emits)))
+        batch.speak(emits, seen)
+        return self._leave(emits, seen)
 
     def drafted(self, requests: list[int], now: float) -> None:
         """Drafts for requests have come."""
@@ -137,8 +148,13 @@ class Replica:
         depth = np.searchsorted(self.machine.draft.refusal, self._rng.random(len(drafts)))
         return np.minimum(depth, drafts)
 
-    def _leave(self, now: float, emits: Mask | None) -> Ended:
-        """Take out the requests that end here. ``emits``: those that the step gave tokens; None: all."""
+    def _leave(self, emits: Mask | None, seen: Floats) -> Ended:
+        """Take out the requests that end here.
+
+        Args:
+            emits: those that the step gave tokens; None: all.
+            seen: seconds at which each of those has them.
+        """
         running = self.running
         answered = running.left == 0
         gone = answered | emits if self.only_reads and emits is not None else answered
@@ -149,7 +165,7 @@ class Replica:
         if not gone.any():
             return Ended([], [], drafting)
         done, handed_on = running.id[answered], running.id[gone & ~answered]
+        self._progress.finished[done] = seen[answered if emits is None else answered[emits]]
         self._batch.leave(gone)
-        self._progress.finished[done] = now
         self.load -= len(done) + len(handed_on)
         return Ended(done.tolist(), handed_on.tolist(), drafting)

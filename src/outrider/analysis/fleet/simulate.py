@@ -7,10 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from outrider.analysis.fleet.clock import Clock
+from outrider.analysis.fleet.clock import Act, Clock
 from outrider.analysis.fleet.draft_pool import Asked, DraftPool
 from outrider.analysis.fleet.failures import Failures
 from outrider.analysis.fleet.hosts import Host, shared_cores
+from outrider.analysis.fleet.ingress import Ingress
 from outrider.analysis.fleet.replica import Replica
 from outrider.analysis.fleet.routing import PERIOD, Routing, policy_name
 from outrider.analysis.fleet.run import Fleet, Run
@@ -28,7 +29,7 @@ class _Simulation:
         self._fleet, self._workload, self._tick = fleet, workload, tick
         self._clock = Clock()
         self._progress = Progress.of(workload)
-        route, accept, fail = (np.random.default_rng([seed, purpose]) for purpose in (10, 11, 12))
+        route, accept, fail, late = (np.random.default_rng([seed, purpose]) for purpose in (10, 11, 12, 13))
         total = fleet.replicas + fleet.prefill_replicas
         self._all = [Replica(i, fleet.machine, self._progress, accept) for i in range(total)]
         self._decoders, self._readers = self._all[: fleet.replicas], self._all[fleet.replicas :]
@@ -40,7 +41,7 @@ class _Simulation:
             self._pool = DraftPool(fleet.draft_machines, fleet.machine, delay, self._clock, self._deliver)
         for replica in self._decoders:
             replica.remote_drafts = self._pool is not None
-        self._hosts = _hosts(fleet, total)
+        self._hosts, self._ingress = _hosts(fleet, total), Ingress(fleet.machine, late)
         self._routing = Routing(policy_name(fleet.routing), workload, int(route.integers(1 << 30)))
         self._failures = Failures(fleet.mtbf, fleet.restart, fail)
         self._arrived = np.full(len(workload), np.nan)
@@ -60,11 +61,10 @@ class _Simulation:
                 following += 1
             else:
                 self._clock.step()
-        answering = self._fleet.machine.response_seconds
         return Run(
-            self._workload, self._fleet, self._arrived, self._progress.first + answering,
-            self._progress.finished + answering, [replica.counts for replica in self._all], self._resumed,
-            self._failed, self._now, self._area, 0.0 if self._pool is None else self._pool.busy,
+            self._workload, self._fleet, self._arrived, self._progress.first, self._progress.finished,
+            [replica.counts for replica in self._all], self._resumed, self._failed, self._now, self._area,
+            0.0 if self._pool is None else self._pool.busy,
         )  # fmt: skip
 
     def _plan_failures(self) -> None:
@@ -82,16 +82,19 @@ class _Simulation:
 
     def _arrive(self, request: int, now: float) -> None:
         before = int(self._workload.follows[request])
-        if before >= 0 and not self._progress.finished[before] + self._fleet.machine.response_seconds <= now:
+        if before >= 0 and not self._progress.finished[before] <= now:
             self._followers[before] = request
             return
         self._arrived[request] = now
         self._count(now, 1)
-        delay = self._fleet.machine.request_seconds
-        if delay:
-            self._clock.at(now + delay, partial(self._route, request))
+        self._when(self._ingress.take(now), now, partial(self._route, request))
+
+    def _when(self, when: float, now: float, act: Act) -> None:
+        """Have something happen: at once, where that is now."""
+        if when > now:
+            self._clock.at(when, act)
         else:
-            self._route(request, now)
+            act(now)
 
     def _route(self, request: int, now: float) -> None:
         """Give a request that is new, or that a failure has sent back, to a replica."""
@@ -129,13 +132,9 @@ class _Simulation:
         if host.version != version:
             return
         replica = self._all[host.finish(now)]
-        ended = replica.end(now)
-        answering = self._fleet.machine.response_seconds
+        ended = replica.end(now, self._ingress.relay)
         for request in ended.done:
-            if answering:
-                self._clock.at(now + answering, partial(self._finish, request))
-            else:
-                self._finish(request, now)
+            self._when(float(self._progress.finished[request]), now, partial(self._finish, request))
         for request in ended.handed_on:
             self._hand_on(request, now)
         if ended.drafting and self._pool is not None:

@@ -61,8 +61,7 @@ def _least_latency(fleet: Fleet, workload: Workload) -> float:
     machine = fleet.machine
     tokens = 1 + (max(machine.draft_lengths) if machine.draft is not None else 0)
     steps = np.ceil(workload.outputs / tokens)
-    beside = machine.request_seconds + machine.response_seconds
-    return beside + float(np.quantile(steps, 0.99)) * machine.step_seconds(1, 1, 0)
+    return machine.beside_seconds + float(np.quantile(steps, 0.99)) * machine.step_seconds(1, 1, 0)
 
 
 def replicas_needed(
