@@ -37,10 +37,8 @@ class NativeWeight:
         self.bias = bias
         struct.panels = panels.ctypes.data
         struct.bias = None if bias is None else bias.ctypes.data
-
-    @property
-    def outputs(self) -> int:
-        return int(self.struct.outputs)
+        self.outputs = int(struct.outputs)
+        self._address, self._multiply = ctypes.addressof(struct), native_library().outrider_linear
 
     @property
     def inputs(self) -> int:
@@ -61,10 +59,11 @@ class NativeWeight:
 
     def __call__(self, x: Tensor) -> Tensor:
         """``x W' + bias``: float [n, inputs] -> float32 [n, outputs]."""
-        x = x.detach().to(torch.float32).contiguous()
-        y = torch.empty(len(x), self.outputs)
-        if native_library().outrider_linear(ctypes.addressof(self.struct), len(x), x.data_ptr(), y.data_ptr()):
-            raise MemoryError(f"no memory to multiply {len(x)} rows by a matrix of {self.outputs} x {self.inputs}")
+        x = x.to(torch.float32).contiguous()
+        rows = x.shape[0]
+        y = torch.empty(rows, self.outputs)
+        if self._multiply(self._address, rows, x.data_ptr(), y.data_ptr()):
+            raise MemoryError(f"no memory to multiply {rows} rows by a matrix of {self.outputs} x {self.inputs}")
         return y
 
     def __repr__(self) -> str:

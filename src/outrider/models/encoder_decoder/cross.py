@@ -91,8 +91,8 @@ class NativeCrossKeys:
         return struct, k, v
 
     def attend(self, layer: int, q: Tensor, scale: float | None) -> Tensor:
-        struct, rows, out = self._layers[layer][0], len(q), torch.empty(len(q), q[0].numel())
-        q = q.contiguous()
+        struct, rows = self._layers[layer][0], q.shape[0]
+        q, out = q.contiguous(), torch.empty(rows, struct.heads * struct.head_dim)
         check_status(
             self._library.outrider_attend_fixed(
                 ctypes.addressof(struct), rows, scale or 0.0, q.data_ptr(), out.data_ptr()

@@ -29,9 +29,10 @@ def native_attention(
     """By the native library. ``view``: of ``cache``."""
     library, (structs, held) = native_library(), span_structs(spans, cache)
     sizes, scale = (config.num_heads, config.num_heads, config.head_dim), config.attention_scale or 0.0
+    width = config.num_heads * config.head_dim
 
     def run(layer: int, q: Tensor) -> Tensor:
-        q, out = q.contiguous(), torch.empty(len(q), q[0].numel())
+        q, out = q.contiguous(), torch.empty(q.shape[0], width)
         check_status(
             library.outrider_attend(
                 view.address, layer, *sizes, scale, len(spans), structs, q.data_ptr(), out.data_ptr()
