@@ -33,12 +33,8 @@ class VisionLanguageFamily:
 VISION_LANGUAGE: Mapping[str, VisionLanguageFamily] = {
     family.name: family
     for family in (
-        VisionLanguageFamily(
-            name="smolvlm", architecture="SmolVLMForConditionalGeneration", text_part="text_model"
-        ),
-        VisionLanguageFamily(
-            name="idefics3", architecture="Idefics3ForConditionalGeneration", text_part="text_model"
-        ),
+        VisionLanguageFamily(name="smolvlm", architecture="SmolVLMForConditionalGeneration", text_part="text_model"),
+        VisionLanguageFamily(name="idefics3", architecture="Idefics3ForConditionalGeneration", text_part="text_model"),
     )
 }
 

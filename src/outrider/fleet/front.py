@@ -50,7 +50,11 @@ class Front(LLM):
         self.engine = cast("Engine", self.remote)
         self.eos_token_ids = tuple(description["eos"])
         self._input_processor = InputProcessor(
-            self.tokenizer, self.eos_token_ids, speculation, Adapters(self.model, enabled=False)
+            self.tokenizer,
+            self.eos_token_ids,
+            speculation,
+            Adapters(self.model, enabled=False),
+            vision="images are not passed on to replicas",
         )
         self._inboxes: dict[str, deque[Any]] = {}
 

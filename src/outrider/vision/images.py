@@ -61,7 +61,9 @@ def from_data_url(url: str, name: str) -> bytes:
     """The bytes of ``data:image/png;base64,...``. Raises ``InvalidRequestError`` for other URLs."""
     if _scheme(url) != "data":
         shown = url[:40] + ("..." if len(url) > 40 else "")
-        raise _refused(name, f"is {shown!r}, and images are not fetched: send it as a data URL (data:image/png;base64,...)")
+        raise _refused(
+            name, f"is {shown!r}, and images are not fetched: send it as a data URL (data:image/png;base64,...)"
+        )
     head, comma, data = url.partition(",")
     if not comma or not head.endswith(";base64"):
         raise _refused(name, "is a data URL without base64: send data:image/png;base64,...")
@@ -87,7 +89,7 @@ def _read_file(path: Path, limits: ImageLimits, name: str) -> bytes:
 
 
 def _decode(data: bytes, limits: ImageLimits, name: str) -> Image:
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
@@ -95,7 +97,7 @@ def _decode(data: bytes, limits: ImageLimits, name: str) -> Image:
             return ImageOps.exif_transpose(opened).convert("RGB")  # as transformers loads a file
     except InvalidRequestError:
         raise
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise _refused(name, f"is no image that is known here: send one of {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _refused(name, f"has too many pixels: at most {limits.pixels:,} are taken, make it smaller") from None

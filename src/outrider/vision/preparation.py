@@ -4,7 +4,7 @@
 
     an image, split     [ row 1, col 1 | row 1, col 2 ]     resized, cut into frames that the tower takes
                         [ row 2, col 1 | row 2, col 2 ]     and, last, the whole image in one frame
-    in the prompt       <around><row_1_col_1><image>*64<around><row_1_col_2><image>*64 ... <global-img><image>*64<around>
+    in the prompt       <around><row_1_col_1><image>*64<around><row_1_col_2><image>*64 ... <global-img><image>*64
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PreparedImage:
         digest = hashlib.blake2b(f"{tuple(self.frames.shape)}".encode(), digest_size=32)
         for part in (self.frames, self.masks):
             if part is not None:
-                digest.update(part.contiguous().numpy())
+                digest.update(part.contiguous().numpy().data)
         return digest.digest()
 
 
