@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def prompt(text: str, pictures: list[Image.Image]) -> Any:
 
 
 def same(a: Output, b: Output) -> bool:
-    return a.token_ids == b.token_ids and a.logprobs == b.logprobs
+    return [(x.token_id, x.logprobs) for x in a.steps] == [(x.token_id, x.logprobs) for x in b.steps]
 
 
 @pytest.mark.parametrize("family", ["smolvlm", "idefics3"])
@@ -59,21 +60,20 @@ def test_drafts_change_nothing(llm: LLM, params: SamplingParams) -> None:
     for _ in range(2):  # the second time, all of it has been said before
         drafted = [llm.generate(prompt(*case), params, speculation=SpeculationParams(draft="suffix")) for case in CASES]
         assert all(map(same, plain, drafted))
-    assert sum(output.stats.accepted_tokens for output in drafted) > 20
+    assert sum(output.stats.num_accepted_draft_tokens for output in drafted) > 3
 
 
 def test_company_and_pieces_change_nothing(folder: Path, llm: LLM) -> None:
     """Side by side with others, a few tokens at a time, and after losing its place to them."""
-    alone = [llm.generate(prompt(*case), GREEDY) for case in CASES]
-    assert all(map(same, alone, llm.generate([prompt(*case) for case in CASES], GREEDY)))
-    preempted = 0
-    options: list[dict[str, Any]] = [{"max_batched_tokens": 16}, {"kv_tokens": 256, "kv_cache": "paged"}]
-    for more in options:
-        with LLM(str(folder), dtype="float32", draft="none", max_batch_size=4, **more) as other:
-            assert all(map(same, alone, other.generate([prompt(*case) for case in CASES], GREEDY)))
-            preempted += other.engine.stats.preemptions
-            other.engine.cache.check()
-    assert preempted
+    prompts = [prompt(QUESTION, [image(seed)]) for seed in range(3)] + [prompt(*case) for case in CASES[3:]]
+    params = replace(GREEDY, max_tokens=48)
+    alone = [llm.generate(each, params) for each in prompts]
+    assert all(map(same, alone, llm.generate(prompts, params)))
+    options: Any = {"max_batched_tokens": 24, "kv_tokens": 256, "kv_cache": "paged", "max_batch_size": 4}
+    with LLM(str(folder), dtype="float32", draft="none", **options) as other:
+        assert all(map(same, alone, other.generate(prompts, params)))
+        assert other.engine.stats.preemptions
+        other.engine.cache.check()
 
 
 def test_several_outputs_and_beams(llm: LLM) -> None:
@@ -107,7 +107,8 @@ def test_prefixes_are_shared_by_what_an_image_shows(folder: Path, kind: Any) -> 
 
     def read(picture: Image.Image, text: str = "", domain: str = "") -> int:
         found = llm.generate(prompt(QUESTION + text, [picture]), GREEDY, cache_salt=domain)
-        return found.stats.cached_prompt_tokens
+        cached: int = found.stats.cached_prompt_tokens
+        return cached
 
     with LLM(str(folder), dtype="float32", draft="none", kv_cache=kind) as llm:
         assert read(image(1)) == 0

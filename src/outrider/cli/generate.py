@@ -27,9 +27,7 @@ def generate(
     model: o.Model = o.DEFAULT_MODEL,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as a text, without a chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    image: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An image that the message shows; may be repeated.")
-    ] = None,
+    image: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Show this image; may be repeated.")] = None,
     config: Config = None,
     *,
     given: Given,
