@@ -64,6 +64,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     tokenizer = Tokenizer.from_folder(folder)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
     model = _load_target(config, folder)
+    vision = _load_vision(folder, tokenizer, model)  # before memory is divided
     match_encoders(model, draft_models)
     draft, heads = load_heads(config, model)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
@@ -103,17 +104,16 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     )
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate()
-    vision = _load_vision(folder, tokenizer, model, engine.max_seq_len)
     return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
 
 
-def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel, context: int) -> Vision | str:
+def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Vision | str:
     """What reads images; without Pillow the model still reads text."""
     if not is_vision_language(folder):
         return "this model reads text only"
     if importlib.util.find_spec("PIL") is None:
         return "images need Pillow (pip install 'outrider[vision]')"
-    return Vision(folder, tokenizer, device=model.device, context=context)
+    return Vision(folder, tokenizer, device=model.device, context=model.config.max_seq_len)
 
 
 def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:

@@ -1,7 +1,7 @@
 """Where the server does what may take long: never on the event loop, and never where it keeps others waiting.
 
 Ordinary requests share a lane. Bodies beyond ``LARGE`` have another, so that a text of megabytes holds up only its
-like. Images have a third, with one thread, as one of them keeps all processors busy for seconds. New grammars have a
+like. Images have a third, as one of them keeps all processors busy for seconds. New grammars have a
 fourth, as many threads as there are processes that try them. Answers are written on two
 threads, short ones on one and long ones on the other: every thread more is one more for the loop to wait for.
 """
@@ -38,7 +38,7 @@ class OffLoop:
     def __init__(self) -> None:
         self._ordinary = Lane("reading requests", threads=4, queue_limit=1024, caller_limit=1024)
         self._large = Lane("large requests", threads=2, queue_limit=32, caller_limit=16)
-        self._images = Lane("reading images", threads=1, queue_limit=64, caller_limit=16)
+        self._images = Lane("reading images", threads=2, queue_limit=64, caller_limit=16)
         self._grammars = Lane("compiling grammars", threads=GRAMMAR_THREADS, queue_limit=16, caller_limit=8)
         self._short_answers = Lane("writing answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
         self._long_answers = Lane("writing long answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class PreparedImage:
     masks: Tensor | None  # int64 [n, height, width]: 0 where a frame is padding
     tokens: Sequence[int]  # in place of the placeholder
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """32 bytes, of all that its features are computed from."""
         digest = hashlib.blake2b(f"{tuple(self.frames.shape)}".encode(), digest_size=32)

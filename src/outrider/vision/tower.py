@@ -28,14 +28,14 @@ class Tower:
     @torch.inference_mode()
     def encode(self, image: PreparedImage) -> Tensor:
         """Features [tokens, d] of all frames, in order."""
-        with self._one_at_a_time:  # each uses all threads of torch
-            return torch.cat([self._frame(image, i) for i in range(len(image.frames))])
+        return torch.cat([self._frame(image, i) for i in range(len(image.frames))])
 
     def _frame(self, image: PreparedImage, index: int) -> Tensor:
         given = {"pixel_values": image.frames[index][None, None].to(self._device)}
         if image.masks is not None:
             given["pixel_attention_mask"] = image.masks[index][None, None].to(self._device)
-        out = self._module.get_image_features(**given)
+        with self._one_at_a_time:  # each uses all threads of torch; whoever waits gets a turn after a frame
+            out = self._module.get_image_features(**given)
         found = getattr(out, "pooler_output", out)  # transformers 4 gives the features themselves
         features: Tensor = torch.cat(list(found)) if isinstance(found, list | tuple) else found
         return features.reshape(-1, features.shape[-1])
