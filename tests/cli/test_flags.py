@@ -26,7 +26,7 @@ from tests.cli.test_cli import run
 DRAFTING = "draft spec-length draft-model"
 MACHINE = "dtype threads"
 COMMON = {
-    "generate": f"prompt model raw system image config {DRAFTING} {MACHINE} max-tokens temperature top-p seed "
+    "generate": f"prompt model raw system config {DRAFTING} {MACHINE} max-tokens temperature top-p seed "
     "json-schema json",
     "chat": f"model system resume load no-history config {DRAFTING} {MACHINE} max-tokens temperature top-p seed",
     "serve": f"model models config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
@@ -41,7 +41,7 @@ _DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-thres
 _MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
 _MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {
-    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} "
+    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction image {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
     "grammar",

@@ -27,7 +27,9 @@ def generate(
     model: o.Model = o.DEFAULT_MODEL,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as a text, without a chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    image: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Show this image; may be repeated.")] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", hidden=True, help="Show this image; may be repeated.")
+    ] = None,
     config: Config = None,
     *,
     given: Given,
