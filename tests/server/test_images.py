@@ -136,8 +136,8 @@ def test_text_is_read_meanwhile(server: Live, llm: LLM, monkeypatch: pytest.Monk
         return encode(image)
 
     monkeypatch.setattr(vision._tower, "encode", slowly)
-    with ThreadPoolExecutor(4) as pool:
-        slow = [pool.submit(server.post, "/v1/chat/completions", question(data_url(image(n)))) for n in (31, 32)]
+    with ThreadPoolExecutor(5) as pool:
+        slow = [pool.submit(server.post, "/v1/chat/completions", question(data_url(image(n)))) for n in range(31, 36)]
         time.sleep(0.1)
         start = time.perf_counter()
         server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]} | GREEDY)
