@@ -23,6 +23,7 @@ COLORS = {
         "async_llm",
         "transcriber",
         "speech",
+        "vision",
         "input_processor",
         "output",
         "pictures",

@@ -166,6 +166,31 @@ def paged() -> Drawing:
     return d
 
 
+def vision() -> Drawing:
+    """An image on its way into a prompt: frames, the tower's features, keys of the prefix cache."""
+    d = Drawing(720, 250)
+    for y, name in ((46, "image"), (112, "prompt"), (152, "the model reads"), (192, "the cache's keys")):
+        d.text(16, y, name, size=12, color=DIM)
+    for i in range(4):
+        d.box(140 + 30 * (i % 2), 18 + 28 * (i // 2), 28, 26, str(i + 1), color=AMBER, size=12)
+    d.box(206, 18, 56, 54, "whole", color=AMBER, size=12)
+    d.arrow(270, 46, 318, 46)
+    d.box(324, 30, 150, 32, "tower and connector", color=BLUE, size=12)
+    d.text(486, 46, "one frame at a time", size=12, color=DIM)
+    places, shown = (2, 3, 5, 6), dict.fromkeys((2, 3, 5, 6), AMBER)
+    prompt = ["User:", "<1>", "<image>", "<image>", "<2>", "<image>", "<image>", "What?"]
+    spans = d.tokens(140, 100, prompt, colors=shown)
+    for i, (start, end) in enumerate(spans):
+        image = i in places
+        number = places.index(i) if image else 0
+        d.box(start, 140, end - start, 24, "feature" if image else "emb.", color=AMBER if image else GREY, size=11)
+        key = f"#a3, {number}" if image else str(31 + 7 * i)
+        d.box(start, 180, end - start, 24, key, color=AMBER if image else GREY, mono=True, size=11)
+    d.arrow(400, 64, 400, 96, color=AMBER)
+    d.legend(140, 228, {"text": GREY, "of the image: its frames, features, and digest": AMBER})
+    return d
+
+
 def idea() -> Drawing:
     """Plain decoding and speculation beside each other: the same six tokens, in six forward passes and in two."""
     d = Drawing(760, 232)
@@ -192,5 +217,5 @@ def idea() -> Drawing:
 
 FIGURES = {
     figure.__name__.strip("_").replace("_", "-"): figure
-    for figure in (draft_model, universal, hierarchical, layer_skip, trees, paged, idea)
+    for figure in (draft_model, universal, hierarchical, layer_skip, trees, paged, vision, idea)
 }

@@ -122,8 +122,9 @@ class AsyncLLM:
         speculation: Speculation,
         scheduling: Scheduling,
     ) -> T:
-        """Requests. Compiling a grammar may take seconds, which the loop's other tasks must not wait for."""
-        if params is None or params.structured is None:
+        """Requests. A grammar, or images, may take seconds, which the loop's other tasks must not wait for."""
+        images = self.llm.sees and not isinstance(prompt, str)
+        if not images and (params is None or params.structured is None):
             return make(prompt, params, speculation, **scheduling)
         return await asyncio.to_thread(make, prompt, params, speculation, **scheduling)
 

@@ -18,13 +18,16 @@ from outrider.engine.beams.request import BeamRequest, RankedBeam
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
 from outrider.models.encoder_decoder import EncoderInput
+from outrider.models.images import PromptImages
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
+from outrider.vision import ImageLimits, ImagePrompt, ImageSource, ReadPrompt, Vision, has_images, split_images
+from outrider.vision.prompts import images_of
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
 
 Message = Mapping[str, Any]
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | ImagePrompt | ReadPrompt
 Speculation = SpeculationParams | None
 
 
@@ -48,12 +51,14 @@ class InputProcessor:
         speculation: SpeculationParams,
         adapters: Adapters,
         decoder_prompt: Sequence[int] = (),
+        vision: Vision | str = "this model reads text only",
     ) -> None:
         """Args:
         speculation: for requests that say nothing else; its ``draft`` names sources, not ``auto``.
         decoder_prompt: of a target whose encoder reads the prompt: what its decoder begins with.
+        vision: what reads images, or why nothing does.
         """
-        self.adapters = adapters
+        self.adapters, self.vision = adapters, vision
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
         self._decoder_prompt = list(decoder_prompt)
         self._ids = itertools.count()
@@ -65,8 +70,36 @@ class InputProcessor:
 
         return GrammarCompiler(self._tokenizer, self._eos)
 
-    def token_ids(self, prompt: Prompt | Sequence[Message]) -> list[int]:
-        """Of a text, of token ids themselves, or of chat messages written with the model's template."""
+    def read(
+        self,
+        prompt: Prompt | Sequence[Message],
+        *,
+        limits: ImageLimits = ImageLimits(),  # noqa: B008  (frozen)
+        cache_salt: str = "",
+        tenant: str = "",
+        **_: Any,
+    ) -> ReadPrompt:
+        """A text, token ids, chat messages written with the model's template, or any of these with images.
+
+        ``cache_salt`` and ``tenant`` are those of its requests. Raises ``InvalidRequestError`` for images that cannot
+        be read.
+        """
+        if isinstance(prompt, ReadPrompt):
+            return prompt
+        images: list[ImageSource] = []
+        if isinstance(prompt, Mapping):
+            images = images_of(prompt)
+            prompt = prompt.get("prompt", prompt.get("prompt_token_ids", ()))
+        elif prompt and isinstance(prompt[0], Mapping) and has_images(prompt):  # type: ignore[arg-type]
+            prompt, images = split_images(prompt)  # type: ignore[arg-type]
+        if images and isinstance(self.vision, str):
+            raise InvalidRequestError(f"{self.vision}: leave the images out", param="image")
+        ids = self._token_ids(prompt)
+        if not images or isinstance(self.vision, str):
+            return ReadPrompt(ids)
+        return self.vision.read(ids, images, limits=limits, domain=cache_salt, tenant=tenant)
+
+    def _token_ids(self, prompt: str | Sequence[int] | Sequence[Message]) -> list[int]:
         if isinstance(prompt, str):
             return self._tokenizer.encode(prompt)
         if prompt and isinstance(prompt[0], Mapping):
@@ -80,6 +113,7 @@ class InputProcessor:
         speculation: Speculation,
         after: Request | None = None,
         *,
+        images: PromptImages | None = None,
         encoder_input: EncoderInput | None = None,
         constraint: Constraint | None = None,
         lora_request: LoRARequest | None = None,
@@ -89,9 +123,15 @@ class InputProcessor:
 
         Args:
             after: another output of the same prompt.
+            images: that the prompt shows.
             encoder_input: what the target's encoder takes, where that is not the prompt.
             constraint: what the output keeps to, in place of ``params.structured``.
         """
+        if images is not None and lora_request is not None:
+            raise InvalidRequestError(
+                f"lora_request={lora_request.lora_name!r} with images is not supported: leave one of them out",
+                param="lora_request",
+            )
         speculation = self._resolve(speculation or self._speculation)
         if self._decoder_prompt and encoder_input is None:
             known = None if after is None else after.encoder_input
@@ -108,6 +148,7 @@ class InputProcessor:
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
             constraint=constraint if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
             encoder_input=encoder_input,
+            images=images,
             after=after,
             adapter=None if lora_request is None else self.adapters.find(lora_request),
             **scheduling,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -33,6 +33,7 @@ from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.speech import Transcript, TranscriptionOptions
 from outrider.transcriber import SoundSource, Transcriber, Transcribing, decoder_prompt, run_side_by_side
 from outrider.utils.progress import work_bar
+from outrider.vision import ImagePrompt, ReadPrompt, Vision
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
@@ -81,7 +82,9 @@ class LLM:
         self.eos_token_ids = loaded.eos_token_ids
         adapters = Adapters(self.model, enabled=loaded.config.enable_lora)
         prompt = decoder_prompt(loaded.model)
-        self._input_processor = InputProcessor(self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, prompt)
+        self._input_processor = InputProcessor(
+            self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, prompt, loaded.vision
+        )
         adapters.load(parse_lora_modules(loaded.config.lora_modules))
         self._folder = loaded.folder
         self._inboxes: dict[str, deque[StepOutput]] = {}
@@ -145,7 +148,7 @@ class LLM:
     @overload
     def generate(  # type: ignore[overload-overlap]  # a str is also a sequence of str: one text, one output
         self,
-        prompts: str,
+        prompts: str | ImagePrompt,
         params: SamplingParams | None = None,
         *,
         speculation: Speculation = None,
@@ -166,7 +169,7 @@ class LLM:
     ) -> list[Output]: ...
     def generate(
         self,
-        prompts: str | Sequence[Prompt],
+        prompts: str | ImagePrompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
@@ -180,7 +183,8 @@ class LLM:
         the ``n`` outputs of each prompt stand next to each other (and which type checkers know to be one).
 
         Args:
-            prompts: a text, or a list of texts and lists of token ids.
+            prompts: a text, or a list of texts and lists of token ids. A text with images is
+                ``{"prompt": "<image>What is this?", "multi_modal_data": {"image": "cat.png"}}``.
             params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it.
             speculation: likewise.
             progress: show a bar on a terminal, or in a notebook.
@@ -194,7 +198,7 @@ class LLM:
             NumericalError: the model's output is not a number.
         """
         params = either(params, sampling_params)
-        if isinstance(prompts, str):
+        if isinstance(prompts, str | Mapping):
             own, source = for_one(params, "params"), for_one(speculation, "speculation")
             return one_or_all(self._run(self.requests(prompts, own, source, **scheduling), progress=progress))
         batch = list(prompts)
@@ -304,15 +308,29 @@ class LLM:
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params = params or SamplingParams()
-        ids = self._input_processor.token_ids(prompt)
-        make = self._input_processor.request
-        first = make(ids, params, speculation, **scheduling)
+        read = self.read(prompt, **scheduling)
+        make = partial(self._input_processor.request, read.token_ids, images=read.images)
+        first = make(params, speculation, **scheduling)
         self.engine.check(first)
         others = [
-            make(ids, replace(params, seed=first.seed + i), speculation, after=first, **scheduling)
+            make(replace(params, seed=first.seed + i), speculation, after=first, **scheduling)
             for i in range(1, params.n)
         ]
+        if read.images is not None:
+            _ = read.images.features  # here, not within a step that others wait for
         return [first, *others]
+
+    def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> ReadPrompt:
+        """A prompt as ``requests`` takes it too: its token ids, with those that its images take.
+
+        ``options`` are ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
+        """
+        return self._input_processor.read(prompt, **options)
+
+    @property
+    def sees(self) -> bool:
+        """Whether prompts may have images."""
+        return isinstance(self._input_processor.vision, Vision)
 
     def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from torch import nn
 
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
+from outrider.checkpoints.vision_language import is_vision_language
 from outrider.config import EngineConfig, source_record
 from outrider.config.combination import parse
 from outrider.core.shapes import Acceptance
@@ -23,13 +25,14 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import head_memory, load_heads
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
-from outrider.errors import IncompatibleDraftError
+from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.heads import HeadConfig
 from outrider.models.base import LoadedModel
 from outrider.models.encoder_decoder import match_encoders
 from outrider.parallel.load import load_parallel
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
+from outrider.vision import Vision
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class Loaded:
     eos_token_ids: tuple[int, ...]
     drafters: DrafterRegistry
     engine: Engine
+    vision: Vision | str  # what reads images, or why nothing does
 
 
 def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
@@ -60,6 +64,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     tokenizer = Tokenizer.from_folder(folder)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
     model = _load_target(config, folder)
+    vision = _load_vision(folder, tokenizer, model)  # before memory is divided
     match_encoders(model, draft_models)
     draft, heads = load_heads(config, model)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
@@ -99,10 +104,23 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     )
     if draft != "none" and config.speculation.spec_length == "auto":
         engine.calibrate()
-    return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine)
+    return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
+
+
+def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Vision | str:
+    """What reads images; without Pillow the model still reads text."""
+    if not is_vision_language(folder):
+        return "this model reads text only"
+    if importlib.util.find_spec("PIL") is None:
+        return "images need Pillow (pip install 'outrider[vision]')"
+    return Vision(folder, tokenizer, device=model.device, context=model.config.max_seq_len)
 
 
 def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
+    if config.tensor_parallel_size > 1 and is_vision_language(folder):
+        raise ConfigError(
+            f"tensor_parallel_size={config.tensor_parallel_size}: {folder.name} sees images, and is not split: use 1"
+        )
     if config.tensor_parallel_size == 1:
         return load_model(folder, config.target_options())
     size = config.tensor_parallel_size

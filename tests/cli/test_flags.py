@@ -26,8 +26,8 @@ from tests.cli.test_cli import run
 DRAFTING = "draft spec-length draft-model"
 MACHINE = "dtype threads"
 COMMON = {
-    "generate": f"prompt model raw system config {DRAFTING} {MACHINE} max-tokens temperature top-p seed json-schema "
-    "json",
+    "generate": f"prompt model raw system config {DRAFTING} {MACHINE} max-tokens temperature top-p seed "
+    "json-schema json",
     "chat": f"model system resume load no-history config {DRAFTING} {MACHINE} max-tokens temperature top-p seed",
     "serve": f"model models config {DRAFTING} {MACHINE} max-batch-size host port ssl-certfile ssl-keyfile api-key "
     "api-key-file max-queue max-tokens replicas",
@@ -41,7 +41,7 @@ _DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-thres
 _MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
 _MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {
-    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction {_MACHINE} "
+    "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction image {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len min-tokens top-k min-p stop "
     "repetition-penalty presence-penalty frequency-penalty logit-bias ignore-eos logprobs json-object regex choice "
     "grammar beam-width length-penalty",
@@ -50,7 +50,7 @@ RARE = {
     "tensor-parallel-size enable-lora lora-modules max-seq-len max-batched-tokens kv-cache kv-tokens "
     "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
     "share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes "
-    "max-audio-bytes max-audio-seconds "
+    "max-audio-bytes max-audio-seconds max-images max-image-pixels "
     "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
     "stream-interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog "
     "header-timeout body-timeout keep-alive-timeout write-timeout fleet ray-address routing share-drafts traces",

@@ -13,6 +13,9 @@ Digest = bytes
 
 DIGEST_BLOCK = 16  # tokens of the blocks that ``KVCache.held_digests`` names
 
+_LARGE = (1 << 32) - 1
+_MARK = _LARGE.to_bytes(4, "little")
+
 
 def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> list[Digest]:
     """One digest per full block, each covering all tokens up to its end, so that equal digests mean equal prefixes.
@@ -22,10 +25,15 @@ def chain_digests(tokens: Sequence[int], block_size: int, salt: str = "") -> lis
     digests: list[Digest] = []
     previous = hashlib.blake2b(salt.encode(), digest_size=16).digest()
     for end in range(block_size, len(tokens) + 1, block_size):
-        block = b"".join(token.to_bytes(4, "little") for token in tokens[end - block_size : end])
+        block = b"".join(map(_key_bytes, tokens[end - block_size : end]))
         previous = hashlib.blake2b(previous + block, digest_size=16).digest()
         digests.append(previous)
     return digests
+
+
+def _key_bytes(key: int) -> bytes:
+    """A token's id, or the larger key of a place in an image, so that no two sequences of keys have the same bytes."""
+    return key.to_bytes(4, "little") if key < _LARGE else _MARK + key.to_bytes(40, "little")
 
 
 class BlockPool:

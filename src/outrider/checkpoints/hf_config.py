@@ -15,6 +15,7 @@ from outrider.checkpoints.config_rope import Rope, read_rope
 from outrider.checkpoints.config_values import positive, positive_integer
 from outrider.checkpoints.families import FAMILIES, Family
 from outrider.checkpoints.families.base import flag
+from outrider.checkpoints.vision_language import VISION_LANGUAGE, text_config
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
@@ -23,12 +24,16 @@ from outrider.utils.json_files import merge_ids, read_json_object, shown
 def read_config(folder: Path) -> ModelConfig:
     """The configuration of a model folder; ``generation_config.json`` may add end-of-text ids.
 
+    Of a vision–language model it is the text part's.
+
     Raises ``ModelFormatError`` for families, rotary scalings, options and keys that are not implemented.
     """
     raw = read_json_object(folder / "config.json")
     generation = folder / "generation_config.json"
     extra = read_json_object(generation) if generation.exists() else {}
     try:
+        if raw.get("model_type") in VISION_LANGUAGE:
+            raw = text_config(folder, raw)
         config = parse_config(raw, extra_eos=extra.get("eos_token_id"))
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None

@@ -8,6 +8,7 @@ import torch
 
 from outrider.checkpoints.encoder_decoder import is_encoder_decoder, open_encoder_decoder
 from outrider.checkpoints.foreign import is_foreign, load_foreign, with_context
+from outrider.checkpoints.vision_language import is_vision_language
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
@@ -35,6 +36,8 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
         return make_encoder_decoder(
             own, tensors, dtype=options.dtype, kv_cache_dtype=options.kv_cache_dtype, device=device
         )
+    if options.implementation == "transformers" and is_vision_language(folder):
+        raise ConfigError(f"implementation='transformers': {folder.name} sees images, its text part is ours: use auto")
     if options.implementation == "transformers" or (options.implementation == "auto" and is_foreign(folder)):
         return load_foreign(folder, options, device)
     checkpoint = open_checkpoint(folder)

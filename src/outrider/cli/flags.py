@@ -21,7 +21,7 @@ _GROUPS = {
     "ssl_certfile ssl_keyfile ssl_ca_certs",
     "A fleet": " ".join(f"FleetOptions.{field.name}" for field in fields(FleetOptions)),
     "Limits": "ServerSettings.max_tokens max_queue scheduling_policy max_body_bytes max_header_bytes max_connections "
-    "max_audio_bytes max_audio_seconds max_prompts max_n "
+    "max_audio_bytes max_audio_seconds max_images max_image_pixels max_prompts max_n "
     "max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
     "keep_alive_timeout write_timeout max_backlog drain_timeout",
     "Replicas": "fleet ray_address routing share_drafts traces",
@@ -39,7 +39,7 @@ _RARE = (
     "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
     "cors_origins allowed_hosts ssl_ca_certs "
     "max_prompt_tokens max_draft_tokens request_timeout max_body_bytes "
-    "max_audio_bytes max_audio_seconds max_header_bytes max_connections max_prompts "
+    "max_audio_bytes max_audio_seconds max_images max_image_pixels max_header_bytes max_connections max_prompts "
     "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout stream_interval "
     "stream_padding fleet ray_address routing share_drafts traces"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,9 @@ def generate(
     model: o.Model = o.DEFAULT_MODEL,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as a text, without a chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", hidden=True, help="Show this image; may be repeated.")
+    ] = None,
     config: Config = None,
     *,
     given: Given,
@@ -49,10 +53,14 @@ def generate(
     params = SamplingParams(**o.own(SamplingParams, given), structured=form)
     words = _prompt(text, prompt)
     llm = o.load(model, **o.engine(given), max_batch_size=1)
-    messages = [{"role": "user", "content": words}]
+    if image and raw:
+        raise InvalidRequestError(f"image={str(image[0])!r} is part of a chat: leave it out, or leave out --raw")
+    shown = [{"type": "image", "image": file} for file in image or ()]
+    content = [*shown, {"type": "text", "text": words}] if shown else words
+    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    is_chat = system is not None or (not raw and llm.tokenizer.chat_template is not None)
+    is_chat = system is not None or bool(shown) or (not raw and llm.tokenizer.chat_template is not None)
     request: Any = messages if is_chat else words
     if as_json:
         answer = llm.chat if is_chat else llm.generate

@@ -51,7 +51,7 @@ class CacheMemory:
         if first is not None and not first.wants_prompt_logprobs:
             request.prompt_logprobs = first.prompt_logprobs
         reads_all = request.wants_prompt_logprobs or request.final_norm is not None
-        reusable = () if reads_all else request.tokens  # what is cached has neither logits nor hidden states
+        reusable = () if reads_all else request.prefix_keys  # what is cached has neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.prefix_salt)
         request.num_computed_tokens = self.target.length(request.slot)
         request.admitted()
@@ -115,7 +115,7 @@ class CacheMemory:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""
         if request.final_norm is not None:  # a text to embed is hardly the beginning of another
             return
-        self.target.publish_prefix(slot, request.tokens[: request.num_computed_tokens], request.prefix_salt)
+        self.target.publish_prefix(slot, request.prefix_keys[: request.num_computed_tokens], request.prefix_salt)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -22,6 +23,7 @@ from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
 from outrider.models.adapters import Adapter
 from outrider.models.encoder_decoder import EncoderInput
+from outrider.models.images import PromptImages
 
 PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
 
@@ -59,6 +61,7 @@ class Request:
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
     encoder_input: EncoderInput | None = None  # what an encoder–decoder target and its draft models attend to
+    images: PromptImages | None = None  # that its prompt shows, and what the target reads at their places
     adapter: Adapter | None = None  # what is added to the target's linear layers for it
     final_norm: Callable[[Tensor], Tensor] | None = None  # the target's, where the prompt's embedding is wanted
     noise: Noise = field(init=False)
@@ -113,6 +116,15 @@ class Request:
         adapter = "" if self.adapter is None else self.adapter.key
         encoded = "" if self.encoder_input is None else self.encoder_input.digest
         return f"{adapter}\0{encoded}\0{self.cache_salt}"
+
+    @property
+    def prefix_keys(self) -> Sequence[int]:
+        """Its tokens as the cache compares them: equal keys, and salts, mean equal rows."""
+        return self.tokens if self.images is None else [*self._prompt_keys, *self.output]
+
+    @cached_property
+    def _prompt_keys(self) -> Sequence[int]:
+        return self.prompt if self.images is None else self.images.keys(self.prompt)
 
     @property
     def context(self) -> Context:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
+import torch
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
@@ -14,7 +16,7 @@ from outrider.core.first_largest import FirstLargest
 from outrider.core.tree import ancestor_mask, longest_first
 from outrider.engine.request import Request
 from outrider.kernels.batch import SequenceInput, pack
-from outrider.models.base import Model
+from outrider.models.base import HeadTarget, Model
 
 
 class ScheduledRequest:
@@ -127,7 +129,9 @@ def run_target(
         vocab_size: columns of logits from there on are padding.
         feature_layers: layers whose features are wanted of all rows.
     """
-    out = model.forward(pack([each.sequence_input() for each in scheduled], features=feature_layers), cache)
+    batch = pack([each.sequence_input() for each in scheduled], features=feature_layers)
+    inputs = _inputs(model, batch.token_ids, scheduled)
+    out = model.forward(batch if inputs is None else replace(batch, inputs=inputs), cache)
     largest = FirstLargest(out.logits, vocab_size)
     found: list[TargetOutput] = []
     scored = row = 0  # rows with logits, and all rows, of the requests before
@@ -140,3 +144,22 @@ def run_target(
         scored += each.num_logit_rows
         row += rows
     return found
+
+
+def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Tensor | None:
+    """float [T, d]: the tokens' embeddings, and the images' where tokens stand for them; None: no token does."""
+    shown: list[tuple[list[int], Tensor]] = []
+    first = 0
+    for each in scheduled:
+        request = each.request
+        if request.images is not None and request.num_computed_tokens < request.prompt_length:
+            start = request.num_computed_tokens
+            rows, features = request.images.between(start, min(start + each.num_tokens, request.prompt_length))
+            shown += [([first + row for row in rows], features)] if rows else []
+        first += each.num_tokens + len(each.draft)
+    if not shown:
+        return None
+    inputs = cast("HeadTarget", model).embed(torch.tensor(token_ids))
+    for rows, features in shown:
+        inputs[rows] = features.to(inputs)
+    return inputs

@@ -49,8 +49,13 @@ class Front(LLM):
         self.remote = RemoteEngine(description)
         self.engine = cast("Engine", self.remote)
         self.eos_token_ids = tuple(description["eos"])
-        adapters = _RemoteAdapters(self.model, description["adapters"])
-        self._input_processor = InputProcessor(self.tokenizer, self.eos_token_ids, speculation, adapters)
+        self._input_processor = InputProcessor(
+            self.tokenizer,
+            self.eos_token_ids,
+            speculation,
+            _RemoteAdapters(self.model, description["adapters"]),
+            vision="images are not passed on to replicas",
+        )
         self._inboxes: dict[str, deque[Any]] = {}
 
 

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError
+from outrider.input_processor import Prompt
 from outrider.server.http.errors import ApiError, invalid, to_json
 from outrider.server.http.logs import log_generation
 from outrider.server.http.long_json import to_long_json
@@ -127,11 +128,12 @@ class Generation:
     async def start(
         cls,
         service: Service,
-        tokenize: Callable[[], Sequence[list[int]]],
+        tokenize: Callable[[], Sequence[Prompt]],
         params: SamplingParams,
         speculation: SpeculationParams,
         *,
         prompts: int = 1,
+        with_images: bool = False,
         shown_ids: frozenset[int] = frozenset(),
         id_prefix: str,
         model: str,
@@ -140,7 +142,7 @@ class Generation:
     ) -> Generation:
         """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
 
-        ``shown_ids``: special tokens that stay in the text.
+        ``with_images``: prompts may have images. ``shown_ids``: special tokens that stay in the text.
         Raises ApiError, or what ``LLM.requests`` raises.
         """
         check_verifier(service, speculation)
@@ -152,9 +154,10 @@ class Generation:
             requests: list[Request] = []
             if isinstance(speculation.prediction, str):
                 service.check_length(speculation.prediction, "prediction")
-            for ids in tokenize():
-                _check_length(ids, service.settings.max_prompt_tokens)
-                requests += llm.requests(ids, params, speculation, tenant=tenant, **scheduling)
+            for prompt in tokenize():
+                read = service.read(prompt, tenant=tenant, **scheduling)
+                _check_length(read.token_ids, service.settings.max_prompt_tokens)
+                requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)
             for request in requests:
                 if isinstance(request.detokenizer, IncrementalDetokenizer):
                     request.detokenizer.show(shown_ids)
@@ -163,7 +166,8 @@ class Generation:
         try:
             if params.structured is not None:
                 await service.off_loop.compile(llm.grammars, params.structured, scheduling.get("cache_salt", ""))
-            requests = await service.off_loop.run(make)
+            run = service.off_loop.read_images if with_images else service.off_loop.run
+            requests = await run(make)
         except BaseException:
             reservation.release()
             raise

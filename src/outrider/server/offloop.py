@@ -1,16 +1,17 @@
 """Where the server does what may take long: never on the event loop, and never where it keeps others waiting.
 
 Ordinary requests share a lane. Bodies beyond ``LARGE`` have another, so that a text of megabytes holds up only its
-like. New grammars have a third, as many threads as there are processes that try them. Answers are written on two
+like. Images have a third, as one of them keeps all processors busy for seconds. New grammars have a
+fourth, as many threads as there are processes that try them. Answers are written on two
 threads, short ones on one and long ones on the other: every thread more is one more for the loop to wait for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from outrider.config.structured import StructuredOutput
 from outrider.grammar import GrammarCompiler
@@ -25,12 +26,19 @@ SHORT_ANSWER = 16 << 10  # tokens and alternatives, which are written in a tenth
 ANSWERS = 1 << 20  # that may wait to be written: all that there are
 
 
+class Run(Protocol):
+    """Does work on a thread of some lane."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
 class OffLoop:
     """The lanes of one server."""
 
     def __init__(self) -> None:
         self._ordinary = Lane("reading requests", threads=4, queue_limit=1024, caller_limit=1024)
         self._large = Lane("large requests", threads=2, queue_limit=32, caller_limit=16)
+        self._images = Lane("reading images", threads=2, queue_limit=64, caller_limit=16)
         self._grammars = Lane("compiling grammars", threads=GRAMMAR_THREADS, queue_limit=16, caller_limit=8)
         self._short_answers = Lane("writing answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
         self._long_answers = Lane("writing long answers", threads=1, queue_limit=ANSWERS, caller_limit=ANSWERS)
@@ -40,6 +48,10 @@ class OffLoop:
         """``work()`` on a thread of the lane that suits the current request's size."""
         lane = self._large if CALLER.get().body > LARGE else self._ordinary
         return await lane.run(work)
+
+    async def read_images(self, work: Callable[[], T]) -> T:
+        """``work()``, which decodes images and runs what sees them, on the thread for that."""
+        return await self._images.run(work)
 
     async def run_if_large(self, work: Callable[[], T]) -> T:
         """``work()`` here if the request is small enough for it to take no time, else on a thread."""
@@ -71,7 +83,14 @@ class OffLoop:
                 del self._compiling[key]
 
     def close(self) -> None:
-        for lane in (self._ordinary, self._large, self._grammars, self._short_answers, self._long_answers):
+        for lane in (
+            self._ordinary,
+            self._large,
+            self._images,
+            self._grammars,
+            self._short_answers,
+            self._long_answers,
+        ):
             lane.close()
 
 

@@ -7,10 +7,11 @@ import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from outrider.async_llm import AsyncLLM
 from outrider.errors import OutriderError
+from outrider.input_processor import Prompt
 from outrider.llm import LLM
 from outrider.server.fingerprint import fingerprint
 from outrider.server.http.callers import Callers
@@ -20,6 +21,7 @@ from outrider.server.offloop import OffLoop
 from outrider.server.settings import ServerSettings
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.vision import ImageLimits, ReadPrompt
 
 State = Literal["unloaded", "loading", "ready", "draining", "dead"]
 
@@ -116,6 +118,11 @@ class Service:
         """The tokens of a prompt. A text that no context could hold is refused by its length alone."""
         self.check_length(text, "prompt")
         return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def read(self, prompt: Prompt, **options: Any) -> ReadPrompt:
+        """A prompt as token ids, with those of its images, within the server's limits."""
+        limits = ImageLimits(self.settings.max_images, self.settings.max_body_bytes, self.settings.max_image_pixels)
+        return self.engine.llm.read(prompt, limits=limits, **options)
 
     def check_length(self, text: str, param: str) -> None:
         """Raises ApiError 400 for a text that has more tokens than the context holds, whatever they are."""

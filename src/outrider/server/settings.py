@@ -98,6 +98,10 @@ class ServerSettings:
     """Of a request with sound."""
     max_audio_seconds: float = 4 * 3600.0
     """Of a sound."""
+    max_images: int = 16
+    """Of one prompt."""
+    max_image_pixels: int = 1 << 25
+    """Of one image, of which a small file may claim any number."""
     max_header_bytes: int = 32 << 10
     """Of a request."""
     max_connections: int = 1024
@@ -207,7 +211,7 @@ class ServerSettings:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not valid: use 1 to 65535, or 0 for any free port")
         sizes = ("max_body_bytes", "max_header_bytes", "max_connections", "max_prompts", "max_n", "max_backlog")
-        for name in (*sizes, "max_draft_tokens", "max_audio_bytes"):
+        for name in (*sizes, "max_draft_tokens", "max_audio_bytes", "max_images", "max_image_pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} is not valid: use at least 1")
         for name in ("max_queue", "stream_padding", "stream_interval", "drain_timeout"):

@@ -7,15 +7,19 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from outrider.errors import InvalidRequestError, ModelFormatError
 from outrider.utils.child import ChildError, Children
+from outrider.utils.json_files import read_json_object
 
 DEADLINE = 5.0  # seconds for one conversation; ordinary ones take a tenth of a millisecond
 MEMORY_LIMIT = 1 << 30  # bytes of address space
 MAX_CHARACTERS = 32 << 20
+
+_PROBE = "a probe"
 
 _CHILDREN = Children(
     "outrider.tokenizer.template_child:serve",
@@ -30,9 +34,13 @@ _CHILDREN = Children(
 def find_template(folder: Path, configured: object) -> str | None:
     """The template of a model folder: ``chat_template.jinja``, else what ``tokenizer_config.json`` says.
 
+    Between the two comes ``chat_template.json``, where models that see or hear once had it.
+
     That may be one text or a list of named ones, of which ``default`` is taken.
     """
-    file = folder / "chat_template.jinja"
+    file, older = folder / "chat_template.jinja", folder / "chat_template.json"
+    if not file.exists() and older.exists() and (folder / "preprocessor_config.json").exists():
+        configured = read_json_object(older).get("chat_template", configured)
     if file.exists():
         try:
             return file.read_text(encoding="utf-8")
@@ -90,10 +98,36 @@ class ChatTemplate:
     ) -> Rendered:
         """The prompt for ``messages``, of at most ``limit`` characters.
 
+        Contents are texts, or lists of parts: ``{"type": "text", "text": ...}`` and ``{"type": "image"}``.
+
         Raises ``InvalidRequestError`` with the template's own words if it refuses.
         """
-        context = dict(variables or {})
-        context |= {"messages": [dict(m) for m in messages], "add_generation_prompt": add_generation_prompt}
+        own = [_in_parts(m) if self._reads_parts_alone else dict(m) for m in messages]
+        return self._render(own, add_generation_prompt=add_generation_prompt, variables=variables, limit=limit)
+
+    @cached_property
+    def _reads_parts_alone(self) -> bool:
+        """Whether contents that are one text are left out, and only lists of parts are written."""
+        if "type" not in self._setup["source"]:
+            return False
+        text: dict[str, Any] = {"role": "user", "content": _PROBE}
+        return not self._writes(text) and self._writes(_in_parts(text))
+
+    def _writes(self, message: dict[str, Any]) -> bool:
+        try:
+            return _PROBE in self._render([message], add_generation_prompt=True).text
+        except InvalidRequestError:
+            return False
+
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any] | None = None,
+        limit: int = MAX_CHARACTERS,
+    ) -> Rendered:
+        context = {**(variables or {}), "messages": messages, "add_generation_prompt": add_generation_prompt}
         request = {"name": self._name, "context": context, "limit": limit}
         try:
             reply = _CHILDREN.ask(request)
@@ -106,6 +140,13 @@ class ChatTemplate:
         if "refused" in reply:
             raise _refused(reply["refused"])
         return Rendered(reply["text"], reply["pieces"])
+
+
+def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with its content as a list of parts."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    return {**message, "content": parts}
 
 
 def _refused(reason: str) -> InvalidRequestError:

@@ -11,6 +11,7 @@ import numpy as np
 
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.hf_config import read_config
+from outrider.checkpoints.vision_language import text_names
 from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.checkpoints.weights.layout import check_counts, check_shapes
@@ -36,13 +37,17 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():
         return open_gguf(folder / GGUF_WEIGHTS, config)
     files, infos = _headers(folder)
+    own = text_names(folder, infos)
+    if own is not None:  # what sees the images is loaded apart
+        files = {name: files[place] for name, place in own.items()}
+        infos = {name: infos[place] for name, place in own.items()}
     family = FAMILIES[config.family]
     check_counts(config, len(infos), folder)
     parts, expected = find_parts(
         config, family.own_name, interleaved=family.interleaved, norm_offset=family.norm_offset
     )
     check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
-    tensors = LazyTensors(files, infos)
+    tensors = LazyTensors(files, infos, own or {})
     if config.tie_embeddings and not _is_embedding(tensors.stored):
         config = replace(config, tie_embeddings=False)
     return Checkpoint(config, PartTensors(parts, tensors), stored_parts(parts, tensors.stored))

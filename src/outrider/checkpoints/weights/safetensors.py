@@ -113,11 +113,15 @@ def _damaged(path: Path, why: str) -> ModelFormatError:
 class LazyTensors(Mapping[str, Tensor]):
     """Tensors by name, mapped from their files when asked for."""
 
-    def __init__(self, files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> None:
+    def __init__(
+        self, files: Mapping[str, Path], infos: Mapping[str, TensorInfo], own: Mapping[str, str] | None = None
+    ) -> None:
+        """``own``: names that tensors have in their files, where these are others."""
         for name, info in infos.items():
             if info.dtype not in _WEIGHT_DTYPES:
                 raise _unsupported(files[name], name, info.dtype)
         self._files = dict(files)
+        self._own = dict(own or {})
         self._handles: dict[Path, Any] = {}
         self.stored = _stored_tensors(self._files, infos)
 
@@ -126,7 +130,7 @@ class LazyTensors(Mapping[str, Tensor]):
         try:
             if path not in self._handles:
                 self._handles[path] = safe_open(path, framework="pt", device="cpu")
-            tensor: Tensor = self._handles[path].get_tensor(name)
+            tensor: Tensor = self._handles[path].get_tensor(self._own.get(name, name))
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise _damaged(path, f"tensor {shown(name)} cannot be read ({error})") from None
         return tensor

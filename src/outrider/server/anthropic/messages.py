@@ -30,7 +30,7 @@ from outrider.server.http.stream_format import Chunk, StreamFormat
 from outrider.server.models import service_of
 from outrider.server.openai import statistics
 from outrider.server.openai.chat_run import ChatRun, check_fields, start_chat
-from outrider.server.openai.conversation import encode_messages
+from outrider.server.openai.conversation import encode_messages, reading_lane
 from outrider.server.service import Service
 
 router = APIRouter()
@@ -58,11 +58,11 @@ async def count_tokens(request: Request, body: Annotated[CountRequest, Depends(j
     service = await service_of(request, body.model)
     service.check_model(body.model)
 
-    def count() -> int:
-        chat = chat_request(body, service.tokenizer.chat_template or "")
-        return len(encode_messages(service, chat, tools=check_fields(service, chat)))
-
-    return json_response({"input_tokens": await service.off_loop.run(count)})
+    template = service.tokenizer.chat_template or ""
+    chat = await service.off_loop.run(lambda: chat_request(body, template))
+    run = reading_lane(service, chat.messages)
+    ids = await run(lambda: encode_messages(service, chat, tools=check_fields(service, chat)))
+    return json_response({"input_tokens": len(ids)})
 
 
 @dataclass

@@ -45,7 +45,7 @@ def _message(message: Message, place: int) -> Iterator[chat.Message]:
     if isinstance(message.content, str):
         yield chat.Message.model_construct(role=message.role, content=message.content)
         return
-    texts: list[str] = []
+    parts: list[chat.ContentPart] = []
     thoughts: list[str] = []
     calls: list[chat.ToolCall] = []
     for i, block in enumerate(message.content):
@@ -56,15 +56,33 @@ def _message(message: Message, place: int) -> Iterator[chat.Message]:
             calls.append(_call(block, own))
         elif block.type == "thinking":
             thoughts.append(block.thinking or "")
+        elif block.type == "image":
+            parts.append(_image(block, own))
         elif block.type != "redacted_thinking":
-            texts.append(_text([block], own))
-    if texts or calls or message.role == "assistant":
+            parts.append(chat.ContentPart.model_construct(type="text", text=_text([block], own)))
+    if parts or calls or message.role == "assistant":
         yield chat.Message.model_construct(
             role=message.role,
-            content="\n".join(texts) if texts else None,
+            content=_joined(parts),
             reasoning_content="\n".join(thoughts) or None,
             tool_calls=calls or None,
         )
+
+
+def _joined(parts: list[chat.ContentPart]) -> str | list[chat.ContentPart] | None:
+    """One text, unless there are images."""
+    if any(part.type == "image_url" for part in parts):
+        return parts
+    return "\n".join(part.text or "" for part in parts) if parts else None
+
+
+def _image(block: Block, where: str) -> chat.ContentPart:
+    source = block.source
+    if not isinstance(source, dict) or source.get("type") != "base64" or not isinstance(source.get("data"), str):
+        message = f"{where} is an image that is not in base64, and images are not fetched: send source.type 'base64'"
+        raise invalid(message, f"{where}.source", "unsupported")
+    url = f"data:{str(source.get('media_type', 'image/png'))[:64]};base64,{source['data']}"
+    return chat.ContentPart.model_construct(type="image_url", image_url={"url": url})
 
 
 def _call(block: Block, where: str) -> chat.ToolCall:

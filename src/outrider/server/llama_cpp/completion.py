@@ -76,7 +76,9 @@ def _prompts(given: Any) -> list[Any]:
     prompts = [given] if single else given
     for prompt in prompts:
         if isinstance(prompt, PromptObject) and prompt.multimodal_data is not None:
-            raise invalid("multimodal_data is not supported: this server reads text only", "prompt", "unsupported")
+            raise invalid(
+                "multimodal_data is not supported: send images to /v1/chat/completions", "prompt", "unsupported"
+            )
     return prompts
 
 

@@ -15,7 +15,7 @@ from outrider.server.http.request_body import json_body
 from outrider.server.llama_cpp import options
 from outrider.server.llama_cpp.schema import LlamaCppRequest, TemplateRequest, TemplateResponse
 from outrider.server.models import Models, service_of
-from outrider.server.openai.conversation import encode_messages, render_messages
+from outrider.server.openai.conversation import encode_messages, reading_lane, render_messages
 from outrider.server.openai.schema.chat import ChatRequest
 
 router = APIRouter()
@@ -43,7 +43,7 @@ async def props(request: Request) -> Response:
         "total_slots": llm.config.max_batch_size,
         "model_alias": service.check_model(None),
         "model_path": service.check_model(None),
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": llm.sees, "audio": False},
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
@@ -94,5 +94,6 @@ async def input_tokens(request: Request, body: Annotated[ChatRequest, Depends(js
     service = await service_of(request, body.model)
     service.check_model(body.model)
     with_tools = body.tool_choice != "none"
-    ids = await service.off_loop.run(lambda: encode_messages(service, body, tools=with_tools))
+    run = reading_lane(service, body.messages)
+    ids = await run(lambda: encode_messages(service, body, tools=with_tools))
     return json_response({"input_tokens": len(ids)})

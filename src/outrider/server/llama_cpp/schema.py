@@ -14,7 +14,7 @@ from outrider.server.openai.schema.strict import List, StrictModel, at_most
 
 class PromptObject(StrictModel):
     prompt_string: Text
-    multimodal_data: Any = Field(None, description="Refused: this server reads text only.")
+    multimodal_data: Any = Field(None, description="Refused: send images to /v1/chat/completions.")
 
 
 Mixed = Annotated[List[TokenId | Text], Field(min_length=1)]

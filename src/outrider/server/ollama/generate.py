@@ -109,7 +109,7 @@ def _messages(given: list[Message]) -> list[chat.Message]:
     messages = []
     for i, message in enumerate(given):
         if message.images:
-            raise invalid("images are not supported: this server reads text only", f"messages[{i}].images")
+            raise invalid("images are not supported here: send them to /v1/chat/completions", f"messages[{i}].images")
         calls = [
             chat.ToolCall(
                 id=call.id or f"call-{i}-{place}",

@@ -82,7 +82,7 @@ class Message(StrictModel):
     role: Literal["system", "user", "assistant", "tool"]
     content: Text | None = None
     thinking: Text | None = None
-    images: List[Any] | None = Field(None, max_length=64, description="Refused: this server reads text only.")
+    images: List[Any] | None = Field(None, max_length=64, description="Refused: send them to /v1/chat/completions.")
     tool_calls: List[ToolCall] | None = Field(None, max_length=128)
     tool_name: str | None = Field(None, max_length=256)
     tool_call_id: str | None = Field(None, max_length=256)
@@ -111,7 +111,7 @@ class OllamaGenerateRequest(OllamaRequest):
     suffix: Text | None = Field(None, description="Refused: models here write from left to right.")
     template: Text | None = Field(None, description="Refused: the template is the model's.")
     context: List[int] | None = Field(None, max_length=1 << 18, description="Refused: send messages to /api/chat.")
-    images: List[Any] | None = Field(None, max_length=64, description="Refused: this server reads text only.")
+    images: List[Any] | None = Field(None, max_length=64, description="Refused: send them to /v1/chat/completions.")
 
 
 class ShowRequest(StrictModel):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.config.structured import StructuredOutput
+from outrider.input_processor import Prompt
 from outrider.server.answer.formats import BARE, PLAIN, AnswerFormat
 from outrider.server.answer.parser import AnswerParser
 from outrider.server.answer.tool_calls import argument_schemas
 from outrider.server.generation import Generation
 from outrider.server.http.errors import invalid
 from outrider.server.openai import options
-from outrider.server.openai.conversation import encode_messages
+from outrider.server.openai.conversation import chat_prompt, shows_image
 from outrider.server.openai.schema.chat import ChatRequest, NamedTool
 from outrider.server.openai.structured_output import field_names, forced_tool_call, structured_output
 from outrider.server.service import Service
@@ -56,11 +57,14 @@ async def start_chat(service: Service, body: ChatRequest, tenant: str, *, id_pre
     """Check the request and start its sequences. Raises ApiError, or what ``Generation.start`` raises."""
     with_tools = check_fields(service, body)
 
-    def tokenize() -> list[list[int]]:
-        return [encode_messages(service, body, tools=with_tools)]
+    def tokenize() -> list[Prompt]:
+        return [chat_prompt(service, body, tools=with_tools)]
 
     form = AnswerFormat.of(service.tokenizer)
-    return await _start(service, body, tenant, tokenize, form, with_tools=with_tools, id_prefix=id_prefix)
+    images = any(map(shows_image, body.messages))
+    return await _start(
+        service, body, tenant, tokenize, form, with_tools=with_tools, with_images=images, id_prefix=id_prefix
+    )
 
 
 async def start_raw(service: Service, body: ChatRequest, prompt: str, tenant: str) -> ChatRun:
@@ -73,10 +77,11 @@ async def _start(
     service: Service,
     body: ChatRequest,
     tenant: str,
-    tokenize: Callable[[], list[list[int]]],
+    tokenize: Callable[[], Sequence[Prompt]],
     form: AnswerFormat,
     *,
     with_tools: bool = False,
+    with_images: bool = False,
     id_prefix: str,
 ) -> ChatRun:
     model = service.check_model(body.model)
@@ -96,6 +101,7 @@ async def _start(
             tokenize,
             params,
             options.speculation(body, service.engine.llm.speculation),
+            with_images=with_images,
             id_prefix=id_prefix,
             model=model,
             reports_drafts=bool(body.draft_details),

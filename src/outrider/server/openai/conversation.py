@@ -8,10 +8,13 @@ from typing import Any, Protocol, cast
 
 from outrider.server.answer.formats import THINKING
 from outrider.server.http.errors import invalid
+from outrider.server.offloop import Run
+from outrider.server.openai.images import image_file
 from outrider.server.openai.schema.chat import ContentPart, Message, Tool
 from outrider.server.service import Service
 from outrider.tokenizer.chat_template import Rendered
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.vision import ImagePrompt
 
 RESERVED = {"messages", "tools", "add_generation_prompt", "documents"}
 
@@ -27,27 +30,42 @@ class Conversation(Protocol):
 
 
 def encode_messages(service: Service, body: Any, *, tools: bool = True) -> list[int]:
-    """The prompt of a ``Conversation`` as ids; ``tools=False`` leaves its tools unmentioned."""
-    rendered = render_messages(service, body, tools=tools)
-    return service.tokenizer.encode_rendered(rendered, parse_special=bool(body.parse_special))
+    """The prompt of a ``Conversation`` as ids, with those that images take."""
+    return service.read(chat_prompt(service, body, tools=tools)).token_ids
 
 
-def render_messages(service: Service, body: Any, *, tools: bool = True) -> Rendered:
+def chat_prompt(service: Service, body: Any, *, tools: bool = True) -> list[int] | ImagePrompt:
+    """The prompt of a ``Conversation``; ``tools=False`` leaves its tools unmentioned."""
+    rendered, images = _rendered(service, body, tools)
+    ids = service.tokenizer.encode_rendered(rendered, parse_special=bool(body.parse_special))
+    return {"prompt_token_ids": ids, "multi_modal_data": {"image": images}} if images else ids
+
+
+def render_messages(service: Service, body: Any) -> Rendered:
     """The prompt of a ``Conversation`` as text."""
+    return _rendered(service, body, True)[0]
+
+
+def _rendered(service: Service, body: Any, tools: bool) -> tuple[Rendered, list[bytes]]:
+    """The prompt as text, and the files of its images."""
     tokenizer, conversation = service.tokenizer, cast(Conversation, body)
-    messages = plain_messages(conversation.messages or [], tokenizer.chat_template or "")
+    images: list[bytes] | None = [] if service.engine.llm.sees else None
+    messages = plain_messages(conversation.messages or [], tokenizer.chat_template or "", images)
     variables = _variables(tokenizer, conversation, tools)
     opened = conversation.add_generation_prompt is not False
     if conversation.continue_final_message:
         if conversation.add_generation_prompt:
             raise invalid("add_generation_prompt contradicts continue_final_message: give one", "add_generation_prompt")
-        if messages[-1]["role"] != "assistant" or not messages[-1].get("content"):
+        last = messages[-1].get("content")
+        if messages[-1]["role"] != "assistant" or not last or not isinstance(last, str):
             raise invalid("continue_final_message needs an assistant message at the end", "messages")
         opened = False
     rendered = tokenizer.template.render(
         messages, add_generation_prompt=opened, variables=variables, limit=service.max_characters
     )
-    return _open_ended(rendered, messages[-1]["content"]) if conversation.continue_final_message else rendered
+    if conversation.continue_final_message:
+        rendered = _open_ended(rendered, messages[-1]["content"])
+    return rendered, images or []
 
 
 def _open_ended(rendered: Rendered, last: str) -> Rendered:
@@ -103,13 +121,16 @@ def takes_tools(tokenizer: Tokenizer) -> bool:
     return "tools" in (tokenizer.chat_template or "")
 
 
-def plain_messages(messages: Sequence[Message], template: str) -> list[dict[str, Any]]:
-    """What templates expect: content as one text, ``developer`` as ``system``, tool arguments as objects."""
+def plain_messages(messages: Sequence[Message], template: str, images: list[bytes] | None) -> list[dict[str, Any]]:
+    """What templates expect: ``developer`` as ``system``, tool arguments as objects, content as one text.
+
+    Where there are images, content is a list of parts, and the files are added to ``images``; None: none are taken.
+    """
     plain = []
     for place, message in enumerate(messages):
         own = message.model_dump(exclude_none=True, include={"name", "tool_call_id", "reasoning_content"})
         role = "system" if message.role == "developer" and "developer" not in template else message.role
-        own |= {"role": role, "content": _text(message, place)}
+        own |= {"role": role, "content": _content(message, f"messages[{place}].content", images)}
         if message.tool_calls:
             own["tool_calls"] = [
                 {
@@ -125,10 +146,29 @@ def plain_messages(messages: Sequence[Message], template: str) -> list[dict[str,
     return plain
 
 
-def _text(message: Message, place: int) -> str:
+def _content(message: Message, where: str, images: list[bytes] | None) -> str | list[dict[str, str]]:
     if not isinstance(message.content, list):
         return message.content or ""
-    return "\n".join(_part(part, f"messages[{place}].content[{i}]") for i, part in enumerate(message.content))
+    if images is None or not shows_image(message):
+        return "\n".join(_part(part, f"{where}[{i}]") for i, part in enumerate(message.content))
+    parts: list[dict[str, str]] = []
+    for i, part in enumerate(message.content):
+        if part.type == "image_url":
+            images.append(image_file(part.image_url, f"{where}[{i}].image_url"))
+            parts.append({"type": "image"})
+        else:
+            parts.append({"type": "text", "text": _part(part, f"{where}[{i}]")})
+    return parts
+
+
+def reading_lane(service: Service, messages: Sequence[Message] | None) -> Run:
+    """Where a conversation is read: those with images have a lane of their own."""
+    return service.off_loop.read_images if any(map(shows_image, messages or ())) else service.off_loop.run
+
+
+def shows_image(message: Message) -> bool:
+    """Whether a message has a part that is an image."""
+    return isinstance(message.content, list) and any(part.type == "image_url" for part in message.content)
 
 
 def _part(part: ContentPart, where: str) -> str:

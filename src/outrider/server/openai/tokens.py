@@ -17,7 +17,7 @@ from outrider.server.http.long_json import to_long_json
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
 from outrider.server.models import service_of
-from outrider.server.openai.conversation import encode_messages
+from outrider.server.openai.conversation import encode_messages, reading_lane
 from outrider.server.openai.schema.base import SamplingRequest
 from outrider.server.openai.schema.tokens import (
     DetokenizeRequest,
@@ -40,7 +40,8 @@ async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(js
     service.check_model(body.model)
     if sum(given is not None for given in (body.prompt, body.content, body.messages)) != 1:
         raise invalid("give one of prompt, content and messages", "prompt")
-    return Response(await service.off_loop.run(lambda: _tokenized(service, body)), media_type="application/json")
+    run = reading_lane(service, body.messages)
+    return Response(await run(lambda: _tokenized(service, body)), media_type="application/json")
 
 
 def _tokenized(service: Service, body: TokenizeRequest) -> bytes:

@@ -88,7 +88,7 @@ def _messages(body: ResponsesRequest) -> list[chat.Message]:
                 messages.append(_message("assistant", None))
             messages[-1].tool_calls = [*(messages[-1].tool_calls or ()), _call(item, where)]
         elif kind == "message" and item.role is not None:
-            messages.append(_message(item.role, _text(item.content or "", f"{where}.content")))
+            messages.append(_message(item.role, _content(item.content or "", f"{where}.content")))
         else:
             raise invalid(f"{where} is of type {kind!r}, which is not supported, or has no role", where, "unsupported")
         if thoughts and messages and messages[-1].role == "assistant":
@@ -98,7 +98,7 @@ def _messages(body: ResponsesRequest) -> list[chat.Message]:
     return messages
 
 
-def _message(role: Any, content: str | None) -> chat.Message:
+def _message(role: Any, content: str | list[chat.ContentPart] | None) -> chat.Message:
     return chat.Message.model_construct(role=role, content=content)
 
 
@@ -114,6 +114,22 @@ def _result(item: InputItem, where: str) -> chat.Message:
     return chat.Message.model_construct(
         role="tool", tool_call_id=item.call_id, content=_text(item.output, f"{where}.output")
     )
+
+
+def _content(given: str | Sequence[ContentPart], where: str) -> str | list[chat.ContentPart]:
+    """One text, or a list of parts where there are images."""
+    if isinstance(given, str) or all(part.type != "input_image" for part in given):
+        return _text(given, where)
+    parts = []
+    for i, part in enumerate(given):
+        if part.type == "input_image":
+            if part.file_id is not None:
+                raise invalid(f"{where}[{i}].file_id is not supported: send image_url", where, "unsupported")
+            image = {"url": part.image_url, "detail": part.detail}
+            parts.append(chat.ContentPart.model_construct(type="image_url", image_url=image))
+        else:
+            parts.append(chat.ContentPart.model_construct(type="text", text=_text([part], where)))
+    return parts
 
 
 def _text(given: str | Sequence[ContentPart], where: str) -> str:

@@ -15,12 +15,12 @@ Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
 class ContentPart(StrictModel):
-    """Only ``text`` can be read; the others are known in order to be refused by name."""
+    """Text, or an image for models that see; the others are known in order to be refused by name."""
 
     type: str = Field(max_length=64)
     text: Text | None = None
     refusal: Text | None = None
-    image_url: Any = None
+    image_url: Any = Field(None, description="A data URL, or an object with a data URL as url. Nothing is fetched.")
     input_audio: Any = None
     file: Any = None
 

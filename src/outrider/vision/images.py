@@ -1,0 +1,119 @@
+"""Image files as pixels, within limits of bytes and pixels. Nothing is ever fetched."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from outrider.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["ImageLimits", "ImageSource", "from_data_url", "read_image"]
+
+ImageSource = Union[str, Path, bytes, "Image"]
+"""A file, a data URL, the bytes of a file, or an image of Pillow's."""
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""Pillow knows others, of which some start other programs."""
+
+
+@dataclass(frozen=True)
+class ImageLimits:
+    """What is taken of one prompt."""
+
+    count: int = 32
+    nbytes: int = 64 << 20  # of one file
+    pixels: int = 1 << 26  # of one image, of which a small file may claim any number
+
+
+def read_image(source: ImageSource, limits: ImageLimits, name: str) -> Image:
+    """An image in memory. Of an animation it is the first picture.
+
+    Args:
+        name: what to call it in messages.
+
+    Raises:
+        InvalidRequestError: it is no image of ``FORMATS``, is damaged or too large, or would have to be fetched.
+    """
+    from PIL.Image import Image
+
+    if isinstance(source, Image):
+        _check_pixels(source, limits, name)
+        return source
+    if isinstance(source, str) and _scheme(source):
+        source = from_data_url(source, name)
+    if isinstance(source, str | Path):
+        source = _read_file(Path(source), limits, name)
+    if not isinstance(source, bytes):
+        raise InvalidRequestError(f"{name} is of type {type(source).__name__}: give a file, bytes or a Pillow image")
+    if len(source) > limits.nbytes:
+        raise _refused(name, f"has {len(source):,} bytes, and at most {limits.nbytes:,} are taken: make it smaller")
+    return _decode(source, limits, name)
+
+
+def from_data_url(url: str, name: str) -> bytes:
+    """The bytes of ``data:image/png;base64,...``. Raises ``InvalidRequestError`` for other URLs."""
+    if _scheme(url) != "data":
+        shown = url[:40] + ("..." if len(url) > 40 else "")
+        raise _refused(
+            name, f"is {shown!r}, and images are not fetched: send it as a data URL (data:image/png;base64,...)"
+        )
+    head, comma, data = url.partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise _refused(name, "is a data URL without base64: send data:image/png;base64,...")
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise _refused(name, "is not valid base64: send the bytes of the file in base64") from None
+
+
+def _scheme(text: str) -> str:
+    """``data``, ``http``, ``file`` and the like; "" for a path."""
+    scheme, colon, _ = text[:32].partition(":")
+    return scheme.lower() if colon and len(scheme) > 1 and scheme.replace("+", "").isalnum() else ""
+
+
+def _read_file(path: Path, limits: ImageLimits, name: str) -> bytes:
+    try:
+        with path.expanduser().open("rb") as file:
+            return file.read(limits.nbytes + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no path"
+        raise _refused(name, f"cannot be read from {str(path)[:200]!r}: {reason}") from None
+
+
+def _decode(data: bytes, limits: ImageLimits, name: str) -> Image:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+            _check_pixels(opened, limits, name)
+            return ImageOps.exif_transpose(opened).convert("RGB")  # as transformers loads a file
+    except InvalidRequestError:
+        raise
+    except UnidentifiedImageError:
+        raise _refused(name, f"is no image that is known here: send one of {', '.join(FORMATS)}") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _refused(name, f"has too many pixels: at most {limits.pixels:,} are taken, make it smaller") from None
+    except (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, TypeError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise _refused(name, f"is damaged ({reason}): send it again") from None
+
+
+def _check_pixels(image: Image, limits: ImageLimits, name: str) -> None:
+    width, height = image.size
+    if width * height > limits.pixels:
+        pixels = f"has {width} x {height} pixels, and at most {limits.pixels:,} are taken: make it smaller"
+        raise _refused(name, pixels)
+    if not width or not height:
+        raise _refused(name, "has no pixels: send another")
+
+
+def _refused(name: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{name} {why}", param="image")
