@@ -86,6 +86,8 @@ async def serve(fleet: RealFleet, machine: dict[str, Any], cores: int | None, se
     print(f"{fleet.replicas} replicas, {fleet.routing}, {len(asked)} requests", file=sys.stderr, flush=True)
     kills = [(when, 0) for when in args.kill_at]
     segment |= {"kills": kills, "real": await fleet.serve(asked, kills)}
+    if kills:  # a replica that is back has another name, so that sessions do not spread waves as before
+        return {**segment, "after": segment["before"]}
     return {**segment, "after": await fleet.calibrate()}
 
 
