@@ -1,14 +1,17 @@
-"""Windows of half a minute by transformers and by this engine, plain and drafted for by a smaller Whisper.
+"""Windows of half a minute by transformers, whisper.cpp and this engine, plain and drafted for by a smaller Whisper.
 
-    python -m benchmarks.speech_peer FILE... --model DIR --draft-model DIR
+    python -m benchmarks.speech_peer FILE... --model DIR --draft-model DIR [--cpp ggml-base.bin]
 
-Both decode the same windows greedily in float32, without the text before; times hold encoders and decoders.
+All decode the same windows greedily, in turn, without the text before; times hold encoders and decoders. transformers
+computes in float32, whisper.cpp (package pywhispercpp, weights in its own format) in float16, this engine in
+``--dtype``. ``same`` counts windows whose words are those of transformers. Other work disturbs processor seconds less.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -29,19 +32,23 @@ OPTIONS = TranscriptionOptions(
     timestamps=False,
 )
 
+Way = Callable[[Sound], str]
+"""The text of a window."""
 
-def theirs(folder: str, draft: str) -> dict[str, Callable[[Sound], list[int]]]:
-    """Plain and assisted generation: the text's tokens of a window."""
+
+def theirs(folder: str, draft: str) -> dict[str, Way]:
+    """Plain and assisted generation."""
     from transformers import WhisperForConditionalGeneration, WhisperProcessor
 
     processor = WhisperProcessor.from_pretrained(folder)
     model, assistant = (WhisperForConditionalGeneration.from_pretrained(each).eval() for each in (folder, draft))
 
-    def run(sound: Sound, **options: Any) -> list[int]:
+    def run(sound: Sound, **options: Any) -> str:
         features = processor(sound.samples, sampling_rate=16000, return_tensors="pt").input_features
         with torch.inference_mode():
-            found = model.generate(features, language="en", task="transcribe", do_sample=False, **options)[0]
-        return [token for token in found.tolist() if token < model.config.eos_token_id]
+            found = model.generate(features, language="en", task="transcribe", do_sample=False, **options)
+        text: str = processor.batch_decode(found, skip_special_tokens=True)[0]
+        return text
 
     return {
         "transformers": run,
@@ -49,15 +56,33 @@ def theirs(folder: str, draft: str) -> dict[str, Callable[[Sound], list[int]]]:
     }
 
 
-def ours(folder: str, draft: str) -> dict[str, Callable[[Sound], list[int]]]:
-    llm = LLM(folder, draft_model=draft, dtype="float32", draft_dtype="float32", prefix_reuse=False)
+def cpp(file: Path, threads: int) -> dict[str, Way]:
+    """whisper.cpp, without its fallbacks."""
+    from pywhispercpp.model import Model
 
-    def run(sound: Sound, name: str) -> list[int]:
-        done = llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name))
-        ids = (token for segment in done.segments for token in segment.token_ids)
-        return [token for token in ids if token < llm.transcriber.vocabulary.end]
+    model = Model(str(file), n_threads=threads, print_progress=False, print_realtime=False)
+
+    def run(sound: Sound) -> str:
+        found = model.transcribe(
+            sound.samples.copy(), language="en", no_context=True, temperature_inc=0.0, single_segment=True
+        )
+        return " ".join(segment.text for segment in found)
+
+    return {"whisper.cpp": run}
+
+
+def ours(folder: str, draft: str, dtype: str, draft_dtype: str, threads: int) -> dict[str, Way]:
+    llm = LLM(folder, draft_model=draft, dtype=dtype, draft_dtype=draft_dtype, threads=threads, prefix_reuse=False)  # type: ignore[call-overload]
+
+    def run(sound: Sound, name: str) -> str:
+        text: str = llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name)).text
+        return text
 
     return {"outrider": lambda sound: run(sound, "none"), "outrider, model": lambda sound: run(sound, "model")}
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9']+", text.lower())
 
 
 def main() -> None:
@@ -65,30 +90,37 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--model", required=True)
     parser.add_argument("--draft-model", required=True)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--draft-dtype", default="float32")
+    parser.add_argument("--cpp", type=Path)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--windows", type=int, default=8)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    ways = theirs(args.model, args.draft_model) | ours(args.model, args.draft_model)
+    ways = theirs(args.model, args.draft_model) | (cpp(args.cpp, args.threads) if args.cpp else {})
+    ways |= ours(args.model, args.draft_model, args.dtype, args.draft_dtype, args.threads)
     sounds = [read_sound(file) for file in args.files]
     step = _SECONDS * 16000
     windows = [Sound(s.samples[at : at + step]) for s in sounds for at in range(0, len(s.samples) - step, step)]
     seconds: dict[str, float] = defaultdict(float)
+    used: dict[str, float] = defaultdict(float)
     same: dict[str, int] = defaultdict(int)
-    tokens = 0
     for run in ways.values():  # what is done once in a process
         run(windows[0])
-    for window in windows[: args.windows]:
-        found: dict[str, list[int]] = {}
+    for i, window in enumerate(windows[: args.windows], start=1):
+        found: dict[str, list[str]] = {}
         for name, run in ways.items():
-            begun = time.perf_counter()
-            found[name] = run(window)
+            begun, before = time.perf_counter(), time.process_time()
+            found[name] = words(run(window))
             seconds[name] += time.perf_counter() - begun
-        tokens += len(found["outrider"])
+            used[name] += time.process_time() - before
         for name in ways:
             same[name] += found[name] == found["transformers"]
-        print({name: round(each, 2) for name, each in seconds.items()}, dict(same), flush=True)
-    print(json.dumps({"windows": args.windows, "tokens": tokens, "seconds": seconds, "same": same}))
+        rows = {
+            name: {"seconds": round(seconds[name], 2), "processor_s": round(used[name], 2), "same": same[name]}
+            for name in ways
+        }
+        print(json.dumps({"windows": i, "threads": args.threads, "rows": rows}), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from outrider.config import DTypeName, ModelOptions
 from outrider.drafters.draft_cache import DraftModel
 from outrider.errors import InvalidRequestError, ModelFormatError
 from outrider.kernels.batch import ForwardBatch, Span
+from outrider.kernels.native.library import available_isas
+from outrider.kernels.native.weights import native_library
 from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput, attach_input
 from outrider.models.encoder_decoder.cross import NativeCrossKeys, TorchCrossKeys
 from tests import encoder_decoders, tiny
@@ -195,6 +197,14 @@ def test_attention_to_constant_keys_is_torch_s(length: int, heads: int, width: i
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
     alone = NativeCrossKeys([keys_values], heads, dtype)
     assert torch.equal(torch.cat([alone.attend(0, row, 0.3) for row in q.split((1, 3, 17))]), found)
+    native = native_library()
+    used = native.outrider_isa()
+    try:
+        for isa in available_isas(native):
+            native.outrider_set_isa(isa.encode())
+            assert torch.equal(alone.attend(0, q, 0.3), found)
+    finally:
+        native.outrider_set_isa(used)
 
 
 def test_a_draft_model_s_encoder_runs_when_it_first_drafts(tmp_path: Path) -> None:
