@@ -16,7 +16,7 @@ _EDGE = 1 << 20  # bytes read at either end of a large file
 
 
 def fingerprint(llm: LLM) -> str:
-    """``fp_`` and 16 digits of a hash of the model's files, adapters and precision, of this version, torch and processor.
+    """``fp_`` and 16 digits of a hash of the model's files, adapters, precision, this version, torch and processor.
 
     Of files beyond 2 MB the size and both ends are hashed: reading a large model whole would take a minute of start.
     """
