@@ -72,7 +72,7 @@ def cpp(file: Path, threads: int) -> dict[str, Way]:
 
 
 def ours(folder: str, draft: str, dtype: str, draft_dtype: str, threads: int) -> dict[str, Way]:
-    llm = LLM(folder, draft_model=draft, dtype=dtype, draft_dtype=draft_dtype, threads=threads, prefix_reuse=False)  # type: ignore[call-overload]
+    llm = LLM(folder, draft_model=draft, dtype=dtype, draft_dtype=draft_dtype, threads=threads, prefix_reuse=False)  # type: ignore[arg-type]
 
     def run(sound: Sound, name: str) -> str:
         text: str = llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name)).text

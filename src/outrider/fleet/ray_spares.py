@@ -15,7 +15,6 @@ from ray.util.placement_group import placement_group
 _SHOWN = 0.5  # seconds that the task is shown: Ray is asked within milliseconds
 
 
-@ray.remote(num_cpus=0, max_retries=0)  # type: ignore[misc]  # Ray's decorators are untyped
 def _never() -> None:
     """It waits for what ``Spares`` holds."""
 
@@ -30,6 +29,6 @@ class Spares:
     def ask(self) -> None:
         """Have a worker wait. Blocks for a moment; where one waits already, nothing happens."""
         self._held.wait(10)
-        task = _never.options(resources=self._resource).remote()
+        task = ray.remote(num_cpus=0, max_retries=0)(_never).options(resources=self._resource).remote()
         time.sleep(_SHOWN)
         ray.cancel(task)
