@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=6)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--beam-width", type=int, nargs="+", default=[4])
-    parser.add_argument("--sources", nargs="+", default=["suffix+recycling", "lookup"])
+    parser.add_argument("--sources", nargs="*", default=["suffix+recycling", "lookup"])
     parser.add_argument("--spec-length", default="auto", type=lambda text: int(text) if text.isdigit() else text)
     parser.add_argument("--transformers", type=Path, help="the model's folder: compare with transformers, in float32")
     args = parser.parse_args()
@@ -167,6 +167,7 @@ def main() -> None:
     llm = LLM(args.model, dtype=args.dtype, threads=args.threads, **more)
     categories = None if args.categories is None else set(args.categories)
     questions = workloads.load(args.questions, count=args.count, categories=categories, max_chars=args.max_chars)
+    llm.engine.calibrate()  # or it would be part of the first search's time
     comparison = Comparison(llm, args)
     for number, question in enumerate(questions, 1):
         for width in args.beam_width:

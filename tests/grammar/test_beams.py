@@ -72,9 +72,9 @@ def test_finds_what_a_search_without_memory_finds(llm: LLM, name: str) -> None:
         for output in plain[len(expected) :]:  # the form has fewer outputs
             assert (output.token_ids, output.score) == ([], float("-inf"))
         for draft in DRAFTS:
-            found = llm.generate([prompt], wanted, speculation=SpeculationParams(draft=draft, spec_length=3))
-            assert [(one.token_ids, one.score) for one in found] == [(one.token_ids, one.score) for one in plain]
-            assert found[0].stats.draft_error is None
+            drafted = llm.generate([prompt], wanted, speculation=SpeculationParams(draft=draft, spec_length=3))
+            assert [(one.token_ids, one.score) for one in drafted] == [(one.token_ids, one.score) for one in plain]
+            assert drafted[0].stats.draft_error is None
 
 
 def test_every_output_has_the_form_and_no_two_are_the_same(llm: LLM) -> None:
