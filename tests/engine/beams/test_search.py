@@ -174,10 +174,15 @@ def test_a_draft_model_searches_ahead(kind: str, width: int) -> None:
     params = SamplingParams(beam_width=width, n=1, max_tokens=25, min_tokens=25)
     plain, drafted = group(params), group(params, draft="model", spec_length=4)
     run(engine(model, eos=STOPS, kind=kind), *plain)
-    run(engine(model, eos=STOPS, kind=kind), *drafted)
+    target = engine(model, eos=STOPS, kind=kind)
+    (cache,) = target.drafters["model"].caches
+    free = cache.free_tokens()
+    run(target, *drafted)
     assert outputs(plain) == outputs(drafted)
     assert drafted[0].stats.draft_error is None
     assert drafted[0].stats.target_runs == 5
+    cache.check()
+    assert cache.free_tokens() == free
 
 
 def test_a_draft_model_that_errs_or_is_short_of_room_changes_nothing() -> None:
