@@ -28,7 +28,11 @@ def noter() -> Callable[[str, str], None]:
     if path is None:
         return lambda event, request: None
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    return lambda event, request: os.write(file, f"{time.perf_counter():.6f} {event} {request}\n".encode()) and None
+
+    def note(event: str, request: str) -> None:
+        os.write(file, f"{time.perf_counter():.6f} {event} {request}\n".encode())
+
+    return note
 
 
 def note_ingress() -> None:
@@ -52,16 +56,17 @@ def note_ingress() -> None:
         note("relayed" if isinstance(event, list) else "ended", REQUEST_ID.get())
         put(self, index, event)
 
-    engine.bursts, engine._run_on = noted_bursts, noted_run_on  # type: ignore[method-assign]
+    engine.bursts, engine._run_on = noted_bursts, noted_run_on  # type: ignore[assignment, method-assign]
     fleet_engine._Events.put = noted_put  # type: ignore[method-assign]
 
 
 def note_replica() -> None:
     """Note when this process, a replica, has a request, steps, and tells what came of it."""
     from outrider.engine.engine import Engine
-    from outrider.fleet import engine_host
+    from outrider.fleet import engine_host as imported
     from outrider.server.http.request_context import REQUEST_ID
 
+    engine_host: Any = imported  # what a module imports is its own business, but not here
     note, host = noter(), engine_host.EngineHost
     make, burst, add, step = engine_host.make_requests, host._burst, Engine.add, Engine.step
     names: dict[str, str] = {}
@@ -90,7 +95,7 @@ def note_replica() -> None:
         note("told", names.get(request.id, ""))
         return burst(self, index, request, *args)
 
-    engine_host.make_requests, host._burst = noted_make, noted_burst  # type: ignore[assignment, method-assign]
+    engine_host.make_requests, host._burst = noted_make, noted_burst
     Engine.add, Engine.step = noted_add, noted_step  # type: ignore[method-assign]
 
 

@@ -20,9 +20,9 @@ from outrider.analysis.fleet.simulate import simulate
 from outrider.analysis.fleet.sizing import Promise, replicas_needed
 from outrider.analysis.fleet.workload import Lengths, Segment, Traffic, Workload, synthesize
 from outrider.analysis.theory import expected_tokens
+from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError
 from outrider.fleet import mirror
-from outrider.fleet.routing import BLOCK
 from outrider.fleet.settings import POLICIES
 
 MACHINE = Machine(LatencyCurve({1: 0.01, 64: 0.03}), max_batch_size=8, max_batched_tokens=256, kv_tokens=20_000)

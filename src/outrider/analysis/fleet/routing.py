@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from outrider.analysis.fleet.replica import Replica
 from outrider.analysis.fleet.workload import Workload
+from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError
-from outrider.fleet.routing import BLOCK, MAX_PROMPT, PERIOD, Job, Load, make_router
+from outrider.fleet.routing import MAX_PROMPT, PERIOD, Job, Load, make_router
 from outrider.fleet.settings import POLICIES, PolicyName
 
 __all__ = ["PERIOD", "Routing", "policy_name"]
