@@ -56,19 +56,19 @@ def note_ingress() -> None:
         note("relayed" if isinstance(event, list) else "ended", REQUEST_ID.get())
         put(self, index, event)
 
-    engine.bursts = noted_bursts  # type: ignore[method-assign]
-    engine._run_on = noted_run_on  # type: ignore[method-assign, assignment]
+    engine.bursts, engine._run_on = noted_bursts, noted_run_on  # type: ignore[assignment, method-assign]
     fleet_engine._Events.put = noted_put  # type: ignore[method-assign]
 
 
 def note_replica() -> None:
     """Note when this process, a replica, has a request, steps, and tells what came of it."""
     from outrider.engine.engine import Engine
-    from outrider.fleet import engine_host, wire
+    from outrider.fleet import engine_host as imported
     from outrider.server.http.request_context import REQUEST_ID
 
+    engine_host: Any = imported  # what a module imports is its own business, but not here
     note, host = noter(), engine_host.EngineHost
-    make, burst, add, step = wire.make_requests, host._burst, Engine.add, Engine.step
+    make, burst, add, step = engine_host.make_requests, host._burst, Engine.add, Engine.step
     names: dict[str, str] = {}
 
     def noted_make(*args: Any) -> Any:
@@ -95,8 +95,7 @@ def note_replica() -> None:
         note("told", names.get(request.id, ""))
         return burst(self, index, request, *args)
 
-    engine_host.make_requests = noted_make  # type: ignore[attr-defined, assignment]
-    host._burst = noted_burst  # type: ignore[method-assign, assignment]
+    engine_host.make_requests, host._burst = noted_make, noted_burst
     Engine.add, Engine.step = noted_add, noted_step  # type: ignore[method-assign]
 
 
