@@ -15,6 +15,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,9 @@ def theirs(folder: str, draft: str) -> dict[str, Way]:
 
 def cpp(file: Path, threads: int) -> dict[str, Way]:
     """whisper.cpp, without its fallbacks."""
-    from pywhispercpp.model import Model
-
-    model = Model(str(file), n_threads=threads, print_progress=False, print_realtime=False)
+    model = import_module("pywhispercpp.model").Model(
+        str(file), n_threads=threads, print_progress=False, print_realtime=False
+    )
 
     def run(sound: Sound) -> str:
         found = model.transcribe(
@@ -72,11 +73,11 @@ def cpp(file: Path, threads: int) -> dict[str, Way]:
 
 
 def ours(folder: str, draft: str, dtype: str, draft_dtype: str, threads: int) -> dict[str, Way]:
-    llm = LLM(folder, draft_model=draft, dtype=dtype, draft_dtype=draft_dtype, threads=threads, prefix_reuse=False)  # type: ignore[arg-type]
+    more: dict[str, Any] = {"dtype": dtype, "draft_dtype": draft_dtype, "threads": threads, "prefix_reuse": False}
+    llm = LLM(folder, draft_model=draft, **more)
 
     def run(sound: Sound, name: str) -> str:
-        text: str = llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name)).text
-        return text
+        return llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name)).text
 
     return {"outrider": lambda sound: run(sound, "none"), "outrider, model": lambda sound: run(sound, "model")}
 
@@ -106,7 +107,7 @@ def main() -> None:
     used: dict[str, float] = defaultdict(float)
     same: dict[str, int] = defaultdict(int)
     for run in ways.values():  # what is done once in a process
-        run(windows[0])
+        run(Sound(windows[0].samples[: 3 * 16000]))
     for i, window in enumerate(windows[: args.windows], start=1):
         found: dict[str, list[str]] = {}
         for name, run in ways.items():

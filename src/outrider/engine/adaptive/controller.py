@@ -132,8 +132,12 @@ class AdaptiveLength:
                 level, weight = seconds / cost.levels, self._settings.decay
                 old = self._level.get(name, level)
                 self._level[name] = min(old, level) if totals.is_new else weight * old + (1 - weight) * level
+            warm = min(seconds, cost.levels * self._level.get(name, 0.0))
+            if not source.started and request.encoder_input is not None:
+                self._experience(request).record_encoder(name, seconds - warm)
+                seconds = warm
             if totals.is_new:  # what it would have taken, had it been warm
-                seconds = min(seconds, cost.levels * self._level.get(name, 0.0))
+                seconds = warm
             totals.record(seconds, self._token)
             source.proposing = seconds if source.started else 0.0
             source.started = True
@@ -191,6 +195,9 @@ class AdaptiveLength:
         for name, source in statistics.sources.items():
             totals, right = statistics.totals[name], accepted.get(name, 0)
             totals.decay_debt(self._token)
+            self._experience(request).pay_encoder(
+                name, right * self._token - source.scoring - source.proposing, self._token
+            )
             if right or source.scoring or source.proposing:
                 totals.record(source.scoring - right * self._token, self._token)
                 source.record_step(right, self._token, totals)
@@ -225,11 +232,14 @@ class AdaptiveLength:
         statistics.active = tuple(  # not paused, and if it has yet to start in its request, that can be afforded
             name
             for name, source in statistics.sources.items()
-            if source.pause == 0 and (source.started or totals[name].may_start)
+            if source.pause == 0 and (source.started or (totals[name].may_start and self._may_encode(request, name)))
         )
         for source in statistics.sources.values():
             source.pause = max(0, source.pause - 1)
         return room if statistics.active else 0
+
+    def _may_encode(self, request: Request, source: str) -> bool:
+        return request.encoder_input is None or self._experience(request).may_encode(source)
 
     def _start(self, request: Request) -> RequestStatistics:
         lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)

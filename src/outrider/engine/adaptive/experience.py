@@ -21,6 +21,21 @@ class Experience:
         self._settings = settings
         self.acceptance = Acceptance(settings, measured)
         self._totals: OrderedDict[tuple[Kind, str], SourceTotals] = OrderedDict()
+        self._encoder_debt: dict[str, float] = {}  # by drafter: seconds of its encoder that nothing has paid for yet
+
+    def may_encode(self, source: str) -> bool:
+        """Whether what the drafter's encoder took before is paid for, by gains in any requests or a share of time."""
+        return self._encoder_debt.get(source, 0.0) <= 0.0
+
+    def record_encoder(self, source: str, seconds: float) -> None:
+        """The drafter has run its encoder for a request."""
+        self._encoder_debt[source] = self._encoder_debt.get(source, 0.0) + seconds
+
+    def pay_encoder(self, source: str, gain: float, token: float) -> None:
+        """A step has passed in which the drafter gained so many seconds; ``token``: seconds of one without drafts."""
+        debt = self._encoder_debt.get(source, 0.0)
+        if debt > 0:
+            self._encoder_debt[source] = max(0.0, debt - gain - self._settings.max_risk * token)
 
     def totals_of(self, kind: Kind, source: str) -> SourceTotals:
         """What a drafter has cost and gained over all requests of a kind in the domain."""
@@ -39,3 +54,4 @@ class Experience:
     def forget(self) -> None:
         self.acceptance.forget_rates()
         self._totals.clear()
+        self._encoder_debt.clear()

@@ -54,11 +54,10 @@ class SourceTotals:
     def record(self, lost: float, token: float) -> None:
         """Add ``lost`` seconds, below 0 if gained; ``token``: seconds of a token without drafts.
 
-        Neither debt nor credit grows beyond what the longest pause would pay for, unless it is one loss, as an encoder
-        of a draft model is: that is paid for before there is another.
+        Neither debt nor credit grows beyond what the longest pause would pay for.
         """
         limit = self.settings.max_pause * self.settings.max_risk * token
-        self.debt = max(-limit, min(max(limit, lost, self.debt), self.debt + lost))
+        self.debt = max(-limit, min(limit, self.debt + lost))
         self.gained -= lost
 
     def count_step(self) -> None:
