@@ -15,7 +15,7 @@ from ray.util.placement_group import placement_group
 _SHOWN = 0.5  # seconds that the task is shown: Ray is asked within milliseconds
 
 
-@ray.remote(num_cpus=0, max_retries=0)  # type: ignore[misc]  # Ray's decorators are untyped
+@ray.remote(num_cpus=0, max_retries=0)  # type: ignore[untyped-decorator]  # as Ray's are
 def _never() -> None:
     """It waits for what ``Spares`` holds."""
 
