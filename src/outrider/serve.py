@@ -37,7 +37,7 @@ def app(args: dict[str, Any]) -> Any:
     if settings.models:
         raise ConfigError("models names several: give each model an application of its own")
     engine_config(model, **given)  # refuses what it does not know
-    from outrider.fleet.ray_application import application
+    from outrider.fleet.ray.application import application
 
     told = {"model": model, "options": given, "token": secrets.token_hex(32), "version": 0}
     told |= {"shares": fleet.share_drafts, "traces": fleet.traces}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outrider.errors import ConfigError
-from outrider.fleet.ray_cluster import require_ray
+from outrider.fleet.ray.cluster import require_ray
 from tests.whole import model_folder
 
 

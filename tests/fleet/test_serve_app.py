@@ -17,7 +17,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What applications are made of."""
     given: list[Any] = []
     fake = SimpleNamespace(application=lambda *parts: given.extend(parts))
-    monkeypatch.setitem(sys.modules, "outrider.fleet.ray_application", fake)
+    monkeypatch.setitem(sys.modules, "outrider.fleet.ray.application", fake)
     return given
 
 

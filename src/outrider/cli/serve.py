@@ -52,7 +52,7 @@ def _serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, opt
     if options.get("enable_lora"):
         raise ConfigError("--enable-lora does not go with --replicas: name the adapters in --lora-modules")
     if fleet.fleet == "ray":
-        from outrider.fleet.ray_cluster import serve_on_ray
+        from outrider.fleet.ray.cluster import serve_on_ray
 
         return serve_on_ray(settings, fleet, model, **options)
     from outrider.fleet.ingress import serve_fleet

@@ -12,7 +12,7 @@ from ray.serve.schema import LoggingConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outrider.fleet.ingress import FleetService
-from outrider.fleet.ray_replicas import DEPLOYMENT, AddressRouter, EngineDeployment, follow
+from outrider.fleet.ray.replicas import DEPLOYMENT, AddressRouter, EngineDeployment, follow
 from outrider.fleet.settings import FleetSettings
 from outrider.server.app import create_app
 from outrider.server.http.logs import configure
@@ -34,7 +34,7 @@ def engine_deployment(given: dict[str, Any], bounds: tuple[int, int]) -> Any:
     actor = {"num_cpus": options.get("threads") or 1, "num_gpus": 1 if options.get("device") == "cuda" else 0}
     scaling: dict[str, Any] = {"num_replicas": least}
     if most > least:
-        policy = AutoscalingPolicy(policy_function="outrider.fleet.ray_replicas:wanted_replicas")
+        policy = AutoscalingPolicy(policy_function="outrider.fleet.ray.replicas:wanted_replicas")
         scaling = {
             "autoscaling_config": AutoscalingConfig(
                 min_replicas=least, max_replicas=most, policy=policy, upscale_delay_s=0.0, downscale_delay_s=0.0

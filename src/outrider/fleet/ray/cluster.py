@@ -22,7 +22,7 @@ from outrider.server.settings import ServerSettings
 logger = logging.getLogger(__name__)
 
 APPLICATION = "outrider"
-SPARE = "outrider_spare"  # a resource of Ray, see ``ray_spares``
+SPARE = "outrider_spare"  # a resource of Ray, see ``spares``
 
 
 def serve_on_ray(settings: ServerSettings, fleet: FleetSettings, model: str, **options: Any) -> int:
@@ -66,7 +66,7 @@ class RayBackend:
             logger.exception("Ray could not be started")
             on_failure(1)
             return
-        from outrider.fleet.ray_replicas import follow
+        from outrider.fleet.ray.replicas import follow
 
         self._following = asyncio.ensure_future(follow(pool, handle, APPLICATION, self._token))
 
@@ -92,6 +92,8 @@ class RayBackend:
         if self._following is not None:
             self._following.cancel()
         self._background.shutdown(wait=False, cancel_futures=True)
+        if not ray.is_initialized():  # what follows would look for a cluster, and might find somebody else's
+            return
         with contextlib.suppress(Exception):  # whatever is left ends with the cluster
             await asyncio.to_thread(serve.delete, APPLICATION)
             if self._own:
@@ -106,7 +108,7 @@ class RayBackend:
             os.environ.setdefault("RAY_worker_niceness", "0")  # of 15 beside anything else a replica takes minutes
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # without it Ray turns loopback into an
             # address that others reach, on Linux too
-            os.environ.setdefault("RAY_preload_python_modules", "outrider.fleet.ray_replicas")  # by every worker
+            os.environ.setdefault("RAY_preload_python_modules", "outrider.fleet.ray.replicas")  # by every worker
         import ray
         from ray import serve
 
@@ -117,14 +119,14 @@ class RayBackend:
         ray.init(namespace=APPLICATION, logging_level="warning", log_to_driver=True, **more)
         serve.start(proxy_location="Disabled")
         if self._own:
-            from outrider.fleet.ray_spares import Spares
+            from outrider.fleet.ray.spares import Spares
 
             self._prepare_spare = Spares(SPARE).ask
 
     def _deploy(self) -> Any:
         from ray import serve
 
-        from outrider.fleet.ray_application import engine_deployment
+        from outrider.fleet.ray.application import engine_deployment
 
         settings, fleet = self._settings, self._fleet
         given = {"model": self._model, "options": self._options, "token": self._token, "version": self._version}

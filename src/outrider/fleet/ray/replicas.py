@@ -19,10 +19,11 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from outrider.fleet import ray_directory, tracing
+from outrider.fleet import tracing
 from outrider.fleet.autoscaling import Autoscaler, Demand
 from outrider.fleet.engine_host import EngineHost
 from outrider.fleet.pool import Pool
+from outrider.fleet.ray import directory
 from outrider.fleet.replica import ReplicaLostError
 from outrider.fleet.wire import Message, decode, encode
 from outrider.llm import LLM
@@ -38,7 +39,7 @@ class AddressRouter(RequestRouter):  # type: ignore[misc]  # Ray's classes are u
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         super().update_replicas(replicas)
-        ray_directory.REPLICAS[self._deployment_id.app_name] = frozenset(each.replica_id.unique_id for each in replicas)
+        directory.REPLICAS[self._deployment_id.app_name] = frozenset(each.replica_id.unique_id for each in replicas)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -158,7 +159,7 @@ async def follow(pool: Pool, handle: DeploymentHandle, application: str, token: 
     """Keep a pool's replicas those of a deployment, until cancelled."""
     handle._init()  # its router asks Ray for the replicas from now on, not from the first request
     while True:
-        there = ray_directory.REPLICAS.get(application, frozenset())
+        there = directory.REPLICAS.get(application, frozenset())
         for name in there - pool.watched:
             pool.add(RayReplica(name, handle, token))
         for name in pool.watched - there:
