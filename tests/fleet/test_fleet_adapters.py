@@ -57,7 +57,7 @@ def test_adapters_and_beams_are_served_as_by_one_engine(
                 choices.append([(each["text"], each.get("score")) for each in answer.json()["choices"]])
         return choices
 
-    lives = itertools.cycle([2, 3, 6])
+    lives = itertools.cycle([5, 9, 14])
     with Live(LLM(str(home / "base"), draft="none", threads=1, lora_modules=modules), "tiny") as live:
         alone = ask(live.url)
     with fleet_server(home / "base", LocalBackend(hosts, lambda: next(lives))) as (server, url):
@@ -67,7 +67,7 @@ def test_adapters_and_beams_are_served_as_by_one_engine(
             assert answer.status_code == 200, (path, answer.text)
         assert httpx.post(f"{url}/api/show", json={"model": "tiny"}).status_code == 200
         listed = {model["id"] for model in httpx.get(f"{url}/v1/models").json()["data"]}
-    assert server.fleet.pool.lost >= 4
+    assert server.fleet.pool.lost >= 2
     assert listed == {"tiny", "a", "b"}
     assert len({str(choice) for choice in alone}) == 6, "the adapters change nothing, so nothing was tested"
 
