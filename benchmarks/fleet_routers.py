@@ -45,7 +45,7 @@ class Router:
     async def __aenter__(self) -> Router:
         quiet = asyncio.subprocess.DEVNULL
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=quiet, stderr=quiet)
-        for _ in range(600):
+        for _ in range(1800):
             try:
                 await Client(self.address).get("/health")
             except (OSError, EOFError, ValueError):
