@@ -34,11 +34,7 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 
 
 def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: bool) -> Llama:
-    """A draft in float32: ``config.num_layers`` first layers of the target, or fresh weights.
-
-    A fresh draft that is narrower than the target begins with the target's embedding, in the directions in which it
-    varies most: tokens of like meaning are neighbours from the start.
-    """
+    """A draft in float32: ``config.num_layers`` first layers of the target, or fresh weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Llama(config)
@@ -49,17 +45,7 @@ def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: b
                 f"{target.config.num_layers - 1}"
             )
         model.load_state_dict({k: v.float() for k, v in truncated(target, config.num_layers).items()})
-    elif config.hidden_size < target.config.hidden_size:
-        with torch.no_grad():
-            model.embedding.copy_(principal_directions(target.embedding, config.hidden_size))
     return model.to(target.embedding.device)
-
-
-def principal_directions(rows: Tensor, width: int) -> Tensor:
-    """``rows`` [n, d] in the ``width`` orthogonal directions where they are longest: float32 [n, width], on the CPU."""
-    rows = rows.detach().float().cpu()
-    directions: Tensor = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # longest first
-    return rows @ directions[:, :width]
 
 
 def save_model(folder: Path, model: Llama, tokenizer: Path | None) -> None:
