@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from benchmarks.decoding import Answer, alpha_at, alphas, decode, load, median_ms, speedup, tau, with_interval
 from outrider import LLM, SamplingParams, SpeculationParams
@@ -81,20 +83,46 @@ def measure(
     chosen: Sequence[Contender],
     prompts: Sequence[tuple[str, list[int]]],
     params: SamplingParams,
+    kept: Path | None = None,
 ) -> dict[str, list[Answer]]:
-    """Every contender and plain decoding on every prompt, in turns whose order moves on."""
+    """Every contender and plain decoding on every prompt, in turns whose order moves on.
+
+    ``kept``: a file of finished questions, which are not asked again; each one that finishes is added.
+    """
     plain = Contender(PLAIN, SpeculationParams(draft="none"))
-    for each in (plain, *chosen):  # sources are built, and shapes captured, before anything is timed
-        decode(llms[each.folder], prompts[0][1], replace(params, max_tokens=8), each.speculation, "warm up")
-    answers: dict[str, list[Answer]] = {each.name: [] for each in (plain, *chosen)}
-    for number, (category, prompt) in enumerate(prompts):
-        order, said = [plain, *chosen], dict[str, tuple[Answer, list[int]]]()
-        shift = number % len(order)
+    order = [plain, *chosen]
+    found = earlier(kept, params, [each.name for each in order])
+    if len(found) < len(prompts):
+        for each in order:  # sources are built, and shapes captured, before anything is timed
+            decode(llms[each.folder], prompts[0][1], replace(params, max_tokens=8), each.speculation, "warm up")
+    for number, (category, prompt) in enumerate(tqdm(prompts, desc=f"T={params.temperature:g}", mininterval=1)):
+        if number in found:
+            continue
+        shift, said = number % len(order), dict[str, tuple[Answer, list[int]]]()
         for each in order[shift:] + order[:shift]:
             said[each.name] = decode(llms[each.folder], prompt, params, each.speculation, each.name, category)
-        for name, (answer, tokens) in said.items():
-            answers[name].append(replace(answer, same=tokens == said[PLAIN][1]))
-    return answers
+        plainly = said[PLAIN][1]
+        found[number] = {name: replace(answer, same=tokens == plainly) for name, (answer, tokens) in said.items()}
+        if kept is not None:
+            line = _setting(params) | {"question": number, "answers": {n: asdict(a) for n, a in found[number].items()}}
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    return {each.name: [found[i][each.name] for i in range(len(prompts))] for each in order}
+
+
+def earlier(kept: Path | None, params: SamplingParams, names: Sequence[str]) -> dict[int, dict[str, Answer]]:
+    """Questions that an interrupted run of the same setting and contenders finished, by number."""
+    lines = [json.loads(line) for line in kept.read_text("utf-8").splitlines()] if kept and kept.exists() else []
+    same = [x for x in lines if _setting(params).items() <= x.items() and set(x["answers"]) == set(names)]
+    return {x["question"]: {name: _answer(fields) for name, fields in x["answers"].items()} for x in same}
+
+
+def _setting(params: SamplingParams) -> dict[str, Any]:
+    return {"temperature": params.temperature, "max_tokens": params.max_tokens}
+
+
+def _answer(fields: dict[str, Any]) -> Answer:
+    return Answer(**fields | {"rounds": tuple((depth, accepted) for depth, accepted in fields["rounds"])})
 
 
 def row(own: Sequence[Answer], plain: Sequence[Answer]) -> dict[str, Any]:
@@ -181,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     found |= {"max_tokens": args.max_tokens, "target_ms": costs(llms, chosen, args.repeat), "results": {}}
     for temperature in args.temperatures:
         params = SamplingParams(max_tokens=args.max_tokens, temperature=temperature, seed=1)
-        found["results"][f"{temperature:g}"] = table(measure(llms, chosen, prompts, params))
+        found["results"][f"{temperature:g}"] = table(measure(llms, chosen, prompts, params, args.answers))
     text = markdown(found)
     if args.markdown is not None:
         args.markdown.write_text(text + "\n", encoding="utf-8")
@@ -201,6 +229,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="questions, round robin over categories")
     parser.add_argument("--max-chars", type=int, help="leave longer questions out")
     parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--answers", type=Path, help="keep finished questions here; a run that was cut short goes on")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--repeat", type=int, default=30, help="runs of the target that are timed")
