@@ -1,7 +1,7 @@
 /* Products of a block with pairs of rows, by Arm's matrix instructions: 2 rows x 8 inputs times 8 inputs x 2 outputs.
- * One row uses the dot products of dot_neon.h.
+ * An odd number of rows uses the dot products of dot_neon.h.
  */
-#define MULTIPLIES_BLOCKS(count) ((count) >= 2)
+#define MULTIPLIES_BLOCKS(count) ((count) % 2 == 0)
 
 typedef struct {
     int8x16_t part[8];

@@ -233,6 +233,7 @@ FORCE_INLINE void panel_rows(const outrider_weight *w, int64_t panel, const acti
 ROWS(one_row, 1)
 ROWS(two_rows, 2)
 #if MOST_ROWS >= 4
+ROWS(three_rows, 3)
 ROWS(four_rows, 4)
 #endif
 #if MOST_ROWS >= 8
@@ -257,6 +258,7 @@ static void linear(const outrider_weight *w, const activations *a, int64_t first
 #endif
 #if MOST_ROWS >= 4
             for (; r + 4 <= end; r += 4) four_rows(w, p, a, r, evenly, y, stride);
+            if (r + 3 == end) three_rows(w, p, a, r, evenly, y, stride), r = end; /* a draft of two tokens */
 #endif
             for (; r + 2 <= end; r += 2) two_rows(w, p, a, r, evenly, y, stride);
             for (; r < end; r++) one_row(w, p, a, r, evenly, y, stride);
