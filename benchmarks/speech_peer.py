@@ -65,7 +65,12 @@ def cpp(file: Path, threads: int) -> dict[str, Way]:
 
     def run(sound: Sound) -> str:
         found = model.transcribe(
-            sound.samples.copy(), language="en", no_context=True, temperature_inc=0.0, single_segment=True
+            sound.samples.copy(),
+            language="en",
+            no_context=True,
+            no_timestamps=True,
+            temperature_inc=0.0,
+            single_segment=True,
         )
         return " ".join(segment.text for segment in found)
 
