@@ -89,7 +89,7 @@ def test_a_sound_build_passes_with_every_source(llm: LLM) -> None:
 def test_a_skipped_residual_is_caught(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recovered token comes from p instead of from what q left of it."""
     monkeypatch.setattr(recursive, "residual", lambda p, q: p)
-    found = failed(certify(llm, ["rejection"], replace(EFFORT, samples=40, toy_samples=200)))
+    found = failed(certify(llm, ["rejection"], replace(EFFORT, samples=40, toy_samples=400)))
     assert found >= {"enumerable sequences", "samples follow the target"}
 
 
