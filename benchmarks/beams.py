@@ -14,12 +14,13 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from outrider import LLM, Output, SamplingParams, SpeculationParams
 from outrider.data import workloads
+from outrider.engine.stats import RequestStats
 
 
 class Transformers:
@@ -81,23 +82,26 @@ class Total:
     """Of one way to search, over the questions of a category."""
 
     seconds: float = 0.0
-    steps: int = 0
-    runs: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    stats: RequestStats = field(default_factory=RequestStats)
 
     def add(self, outputs: list[Output], seconds: float) -> None:
-        stats = outputs[0].stats
         self.seconds += seconds
-        self.steps += stats.beam_steps
-        self.runs += stats.target_runs
-        self.drafted += stats.num_draft_tokens
-        self.accepted += stats.num_accepted_draft_tokens
+        self.stats.add(outputs[0].stats)
+
+    def as_dict(self) -> dict[str, float]:
+        stats = self.stats
+        return {
+            "seconds": self.seconds,
+            "steps": stats.beam_steps,
+            "runs": stats.target_runs,
+            "drafted": stats.num_draft_tokens,
+            "accepted": stats.num_accepted_draft_tokens,
+        }
 
     def __str__(self) -> str:
-        kept = f", {self.accepted} of {self.drafted} draft tokens" if self.drafted else ""
-        runs = f", {self.steps} steps in {self.runs} runs ({self.steps / self.runs:.2f}){kept}" if self.runs else ""
-        return f"{self.seconds:.2f} s{runs}"
+        seconds, steps, runs, drafted, accepted = self.as_dict().values()
+        kept = f", {accepted} of {drafted} draft tokens" if drafted else ""
+        return f"{seconds:.2f} s" + (f", {steps} steps in {runs} runs ({steps / runs:.2f}){kept}" if runs else "")
 
 
 class Comparison:
@@ -181,7 +185,7 @@ def main() -> None:
     asked = len(questions) * len(args.beam_width)
     if args.transformers is not None:
         print(f"transformers: {asked - comparison.far} of {asked} the same, scores within {comparison.largest:.1e}")
-    totals = {"/".join(map(str, key)): asdict(total) for key, total in comparison.totals.items()}
+    totals = {"/".join(map(str, key)): total.as_dict() for key, total in comparison.totals.items()}
     print(json.dumps({"differences": comparison.differences, "transformers_differ": comparison.far, "totals": totals}))
     raise SystemExit(1 if comparison.differences else 0)
 

@@ -26,7 +26,7 @@ from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.analysis.measure import measure_latency_curve
 from outrider.bench.backends import OutriderBackend
 from outrider.bench.runner import environment, parse_source
-from outrider.cli.options import draft_to_load
+from outrider.cli.shared.options import draft_to_load
 from outrider.config.sources import source_record
 from outrider.data import workloads
 from outrider.errors import OutriderError

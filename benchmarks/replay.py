@@ -15,7 +15,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -35,6 +35,7 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
+from outrider.engine.stats import RequestStats
 
 COST = ((1, 1.0), (4, 1.0), (8, 1.13), (16, 1.37), (32, 1.92), (64, 3.0))
 """Rows of a run, and its time over that of one row: SmolLM2-135M, bfloat16, context 64 (benchmarks/README.md)."""
@@ -56,24 +57,23 @@ class Recording:
 class Tally:
     """What a source won."""
 
-    tokens: int = 0
-    steps: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    stats: RequestStats = field(default_factory=RequestStats)
     cost: float = 0.0
     seconds: float = 0.0
 
     def add(self, other: Tally) -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
+        self.stats.add(other.stats)
+        self.cost += other.cost
+        self.seconds += other.seconds
 
     def as_dict(self) -> dict[str, float]:
+        stats = self.stats
         return {
-            "alpha": round(self.accepted / max(self.drafted, 1), 3),
-            "tau": round(self.tokens / self.steps, 3),
-            "drafted": round(self.drafted / self.steps, 2),
-            "gain": round(self.tokens / self.cost, 3),
-            "us": round(1e6 * self.seconds / self.steps, 1),
+            "alpha": round(stats.draft_acceptance_rate or 0.0, 3),
+            "tau": round(stats.completion_tokens / stats.target_runs, 3),
+            "drafted": round(stats.num_draft_tokens / stats.target_runs, 2),
+            "gain": round(stats.completion_tokens / self.cost, 3),
+            "us": round(1e6 * self.seconds / stats.target_runs, 1),
         }
 
 
@@ -99,7 +99,7 @@ def walk(draft: Draft, output: Sequence[int], at: int) -> tuple[int, ...]:
 
 def replay(drafting: Drafting, recording: Recording, request: Request) -> Tally:
     """Teacher-force one recording through a request's draft source."""
-    tally, output, at = Tally(), recording.output, 0
+    tally, output, at = Tally(request.stats), recording.output, 0
     drafting.start(request)
     while at < len(output):
         began = perf_counter()
@@ -110,7 +110,8 @@ def replay(drafting: Drafting, recording: Recording, request: Request) -> Tally:
         at = request.stats.completion_tokens = at + len(committed)
         drafting.observe(Outcome(request, draft, Verdict(path, committed[-1]), committed, NOTHING), request)
         tally.seconds += perf_counter() - began
-        tally.add(Tally(len(committed), 1, len(draft), len(path), run_cost(1 + len(draft))))
+        tally.cost += run_cost(1 + len(draft))
+        request.stats.count(draft, path)
     drafting.finish(request)
     assert request.stats.draft_error is None, request.stats.draft_error
     return tally
@@ -160,7 +161,7 @@ def run(args: argparse.Namespace) -> None:
     results = {s: measure(s, recordings, vocab_size, table) for s in args.sources}
     width = max(map(len, args.sources)) + 1
     for category in [*sorted({r.category for r in recordings}), "all"]:
-        print(f"\n{category:{width}}" + "".join(f"{name:>9}" for name in Tally(steps=1, cost=1).as_dict()))
+        print(f"\n{category:{width}}" + "".join(f"{name:>9}" for name in next(iter(results.values()))["all"].as_dict()))
         for source, tallies in results.items():
             print(f"{source:{width}}" + "".join(f"{value:9}" for value in tallies[category].as_dict().values()))
     print(json.dumps({s: {c: t.as_dict() for c, t in tallies.items()} for s, tallies in results.items()}))

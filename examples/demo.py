@@ -11,7 +11,7 @@ import time
 from rich.console import Console
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.cli.screen import Screen, legend, summary
+from outrider.cli.shared.screen import Screen, legend, summary
 
 PROMPT = """Copy this note word for word:
 Dear Anna, thank you for the lovely dinner on Saturday. The soup was wonderful, the fish was wonderful, and the \

@@ -64,9 +64,13 @@ def _brief_calibration() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """The tests and what they import stay to the end: looking through them for garbage is a tenth of the time."""
+    """The tests and what they import stay to the end: looking through them for garbage is a tenth of the time.
+
+    To look for the garbage of tests more rarely is a twentieth.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

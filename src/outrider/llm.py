@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,6 +15,7 @@ from outrider.adapters import Adapters
 from outrider.config import EngineOptions, SamplingParams, engine_config
 from outrider.config.adapters import parse_lora_modules
 from outrider.config.options import shows_options
+from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
 from outrider.input_processor import (
@@ -38,7 +38,7 @@ from outrider.vision import ImagePrompt, ReadPrompt, Vision
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
 
-_HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_inboxes")
+_HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_loop")
 """What ``LLM.close`` lets go of."""
 
 
@@ -87,7 +87,7 @@ class LLM:
         )
         adapters.load(parse_lora_modules(loaded.config.lora_modules))
         self._folder = loaded.folder
-        self._inboxes: dict[str, deque[StepOutput]] = {}
+        self._loop = EngineLoop(self.engine)
 
     def __repr__(self) -> str:
         model, config = repr(self.config.model), self.config
@@ -118,8 +118,7 @@ class LLM:
         if self._closed:
             return
         on_cuda = self.model.device.type == "cuda"
-        for request_id in self._inboxes:
-            self.engine.abort(request_id)
+        self._loop.close(self._closed_error())
         self._closed = True
         for name in _HELD:
             delattr(self, name)
@@ -127,12 +126,15 @@ class LLM:
         if on_cuda:
             torch.cuda.empty_cache()
 
+    def _closed_error(self) -> EngineDeadError:
+        return EngineDeadError(f"LLM({self.config.model!r}) was closed: load it again")
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Only called for what is not there: before loading has ended, or after ``close``."""
             if self._closed and name in _HELD:
-                raise EngineDeadError(f"LLM({self.config.model!r}) was closed: load it again")
+                raise self._closed_error()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
@@ -259,17 +261,8 @@ class LLM:
         """
         batch = sounds if isinstance(sounds, list) else [sounds]
         requests = self.transcriber.requests(batch, options or TranscriptionOptions(), more)
-        transcripts = run_side_by_side(requests, self._start, self._step, self._finish)
+        transcripts = run_side_by_side(requests, self._loop)
         return transcripts if isinstance(sounds, list) else transcripts[0]
-
-    def _start(self, request: Request) -> None:
-        self.engine.add(request)
-        self._inboxes[request.id] = deque()
-
-    def _finish(self, request: Request) -> list[StepOutput]:
-        """What a request has given; it leaves the engine, ended or not."""
-        self.engine.abort(request.id)
-        return list(self._inboxes.pop(request.id, ()))
 
     def stream(
         self,
@@ -285,7 +278,7 @@ class LLM:
         Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
         """
         self.last = self.request(prompt, either(params, sampling_params), speculation, **scheduling)
-        return self._stream(self.last)
+        return self._loop.stream(self.last)
 
     def request(
         self,
@@ -333,39 +326,10 @@ class LLM:
         return isinstance(self._input_processor.vision, Vision)
 
     def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
-        try:
-            for request in requests:
-                self._start(request)
-            with work_bar("generate", len(requests), show=progress) as tell:
-                while any(request.finish_reason is None and request.error is None for request in requests):
-                    self._step()
-                    if progress:
-                        tell(*_done(requests))
-        finally:
-            steps = {request.id: self._finish(request) for request in requests}  # also after an interruption
+        with work_bar("generate", len(requests), show=progress) as tell:
+            given = self._loop.run(requests, (lambda: tell(*_done(requests))) if progress else lambda: None)
         token_text = self.tokenizer.token_text
-        return [Output.of(request, steps[request.id], token_text) for request in requests]
-
-    def _step(self) -> None:
-        """One step of the engine; streams that are open beside this one get their tokens too."""
-        for step in self.engine.step():
-            self._inboxes[step.request_id].append(step)
-
-    def _stream(self, request: Request) -> Iterator[StepOutput]:
-        self.engine.add(request)
-        inbox = self._inboxes[request.id] = deque()
-        try:
-            while inbox or (request.finish_reason is None and request.error is None):
-                if not inbox:
-                    self._step()
-                while inbox:
-                    yield inbox.popleft()
-        finally:
-            if not self.closed:
-                self.engine.abort(request.id)
-                del self._inboxes[request.id]
-        if request.error is not None:
-            raise request.error
+        return [Output.of(request, steps, token_text) for request, steps in zip(requests, given, strict=True)]
 
 
 def _done(requests: Sequence[Request]) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from typing import TypedDict, cast
 
 from outrider.config import SpeculationParams
 from outrider.core.constraint import Constraint
+from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import InvalidRequestError
 from outrider.input_processor import InputProcessor, Scheduling, Speculation
@@ -113,19 +114,8 @@ class Transcriber:
         )
 
 
-def run_side_by_side(
-    transcriptions: Sequence[RequestSteps],
-    start: Callable[[Request], None],
-    step: Callable[[], None],
-    finish: Callable[[Request], list[StepOutput]],
-) -> list[Transcript]:
-    """Run several transcriptions in one engine: each has one request in it at a time.
-
-    Args:
-        start: adds a request.
-        step: runs all of them one step further.
-        finish: takes a request out of the engine, with what it gave.
-    """
+def run_side_by_side(transcriptions: Sequence[RequestSteps], loop: EngineLoop) -> list[Transcript]:
+    """Run several transcriptions in one engine: each has one request in it at a time."""
     found: dict[int, Transcript] = {}
     running: dict[int, Request] = {}
 
@@ -136,19 +126,19 @@ def run_side_by_side(
         except StopIteration as done:
             found[index] = done.value
             return
-        start(request)
+        loop.start(request)
         running[index] = request
 
     try:
         for index in range(len(transcriptions)):
             go_on(index, None)
         while running:
-            step()
+            loop.step()
             for index, request in list(running.items()):
                 if request.finish_reason is not None or request.error is not None:
                     del running[index]
-                    go_on(index, finish(request))
+                    go_on(index, loop.finish(request))
     finally:
         for request in running.values():
-            finish(request)
+            loop.finish(request)
     return [found[index] for index in range(len(transcriptions))]

@@ -162,7 +162,8 @@ def open_chat(folder: Path, *more: str, columns: int = 80, **env: str) -> Termin
         }
         for file, change in changes.items():
             (model / file).write_text(json.dumps(json.loads((model / file).read_text()) | change))
-    command = [sys.executable, "-m", "outrider", "chat", "-m", str(model), "--threads", "1", "--draft", "suffix", *more]
+    command = [sys.executable, "-m", "outrider", "chat", "-m", str(model), "--threads", "1"]
+    command += ["--draft", "suffix", "--spec-length", "5", *more]  # nothing to measure before the first prompt
     env = {"OUTRIDER_STATE": str(folder), "OMP_NUM_THREADS": "1", "NO_COLOR": "", **env}
     terminal = Terminal(command, env=env, columns=columns)
     terminal.wait_for("commands")

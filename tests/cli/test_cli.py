@@ -23,8 +23,8 @@ import torch
 from outrider import StructuredOutput
 from outrider.cli import main
 from outrider.cli.generate import generate
-from outrider.cli.options import structured
 from outrider.cli.serve import serve
+from outrider.cli.shared.options import structured
 from outrider.config import EngineOptions
 from tests.whole import model_folder, other_vocabulary
 

@@ -13,11 +13,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from outrider.analysis.fleet.options import FleetOptions
-from outrider.cli import flags
-from outrider.cli import options as o
-from outrider.cli.config_file import Config
-from outrider.cli.generated import Given, options_from
 from outrider.cli.main import app
+from outrider.cli.shared import flags
+from outrider.cli.shared import options as o
+from outrider.cli.shared.config_file import Config
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams, engine_config
 from outrider.fleet.settings import FleetSettings
 from outrider.server.settings import ServerSettings

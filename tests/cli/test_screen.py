@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outrider.cli.chat.quotes import is_open, unquoted
-from outrider.cli.screen import harmless
+from outrider.cli.shared.screen import harmless
 
 
 @pytest.mark.parametrize(

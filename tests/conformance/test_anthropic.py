@@ -84,5 +84,7 @@ def test_the_async_client_can_leave_a_stream(served: Live) -> None:
             async for _ in stream:
                 break
 
+    aborted = served.ended("abort")
     asyncio.run(leave())
     wait_until(served.idle)
+    assert served.ended("abort") == aborted + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -17,6 +18,7 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from tests.drafters.views import grow, request
+from tests.pairwise import pairwise, slow_unless
 from tests.tokenizer.letters import alphabet, letters
 
 VOCAB = 6
@@ -66,11 +68,19 @@ def source(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("verifier", VERIFIERS)
-@pytest.mark.parametrize("counts", [False, True])
+def takes(source: str, verifier: str, counts: bool) -> bool:
+    """Whether the verifier takes what the source drafts."""
+    return VERIFIERS[verifier].takes_trees or not RECORDS[source].shape.branches
+
+
+JUDGED = [row for row in product(SOURCES, VERIFIERS, (False, True)) if takes(*row)]
+
+
+@pytest.mark.parametrize(
+    ("source", "verifier", "counts"),
+    slow_unless(JUDGED, pairwise(tuple(SOURCES), tuple(VERIFIERS), (False, True), allowed=takes)),
+)
 def test_drafts_can_be_scored_and_judged(source: str, verifier: str, counts: bool) -> None:
-    if RECORDS[source].shape.branches and not VERIFIERS[verifier].takes_trees:
-        pytest.skip("refused with this verifier")
     drafter, r = make(source), view(source, verifier, counts=counts, temperature=1.0)
     drafter.start(r)
     said = 0

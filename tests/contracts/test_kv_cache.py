@@ -117,6 +117,7 @@ class AgainstAModel(RuleBasedStateMachine):
     """Random use of a cache; ``held`` says what each slot should hold."""
 
     kind: Kind
+    checks = 0  # of all runs
     slots = Bundle("slots")
 
     @initialize()
@@ -186,6 +187,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_it_should(self) -> None:
+        type(self).checks += 1
         self.cache.check()
         for slot, tags in self.held.items():
             assert holds(self.cache, slot, tags)
@@ -200,6 +202,7 @@ def test_random_use(name: str, examples: int) -> None:
 
     limits = settings(max_examples=examples, stateful_step_count=25, deadline=None, derandomize=True)
     run_state_machine_as_test(Machine, settings=limits)
+    assert Machine.checks > examples  # after every step of every run
 
 
 def test_the_table_says_where_the_rows_lie(make: MakeCache) -> None:

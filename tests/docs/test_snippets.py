@@ -67,7 +67,7 @@ def real_server() -> Iterator[str]:
         yield live.url
 
 
-def play(chain: list[Block], request: pytest.FixtureRequest, server: str, *, compare: bool) -> None:
+def check_chain(chain: list[Block], request: pytest.FixtureRequest, server: str, *, compare: bool) -> None:
     needs_server = any("server" in block.marks for block in chain)
     runner = Runner(request.getfixturevalue(server) if needs_server else None)
     for block in chain:
@@ -77,7 +77,7 @@ def play(chain: list[Block], request: pytest.FixtureRequest, server: str, *, com
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize("chain", [chain for chain in EXAMPLES if runs(chain, slow=False)], ids=name)
 def test_runs_on_stand_ins(chain: list[Block], request: pytest.FixtureRequest) -> None:
-    play(chain, request, "small_server", compare=False)
+    check_chain(chain, request, "small_server", compare=False)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def real_model() -> None:
 @pytest.mark.usefixtures("workplace", "real_model")
 @pytest.mark.parametrize("chain", [chain for chain in EXAMPLES if runs(chain, slow=True)], ids=name)
 def test_prints_what_the_page_shows(chain: list[Block], request: pytest.FixtureRequest) -> None:
-    play(chain, request, "real_server", compare=True)
+    check_chain(chain, request, "real_server", compare=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

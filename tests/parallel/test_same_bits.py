@@ -107,7 +107,7 @@ def more(model: LoadedModel, kv: KVCache, slot: int) -> list[Tensor]:
     return [deep.logits, deep.hidden, deep.features, early.logits, early.hidden, *own]
 
 
-def compare(one: LoadedModel, many: LoadedModel, spec: CacheSpec) -> None:
+def check_same_bits(one: LoadedModel, many: LoadedModel, spec: CacheSpec) -> None:
     with torch.inference_mode():
         wanted, found = program(one, spec), program(many, spec)
     assert len(wanted) == len(found)
@@ -125,7 +125,7 @@ def test_of_four_processes(member: str, dtype: str, groups: Groups, folders: dic
     spec = CacheSpec(slots=2, max_seq_len=128, kind=kind)  # type: ignore[arg-type]
     many = groups[4].load(folder, options)
     assert many.weight_bytes < one.weight_bytes
-    compare(one, many, spec)
+    check_same_bits(one, many, spec)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_of_all_families(member: str, dtype: str, kind: str, groups: Groups, fol
         options = ModelOptions(dtype=DTYPES[dtype], kv_cache_dtype=cache)  # type: ignore[arg-type]
         one, spec = load_model(folder, options), CacheSpec(slots=2, max_seq_len=128, kind=kind)  # type: ignore[arg-type]
         for size in (2,) if member == "qwen3-moe" else (2, 4):
-            compare(one, groups[size].load(folder, options), spec)
+            check_same_bits(one, groups[size].load(folder, options), spec)
 
 
 @pytest.mark.parametrize("target", ["bfloat16", "q8_0", "q4_1"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 REF = "#/components/schemas/"
@@ -22,7 +23,11 @@ class Case:
     path: str
     field: str
     shape: str
-    body: bytes
+    make: Callable[[], bytes]  # thousands of them, of a megabyte each: a body exists while it is sent
+
+    @cached_property
+    def body(self) -> bytes:
+        return self.make()
 
     def __str__(self) -> str:
         return f"{self.path} {self.field} {self.shape}, {len(self.body)} bytes"
@@ -39,9 +44,10 @@ def cases(document: JSON, size: int) -> Iterator[Case]:
         schema = content["application/json"]["schema"]
         for names, own in _fields(schema, schemas):
             for shape, text in hostile.items():
-                yield Case(path, ".".join(names), shape, _body(schema, schemas, names, text))
+                yield Case(path, ".".join(names), shape, partial(_body, schema, schemas, names, text))
             for number in _bounds(own, schemas):
-                yield Case(path, ".".join(names), "bound", _body(schema, schemas, names, json.dumps(number)))
+                body = partial(_body, schema, schemas, names, json.dumps(number))
+                yield Case(path, ".".join(names), "bound", body)
 
 
 def shapes(size: int) -> dict[str, str]:

@@ -40,7 +40,8 @@ class Live:
     def __enter__(self) -> Live:
         self._thread.start()
         wait_until(lambda: self.server.started)
-        self.client = httpx.Client(base_url=self.url, timeout=60)
+        # Without TLS there is nothing to verify, and reading the certificates is most of making a client.
+        self.client = httpx.Client(base_url=self.url, timeout=60, verify=False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,6 +69,10 @@ class Live:
         """Whether nothing runs, waits or holds a place."""
         engine = self.service.engine.llm.engine
         return not engine.busy and self.service.sequences == 0
+
+    def ended(self, reason: str) -> float:
+        """How many requests have ended so, as "length" or, where their clients have left, "abort"."""
+        return self.metric("request_success_total", finished_reason=reason)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.service.metrics.registry.get_sample_value(f"outrider:{name}", labels) or 0.0

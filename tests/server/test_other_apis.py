@@ -141,9 +141,11 @@ def test_what_may_only_be_false_is_not_zero_either(live: Live, value: object) ->
 @pytest.mark.parametrize("path", BODIES)
 def test_a_client_that_leaves_frees_its_place(live: Live, path: str) -> None:
     long = json.loads(json.dumps(BODIES[path] | {"stream": True}).replace(": 20", ": 900"))
+    aborted = live.ended("abort")
     with live.client.stream("POST", path, json=long) as answer:
         next(answer.iter_raw())
     wait_until(live.idle)
+    assert live.ended("abort") == aborted + 1
 
 
 def test_only_programs_may_leave_out_what_a_body_is(live: Live) -> None:

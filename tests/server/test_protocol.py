@@ -38,21 +38,21 @@ def connections(server: Live) -> int:
     return len(server.server.server_state.connections)
 
 
-def _abandon(server: Live, request: bytes, ahead: bytes = b"") -> None:
-    """Close a connection while its endless request runs, which must end before its time."""
-    aborted = server.metric("request_success_total", finished_reason="abort")
+def abandoned(server: Live, request: bytes, ahead: bytes) -> float:
+    """Close a connection while its endless request runs. Returns how many requests ended before their time."""
+    aborted = server.ended("abort")
     with connect(server) as connection:
         connection.sendall(request)
         wait_until(lambda: server.metric("num_requests_running") == 1)
         connection.sendall(ahead)
         time.sleep(0.05)  # so that it is read before the end is
     wait_until(server.idle)
-    wait_until(lambda: server.metric("request_success_total", finished_reason="abort") == aborted + 1, 5)
+    return server.ended("abort") - aborted
 
 
 @pytest.mark.parametrize("ahead", [get("/health"), b"GET /he", b"\r\n", b"x" * 100_000], ids=range(4))
 def test_what_is_sent_ahead_hides_no_disconnect(server: Live, ahead: bytes) -> None:
-    _abandon(server, post(ENDLESS), ahead)
+    assert abandoned(server, post(ENDLESS), ahead) == 1
 
 
 def test_what_is_sent_ahead_is_answered_in_order(server: Live) -> None:
@@ -183,8 +183,8 @@ def test_who_reads_no_whole_answer_is_cut_off(server: Live) -> None:
                 connection.sendall(get("/openapi.json") * 100)
             except OSError:
                 break
-        wait_until(lambda: server.metric("slow_readers_dropped_total") == 1)
         wait_until(lambda: connections(server) == 0)
+        assert server.metric("slow_readers_dropped_total") == 1
 
 
 @pytest.mark.parametrize("closing", [(), ("Connection: close",)])

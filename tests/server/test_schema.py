@@ -60,7 +60,7 @@ def test_no_request_makes_the_server_fail(
 
     @given(operation.as_strategy(generation_mode=mode))
     # ``make fuzz-schema`` goes on for as long as it is given.
-    @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def send(case: Any) -> None:
         if isinstance(case.body, dict):
             _keep_short(case.body, path)

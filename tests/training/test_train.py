@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.target.features import FeatureSpec, FeatureStore
+from outrider.training.tasks import HeadTask
+from outrider.training.trainer import Trainer
 from tests.training import small
 
 TRAINED = [kind for kind in HEAD_KINDS if kind != "diffusion"]  # which is read, as others publish it
@@ -29,11 +33,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("training")
 
 
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> Callable[[str], tuple[Trainer, HeadTask]]:
+    """A head of a kind that has learned, in the folder of that name: trained once for all tests."""
+
+    @cache
+    def train(kind: str) -> tuple[Trainer, HeadTask]:
+        lr = 5e-2 if kind == "pass" else 5e-3
+        made, task = small.trainer(folder, kind, kind, train={"epochs": 4, "lr": lr}, head={"ttt_steps": 2})
+        made.run()
+        return made, task
+
+    return train
+
+
 @pytest.mark.parametrize("kind", TRAINED)
-def test_every_kind_learns(kind: str, folder: Path) -> None:
-    lr = 5e-2 if kind == "pass" else 5e-3
-    made, task = small.trainer(folder, kind, kind, train={"epochs": 4, "lr": lr}, head={"ttt_steps": 2})
-    progress = made.run()
+def test_every_kind_learns(kind: str, folder: Path, trained: Callable[[str], tuple[Trainer, HeadTask]]) -> None:
+    made, task = trained(kind)
+    progress = made.progress
     assert progress.best_loss is not None
     assert progress.best_loss < 0.9 * progress.history[0]["loss"]
     found = write_report(made, name=kind, about={"seed": 0})
@@ -47,20 +64,21 @@ def test_every_kind_learns(kind: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-def test_a_trained_head_is_trained_further(kind: str, folder: Path) -> None:
-    first, _ = small.trainer(folder, kind, f"{kind}-first")
-    best = first.run().best_loss
-    further, task = small.trainer(folder, kind, f"{kind}-further", head={"start_from": str(folder / f"{kind}-first")})
+def test_a_trained_head_is_trained_further(
+    kind: str, folder: Path, trained: Callable[[str], tuple[Trainer, HeadTask]]
+) -> None:
+    first, _ = trained(kind)
+    begin = {"start_from": str(folder / kind), "ttt_steps": 2}
+    further, task = small.trainer(folder, kind, f"{kind}-further", head=begin, train={"epochs": 1})
     begun = further.run().history[0]["loss"]
-    assert begun == pytest.approx(best, rel=0.02, abs=1e-3)  # saved in bfloat16; eagle3 ends near 0
+    assert begun == pytest.approx(first.progress.best_loss, rel=0.02, abs=1e-3)  # saved in bfloat16; eagle3 ends near 0
     assert begun < first.progress.history[0]["loss"]
     assert all(p.requires_grad for p in task.module.parameters())
 
 
-def test_an_eagle3_head_goes_on_as_eagle31(folder: Path) -> None:
-    first, _ = small.trainer(folder, "eagle3", "eagle3-plain")
-    best = first.run().best_loss
-    begin = {"start_from": str(folder / "eagle3-plain"), "normed": True}
+def test_an_eagle3_head_goes_on_as_eagle31(folder: Path, trained: Callable[[str], tuple[Trainer, HeadTask]]) -> None:
+    best = trained("eagle3")[0].progress.best_loss
+    begin = {"start_from": str(folder / "eagle3"), "normed": True, "ttt_steps": 2}
     further, task = small.trainer(folder, "eagle3", "eagle3-normed", head=begin)
     assert task.config.fc_norm
     assert task.config.norm_output

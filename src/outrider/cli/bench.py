@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli import flags
-from outrider.cli import options as o
-from outrider.cli.generated import Given, options_from
+from outrider.cli.shared import flags
+from outrider.cli.shared import options as o
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.data.suites import MAX_TOKENS, SUITES
 from outrider.errors import InvalidRequestError
@@ -104,7 +104,7 @@ def bench(
     params = SamplingParams(**o.own(SamplingParams, given), max_tokens=cap)
     params = params if params.greedy else replace(params, seed=1)
     from outrider.bench import runner, show, suite_report
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.data import suites, workloads
 
     chosen: dict[str, Any] = {"count": count, "categories": set(category or ()) or None, "max_chars": max_chars}
@@ -184,7 +184,7 @@ def _measure(
     from outrider.bench import runner
     from outrider.bench.backends import OutriderBackend
     from outrider.bench.conversing import Conversing
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.data import workloads
 
     ids = [] if talk else workloads.token_ids(llm.tokenizer, questions)

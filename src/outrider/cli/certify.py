@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli import options as o
-from outrider.cli.generated import Given, options_from
+from outrider.cli.shared import options as o
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig
 from outrider.errors import ConfigError, InvalidRequestError
 
@@ -91,7 +91,7 @@ def _model(
     coverage: Coverage,
 ) -> Report:
     from outrider.analysis.certify import session
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.config import SOURCES, VERIFIERS, source_record
     from outrider.data import workloads
 
@@ -113,7 +113,7 @@ def _model(
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:
     from outrider.analysis.certify import endpoints
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.data import workloads
 
     count = 4 if quick else 48 if full else 12

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli import options as o
+from outrider.cli.shared import options as o
 from outrider.config import DTypeName
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outrider.cli import options as o
+from outrider.cli.shared import options as o
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _measured(
     threads: int | None,
 ) -> list[WrittenFigure]:
     from outrider.analysis.figures import session
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.data import workloads
 
     questions = workloads.load(prompts)

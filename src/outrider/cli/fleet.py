@@ -26,7 +26,7 @@ def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *
     from outrider.analysis.fleet.setup import fleet_of, promise_of, workload_of
     from outrider.analysis.fleet.simulate import simulate
     from outrider.analysis.fleet.sizing import replicas_needed
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
 
     options = FleetOptions(**given)
     if options.plot is not None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.cli import options as o
-from outrider.cli.config_file import Config
-from outrider.cli.generated import Given, options_from
+from outrider.cli.shared import options as o
+from outrider.cli.shared.config_file import Config
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError
 
@@ -67,7 +67,7 @@ def generate(
         output = answer(request, params)
         typer.echo(json.dumps(o.as_json(output, model=model, draft=llm.speculation.draft), ensure_ascii=False))
         return
-    from outrider.cli.screen import Screen, report
+    from outrider.cli.shared.screen import Screen, report
 
     screen = Screen()
     for step in llm.stream(request, params):

@@ -9,7 +9,7 @@ import typer
 
 from outrider import __version__
 from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve, train, transcribe
-from outrider.cli.help import add, print_without_command
+from outrider.cli.shared.help import add, print_without_command
 from outrider.errors import OutriderError
 
 # Recent versions of typer carry a click of their own: its errors are found through the one that typer names.

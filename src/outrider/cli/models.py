@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli import flags
-from outrider.cli.help import add, print_without_command
+from outrider.cli.shared import flags
+from outrider.cli.shared.help import add, print_without_command
 
 if TYPE_CHECKING:
     from outrider.checkpoints.inventory import Entry

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.cli import options as o
+from outrider.cli.shared import options as o
 
 
 def pick(

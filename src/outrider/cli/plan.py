@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.analysis.fleet.options import FleetOptions, refuse_without_fleet
-from outrider.cli import options as o
 from outrider.cli.fleet import plan_fleet
-from outrider.cli.generated import Given, options_from
+from outrider.cli.shared import options as o
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 
@@ -105,7 +105,7 @@ def plan(
         return
     _refuse_estimate(target_params, draft_params, alpha, devices)
     from outrider.analysis.plan import make_plan, with_seed
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.data import workloads
 
     questions = workloads.load(prompts, count=count)
@@ -158,7 +158,7 @@ def _measured(
     """The machine at hand, with the limits that it would serve with."""
     from outrider.analysis.fleet.measure import measure_machine
     from outrider.analysis.plan import with_seed
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.data import workloads
 
     limits = {name: given[name] for name in ("max_batch_size", "max_batched_tokens") if name in given}

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from outrider.cli import options as o
-from outrider.cli.config_file import Config
-from outrider.cli.generated import Given, options_from
+from outrider.cli.shared import options as o
+from outrider.cli.shared.config_file import Config
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SpeculationParams, engine_config
 from outrider.errors import ConfigError
 from outrider.fleet.settings import FleetSettings

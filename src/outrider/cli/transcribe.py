@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outrider.cli import flags
-from outrider.cli import options as o
-from outrider.cli.config_file import Config
-from outrider.cli.generated import Given, options_from
-from outrider.cli.working import working
+from outrider.cli.shared import flags
+from outrider.cli.shared import options as o
+from outrider.cli.shared.config_file import Config
+from outrider.cli.shared.generated import Given, options_from
+from outrider.cli.shared.working import working
 from outrider.config import EngineConfig, SpeculationParams
 from outrider.errors import InvalidRequestError
 

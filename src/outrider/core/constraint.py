@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,3 +41,13 @@ class RowConstraint(Constraint, Protocol):
     def forbid_(self, logits: NDArray[np.float32], output: Sequence[int]) -> None:
         """Set further logits (float32 [vocab], -inf where forbidden already) to -inf in place; never all of them."""
         ...
+
+
+def looks_at_rows(constraint: Constraint) -> TypeGuard[RowConstraint]:
+    """Whether a constraint is a ``RowConstraint``: asked for every row, and slow to find out of a protocol."""
+    return _kind_looks_at_rows(type(constraint))
+
+
+@cache
+def _kind_looks_at_rows(kind: type) -> bool:
+    return issubclass(kind, RowConstraint)

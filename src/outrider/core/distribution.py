@@ -18,7 +18,7 @@ from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core import shaping
-from outrider.core.constraint import Constraint, RowConstraint
+from outrider.core.constraint import Constraint, looks_at_rows
 from outrider.core.draft import Draft
 from outrider.core.first_largest import FirstLargest
 from outrider.core.logits_processors import apply_masks_, apply_penalties_, changes_logits
@@ -228,7 +228,7 @@ def _processed(
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the results are checked instead
             apply_penalties_(x, params, context.prompt, context.output)
             apply_masks_(x, params, context.output, stop_ids, mask)
-            if isinstance(constraint, RowConstraint) and mask is not None:
+            if constraint is not None and mask is not None and looks_at_rows(constraint):
                 constraint.forbid_(x, context.output)
     return x
 

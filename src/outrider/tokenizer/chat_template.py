@@ -103,7 +103,8 @@ class ChatTemplate:
         Raises ``InvalidRequestError`` with the template's own words if it refuses.
         """
         own = [_in_parts(m) if self._reads_parts_alone else dict(m) for m in messages]
-        return self._render(own, add_generation_prompt=add_generation_prompt, variables=variables, limit=limit)
+        context = {**(variables or {}), "messages": own, "add_generation_prompt": add_generation_prompt}
+        return self._render(context, limit)
 
     @cached_property
     def _reads_parts_alone(self) -> bool:
@@ -115,19 +116,11 @@ class ChatTemplate:
 
     def _writes(self, message: dict[str, Any]) -> bool:
         try:
-            return _PROBE in self._render([message], add_generation_prompt=True).text
+            return _PROBE in self._render({"messages": [message], "add_generation_prompt": True}).text
         except InvalidRequestError:
             return False
 
-    def _render(
-        self,
-        messages: list[dict[str, Any]],
-        *,
-        add_generation_prompt: bool,
-        variables: Mapping[str, Any] | None = None,
-        limit: int = MAX_CHARACTERS,
-    ) -> Rendered:
-        context = {**(variables or {}), "messages": messages, "add_generation_prompt": add_generation_prompt}
+    def _render(self, context: dict[str, Any], limit: int = MAX_CHARACTERS) -> Rendered:
         request = {"name": self._name, "context": context, "limit": limit}
         try:
             reply = _CHILDREN.ask(request)

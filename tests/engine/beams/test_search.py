@@ -121,7 +121,7 @@ def outputs(requests: list[Request]) -> list[Any]:
     return [(list(r.output), r.score, r.sum_logprobs, r.finish_reason) for r in requests]
 
 
-def _compare(seed: int, kind: str) -> None:
+def check_against_search_without_cache(seed: int, kind: str) -> None:
     model, params = table(seed), drawn(seed)
     plain: list[Any] = []
     for draft in (DRAFTS[0], DRAFTS[1 + seed % 8], DRAFTS[1 + (seed + 3) % 8]):
@@ -144,13 +144,13 @@ def _compare(seed: int, kind: str) -> None:
 
 @pytest.mark.parametrize("seed", range(14))
 def test_finds_what_a_search_without_a_cache_finds(seed: int) -> None:
-    _compare(seed, ("contiguous", "paged")[seed % 2])
+    check_against_search_without_cache(seed, ("contiguous", "paged")[seed % 2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(14, 214))
 def test_finds_it_in_many_more_cases(seed: int) -> None:
-    _compare(seed, ("contiguous", "paged")[seed % 2])
+    check_against_search_without_cache(seed, ("contiguous", "paged")[seed % 2])
 
 
 def test_drafts_save_runs_and_change_nothing() -> None:

@@ -48,7 +48,7 @@ def requests(prompt: list[int], params: SamplingParams, stops: list[int], draft:
     return [leader, *more]
 
 
-def compare(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
+def check_against_transformers(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
     dice = random.Random(seed)
     theirs, ours = models[dice.choice(list(KINDS))]
     prompt = [dice.randrange(VOCAB) for _ in range(dice.randint(1, 40))]
@@ -94,13 +94,13 @@ def compare(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_finds_what_transformers_finds(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
-    compare(seed, models)
+    check_against_transformers(seed, models)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15, 215))
 def test_finds_it_in_many_more_cases(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:
-    compare(seed, models)
+    check_against_transformers(seed, models)
 
 
 def test_beams_of_a_model_that_hears(tmp_path: Path) -> None:

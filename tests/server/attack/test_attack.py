@@ -238,11 +238,13 @@ def test_a_stream_that_is_cut_leaves_nothing(live: Live, path: str, after: int) 
     body |= {"n_predict": 900} if path == LLAMA else {"max_tokens": 900}
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    whole = live.ended("length")
     with socket.create_connection(("127.0.0.1", live.port), timeout=20) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + data)
         if after:
             connection.recv(after)
     wait_until(live.idle, 10)
+    assert live.ended("length") == whole  # nothing ran on to its 900 tokens
 
 
 def test_pipelined_requests_are_answered_in_their_order(live: Live) -> None:

@@ -35,7 +35,9 @@ def test_a_refusal_says_why_and_can_be_tried_again(page: Page) -> None:
 def test_settings_that_are_no_json_are_named(page: Page) -> None:
     page.set("more", "{nonsense")
     page.write("hello")
-    page.get_by_text("“More fields” is not JSON").wait_for()
+    complaint = page.get_by_text("“More fields” is not JSON")
+    complaint.wait_for()
+    assert complaint.is_visible()
 
 
 def test_the_server_goes_away_and_comes_back(browser: Any, llm: LLM) -> None:

@@ -63,13 +63,14 @@ class Process:
 
     def wait_ready(self, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self._process.poll() is None:
-            try:
-                if httpx.get(f"{self.url}/health").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
+        with httpx.Client(base_url=self.url, verify=False) as client:
+            while time.monotonic() < end and self._process.poll() is None:
+                try:
+                    if client.get("/health").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.1)
         raise SystemExit(f"the server did not come up:\n{self.log()[-2000:]}")
 
     def signal(self, number: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outrider.cli.interrupt import CtrlC
+from outrider.cli.shared.interrupt import CtrlC
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outrider.cli import options as o
-from outrider.cli.config_file import Config
-from outrider.cli.generated import Given, options_from
+from outrider.cli.shared import options as o
+from outrider.cli.shared.config_file import Config
+from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import OutriderError
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from outrider.cli.chat import settings
 from outrider.cli.chat.quotes import unquoted
-from outrider.cli.screen import summary
+from outrider.cli.shared.screen import summary
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:

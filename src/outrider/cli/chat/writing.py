@@ -11,7 +11,7 @@ from rich.text import Text
 
 from outrider.cli.chat.markdown import Markdown
 from outrider.cli.chat.settings import View
-from outrider.cli.screen import STYLES, Screen, harmless
+from outrider.cli.shared.screen import STYLES, Screen, harmless
 from outrider.engine.request import StepOutput
 
 _FRAME = 1 / 25  # seconds between two drawings of an unfinished line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from outrider.cli.help import add, print_without_command
+from outrider.cli.shared.help import add, print_without_command
 from outrider.cli.train import answers, drafts, export, heads, table
 
 app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", invoke_without_command=True)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.cli import options as o
-from outrider.cli.generated import Given, options_from
-from outrider.cli.interrupt import CtrlC
+from outrider.cli.shared import options as o
+from outrider.cli.shared.generated import Given, options_from
+from outrider.cli.shared.interrupt import CtrlC
 from outrider.cli.train.common import log
 from outrider.config import EngineConfig, SpeculationParams
 
@@ -71,7 +71,7 @@ def answers(
 
     Example: outrider train answers --tokens 10M --turns 1-3 --out answers, then outrider train eagle --data answers
     """
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.training.answers.options import AnswerOptions, Effort, parse_count, parse_range
 
     options = AnswerOptions(

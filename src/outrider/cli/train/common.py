@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli import options as o
-from outrider.cli.interrupt import CtrlC
+from outrider.cli.shared import options as o
+from outrider.cli.shared.interrupt import CtrlC
 from outrider.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _make(
     device: str,
     **train: Any,
 ) -> Shared:
-    from outrider.cli.working import working
+    from outrider.cli.shared.working import working
     from outrider.training.answers.run import regenerate_answers
     from outrider.training.setup import DataOptions, TrainingSetup
     from outrider.training.trainer import TrainOptions

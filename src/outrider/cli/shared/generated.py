@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outrider.cli import flags
+from outrider.cli.shared import flags
 from outrider.config import EngineConfig, SamplingParams
 from outrider.config.engine import ALIASES
 from outrider.config.fields import default_of, field_docs

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli import flags
-from outrider.cli.generated import option
-from outrider.cli.help import LONG_HELP
+from outrider.cli.shared import flags
+from outrider.cli.shared.generated import option
+from outrider.cli.shared.help import LONG_HELP
 from outrider.config import EngineConfig, EngineOptions, SamplingParams, engine_config
 from outrider.config.combination import draft_help
 from outrider.config.sources import source_record

@@ -1,0 +1,1 @@
+"""What commands have in common: options, settings from files, what they print and how they are interrupted."""
