@@ -1,0 +1,141 @@
+"""Number words from English to German, and small T5 models that learn to translate them: what ``translation`` measures.
+
+The languages differ as real ones do: tens and units change places, words are joined otherwise, and several
+translations are right ("zwei" or "zwo", "hundert" or "ein hundert"), so that a model has a law and not one answer.
+
+    four thousand eight hundred twenty one , seven    ->    vier tausend acht hundert ein und zwanzig , sieben
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+import torch
+from tokenizers import models, pre_tokenizers
+from transformers import T5Config, T5ForConditionalGeneration
+
+_ONES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_EINS = ["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+_ZEHN = ["zehn", "elf", "zwölf", *(f"{word} zehn" for word in (*_EINS[2:5], "sech", "sieb", *_EINS[7:]))]
+_ZIG = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+_MORE = ["hundred", "thousand", ",", "and", "hundert", "tausend", "und", "eins", "zwo", "sowie", "sech", "sieb"]
+PAD, END = 0, 1
+WORDS = ["<pad>", "</s>", *sorted({*_ONES, *_TEENS, *_TENS, *_EINS, *" ".join(_ZEHN).split(), *_ZIG, *_MORE})]
+IDS = {word: i for i, word in enumerate(WORDS)}
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model's, and how long it learns."""
+
+    width: int
+    heads: int
+    encoder_layers: int
+    decoder_layers: int
+    steps: int
+
+
+TARGET = Size(width=96, heads=3, encoder_layers=2, decoder_layers=8, steps=500)
+DRAFTS = {
+    "1 layer of 32": Size(width=32, heads=2, encoder_layers=1, decoder_layers=1, steps=1000),
+    "1 layer of 96": Size(width=96, heads=3, encoder_layers=1, decoder_layers=1, steps=800),
+    "2 layers of 96": Size(width=96, heads=3, encoder_layers=2, decoder_layers=2, steps=700),
+}
+
+
+def english(number: int) -> list[str]:
+    thousands, rest = divmod(number, 1000)
+    hundreds, below = divmod(rest, 100)
+    words = [*english(thousands), "thousand"] if thousands else []
+    words += [_ONES[hundreds - 1], "hundred"] if hundreds else []
+    if 10 <= below < 20:
+        return [*words, _TEENS[below - 10]]
+    tens, ones = divmod(below, 10)
+    return [*words, *([_TENS[tens - 2]] if tens else []), *([_ONES[ones - 1]] if ones else [])]
+
+
+def german(number: int, rng: random.Random, last: bool = True) -> list[str]:
+    """One of the right translations. ``last``: nothing follows that belongs to the number."""
+    thousands, rest = divmod(number, 1000)
+    hundreds, below = divmod(rest, 100)
+    words: list[str] = []
+    if thousands:
+        words += ([] if thousands == 1 and rng.random() < 0.5 else german(thousands, rng, last=False)) + ["tausend"]
+    if hundreds:
+        words += ([] if hundreds == 1 and rng.random() < 0.5 else [_one(hundreds, rng)]) + ["hundert"]
+    if 10 <= below < 20:
+        return [*words, *_ZEHN[below - 10].split()]
+    tens, ones = divmod(below, 10)
+    if tens:
+        return [*words, *([_one(ones, rng), "und"] if ones else []), _ZIG[tens - 2]]
+    return [*words, *(["eins" if ones == 1 and last else _one(ones, rng)] if ones else [])]
+
+
+def _one(digit: int, rng: random.Random) -> str:
+    return "zwo" if digit == 2 and rng.random() < 0.3 else _EINS[digit - 1]
+
+
+def pair(rng: random.Random) -> tuple[list[int], list[int]]:
+    """A source and a translation, as token ids with an end each."""
+    numbers = [rng.randrange(1, 10 ** rng.randint(1, 6)) for _ in range(rng.randint(1, 4))]
+    source, target = english(numbers[0]), german(numbers[0], rng)
+    for number in numbers[1:]:
+        source += [",", *english(number)]
+        target += ["sowie" if rng.random() < 0.3 else ",", *german(number, rng)]
+    return [*(IDS[word] for word in source), END], [*(IDS[word] for word in target), END]
+
+
+def train(size: Size, folder: Path, seed: int = 0, batch: int = 32) -> None:
+    """Train a T5 and save it with its tokenizer; says how well it did."""
+    torch.manual_seed(seed)
+    rng, began = random.Random(seed), time.process_time()
+    model = T5ForConditionalGeneration(_config(size))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, weight_decay=0.0)
+    peak, warm = 4e-3 if size.width < 64 else 2e-3, 50
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda i: peak * min(1.0, (i + 1) / warm) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * i / size.steps))),
+    )
+    recent = 0.0
+    for i in range(size.steps):
+        pairs = [pair(rng) for _ in range(batch)]
+        sources, labels = (_padded([each[side] for each in pairs], fill) for side, fill in ((0, PAD), (1, -100)))
+        loss = model(input_ids=sources, attention_mask=sources != PAD, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rate.step()
+        recent = loss.item() if i == 0 else 0.95 * recent + 0.05 * loss.item()
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(_tokenizer(), encoding="utf-8")
+    count = sum(p.numel() for p in model.parameters())
+    spent = time.process_time() - began
+    print(f"{folder.name}: {count:,} parameters, loss {recent:.3f} nats a token, {spent:.0f} processor s", flush=True)
+
+
+def _config(size: Size) -> T5Config:
+    return T5Config(
+        vocab_size=len(WORDS), d_model=size.width, d_kv=size.width // size.heads, d_ff=3 * size.width,
+        num_layers=size.encoder_layers, num_decoder_layers=size.decoder_layers, num_heads=size.heads, dropout_rate=0.0,
+        relative_attention_num_buckets=16, relative_attention_max_distance=32, decoder_start_token_id=PAD,
+    )  # fmt: skip
+
+
+def _padded(rows: list[list[int]], fill: int) -> torch.Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [fill] * (longest - len(row)) for row in rows])
+
+
+def _tokenizer() -> str:
+    made = tokenizers.Tokenizer(models.WordLevel(IDS, unk_token="<pad>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(WORDS[:2])
+    return str(made.to_str())
