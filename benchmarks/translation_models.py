@@ -44,9 +44,8 @@ class Size:
 
 TARGET = Size(width=96, heads=3, encoder_layers=2, decoder_layers=8, steps=500)
 DRAFTS = {
-    "1 layer of 32": Size(width=32, heads=2, encoder_layers=1, decoder_layers=1, steps=1000),
-    "1 layer of 96": Size(width=96, heads=3, encoder_layers=1, decoder_layers=1, steps=800),
-    "2 layers of 96": Size(width=96, heads=3, encoder_layers=2, decoder_layers=2, steps=700),
+    "1 layer of 32": Size(width=32, heads=2, encoder_layers=1, decoder_layers=1, steps=800),
+    "1 layer of 96": Size(width=96, heads=3, encoder_layers=1, decoder_layers=1, steps=500),
 }
 
 
