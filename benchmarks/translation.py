@@ -2,7 +2,7 @@
 
     python -m benchmarks.translation --folder DIR
 
-Trains a target and drafts of three sizes where DIR has none (minutes each, on one core). For each draft, length γ and
+Trains a target and drafts of two sizes where DIR has none (minutes each, on one core). For each draft, length γ and
 temperature: α (accepted of the tokens that were looked at), c (a draft's pass over the target's), the speed-up that
 theorem 3.8 predicts from these, the one predicted from measured T(n), and the one measured. Under rejection, as in the
 paper; then the same with matching. Checks that every greedy token, and with matching every sampled one, is the same
@@ -39,11 +39,11 @@ def speculation(gamma: int, verifier: Any = "rejection") -> SpeculationParams:
 
 
 def sources(count: int) -> list[list[int]]:
-    """Texts that nobody was trained on, but by chance: of several numbers, so that outputs are long."""
+    """Numbers of many words, unlikely to have been trained on."""
     rng, found = random.Random(99), list[list[int]]()
     while len(found) < count:
         source, target = pair(rng)
-        if len(target) >= 20:
+        if len(target) >= 16:
             found.append(source)
     return found
 
