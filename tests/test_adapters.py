@@ -142,8 +142,11 @@ def test_a_batch_of_different_adapters_is_each_alone(llm: LLM) -> None:
         assert [step.logprobs for step in one.steps] == [step.logprobs for step in alone[name].steps]  # to the last bit
 
 
-def test_caches_are_never_shared_between_adapters(home: Path) -> None:
-    with LLM(str(home / "base"), kv_cache="paged", block_size=4, lora_modules={"a": str(home / "a")}) as own:
+def test_caches_are_never_shared_between_adapters(llm: LLM, home: Path, tmp_path: Path) -> None:
+    """Not even between those of one shape."""
+    adapter(tmp_path / "alike", home / "base", seed=4)
+    modules = {"a": str(home / "a"), "alike": str(tmp_path / "alike")}
+    with LLM(str(home / "base"), kv_cache="paged", block_size=4, lora_modules=modules) as own:
 
         def cached(name: str | None) -> int:
             lora = None if name is None else LoRARequest(name)
@@ -153,6 +156,7 @@ def test_caches_are_never_shared_between_adapters(home: Path) -> None:
         assert cached(None) > 0
         assert cached("a") == 0
         assert cached("a") > 0
+        assert cached("alike") == 0
         assert cached(None) > 0
 
 
@@ -183,6 +187,7 @@ def test_tensors_of_other_layers_or_shapes_are_refused(llm: LLM, home: Path, tmp
     first = next(iter(whole))
     for broken in (
         whole | {"base_model.model.lm_head.lora_A.weight": torch.zeros(4, 8)},
+        {name.replace("layers.0.", "layers.99."): tensor for name, tensor in whole.items()},
         {name: tensor for name, tensor in whole.items() if name != first},
         whole | {first: torch.zeros(4, 3)},
         whole | {first: whole[first] * torch.nan},

@@ -103,7 +103,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
         measured=partial(_measured_acceptance, heads),
     )
     if draft != "none" and config.speculation.spec_length == "auto":
-        engine.calibrate()
+        engine.calibrate(config.speculation.combination.names)
     return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
 
 

@@ -77,9 +77,28 @@ def test_sounds_side_by_side_are_those_one_by_one(whisper: LLM) -> None:
 
 def test_the_target_as_its_own_draft_is_always_right(whisper_folder: Path) -> None:
     """A draft model that did not hear the sound, or heard another, would not be."""
-    with LLM(str(whisper_folder), draft_model=str(whisper_folder), dtype="float32", draft_dtype="float32") as llm:
+    given: dict[str, Any] = {"dtype": "float32", "draft_dtype": "float32", "spec_length": 4}
+    with LLM(str(whisper_folder), draft_model=str(whisper_folder), **given) as llm:
         for found in llm.transcribe(SOUNDS, OPTIONS):
             assert found.stats.num_draft_tokens == found.stats.num_accepted_draft_tokens > 0
+
+
+def test_a_draft_model_that_cannot_pay_is_never_asked_unless_its_length_is_given(tmp_path: Path) -> None:
+    """With ``spec_length="auto"``, from the first request on: dear ones draft nothing, and cheap ones do."""
+    models = {
+        "target": e.whisper(decoder_layers=8),
+        "dear": e.whisper(seed=1, encoder_layers=4, decoder_layers=12),
+        "cheap": e.whisper(decoder_layers=1),
+    }
+    models["cheap"].model.encoder = models["target"].model.encoder  # one run serves both
+    folders = {name: str(e.save(model, tmp_path / name)) for name, model in models.items()}
+    for name in ("dear", "cheap"):
+        with LLM(folders["target"], draft_model=folders[name], dtype="float32", draft_dtype="float32") as llm:
+            found = llm.transcribe(SOUNDS[1], OPTIONS)
+            assert (found.stats.num_draft_tokens > 0) is (name == "cheap")
+            fixed = llm.transcribe(SOUNDS[1], OPTIONS, speculation=SpeculationParams(draft="model", spec_length=2))
+            assert fixed.stats.num_draft_tokens > 0
+            assert tokens(fixed) == tokens(found)
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])

@@ -16,6 +16,7 @@ from outrider.core.constraint import Constraint
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.verify import DraftSampler
+from outrider.drafters.cost import DraftingCost
 from outrider.models.encoder_decoder import EncoderInput
 
 
@@ -166,6 +167,10 @@ class Drafter(ABC):
 
     def finish(self, request_id: str) -> None:  # noqa: B027  (a hook, and optional)
         """The request has ended, or was preempted. Called for unknown requests too, and more than once."""
+
+    def time_drafts(self) -> DraftingCost | None:
+        """What its drafts take at least, timed now; None for a drafter that runs no encoder before it drafts."""
+        return None
 
     @property
     def caches(self) -> Sequence[KVCache]:

@@ -12,6 +12,7 @@ from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Verdict
 from outrider.drafters.api import Drafter, Outcome
+from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.acceptance import Measured, nothing_measured
 from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import calibrate
@@ -29,7 +30,7 @@ from outrider.engine.scheduler import ScheduledTokens, Scheduler
 from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
-from outrider.models.encoder_decoder import attach_input, check_input
+from outrider.models.encoder_decoder import EncoderDecoderModel, attach_input, check_input
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class Engine:
         self.stats = EngineStats()
         self._model = model
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
-        self._policy: DraftLengthPolicy = AdaptiveLength(partial(calibrate, model), measured=measured)
+        self._policy: DraftLengthPolicy = AdaptiveLength(
+            partial(calibrate, model), measured=measured, cost_of=self._time_drafts
+        )
         self._drafting = Drafting(drafters, self.vocab_size, self._policy)
         self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
         self._beams = Beams(self._drafting, self.memory, self._eos, self.vocab_size)
@@ -97,9 +100,15 @@ class Engine:
         """The loaded draft sources, by the name requests give them."""
         return self._drafting.drafters
 
-    def calibrate(self) -> None:
-        """Measure what forward passes cost now, rather than when the first adaptive request drafts."""
-        self._policy.calibrate()
+    def calibrate(self, sources: Sequence[str] = ()) -> None:
+        """Measure what forward passes cost now, rather than when the first adaptive request drafts.
+
+        ``sources``: that requests are likely to name. Those of models with an encoder are timed too.
+        """
+        self._policy.calibrate(sources if isinstance(self._model, EncoderDecoderModel) else ())
+
+    def _time_drafts(self, source: str) -> DraftingCost | None:
+        return self._drafting.time_drafts(source)
 
     def abort(self, request_id: str) -> None:
         """Drop a request wherever it is and release what it holds; unknown ids are ignored."""

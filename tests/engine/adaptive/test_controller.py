@@ -10,6 +10,7 @@ import pytest
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import RequestView
+from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.policy import FixedLength
@@ -114,6 +115,45 @@ def test_a_draft_model_s_encoder_is_paid_for_before_it_runs_again(chance: float,
         play(policy, r, chance, steps=49, seconds=0.004)
         policy.finish(r.id)
     assert least <= encoded <= most
+
+
+def hearing(id: str, max_tokens: int) -> Request:
+    r = request([1, 2, 3], SamplingParams(max_tokens=max_tokens), id=id, draft="source", spec_length="auto")
+    r.encoder_input, r.max_seq_len = EncoderInput.of_tokens([1, 2]), 10_000
+    return r
+
+
+@pytest.mark.parametrize(
+    ("level", "encoder", "max_tokens", "tries"),
+    [
+        (0.011, 0.0, 10_000, False),  # a level takes longer than a token of the target
+        (0.002, 0.5, 50, False),  # 25 tokens are expected: they would take 0.25 s without drafts
+        (0.002, 0.5, 1000, True),
+        (0.002, 0.0, 50, True),
+    ],
+)
+def test_an_encoder_that_cannot_pay_never_runs(level: float, encoder: float, max_tokens: int, tries: bool) -> None:
+    """Were all drafts right: nothing is learned by trying."""
+    policy = AdaptiveLength(lambda: REAL, cost_of=lambda name: DraftingCost(level, lambda given: encoder))
+    scored = play(policy, hearing("r", max_tokens), 0.9, steps=40, seconds=level)
+    assert (scored[0] > 0) is tries
+    assert (sum(scored) > 0) is tries
+
+
+def test_outputs_that_were_short_are_expected_to_be_short() -> None:
+    policy = AdaptiveLength(lambda: REAL, cost_of=lambda name: DraftingCost(0.002, lambda given: 0.5))
+    first = hearing("first", 1000)
+    assert play(policy, first, 0.9, steps=5, seconds=0.0)[0] > 0  # it cost nothing, and so leaves no debt
+    policy.finish(first.id)
+    assert sum(play(policy, hearing("second", 1000), 0.9, steps=20)) == 0
+
+
+def test_a_batch_has_less_to_win_than_a_request_alone() -> None:
+    """Rows of several requests fill a pass, and so a draft's rows cost more."""
+    policy = AdaptiveLength(lambda: STEEP, cost_of=lambda name: DraftingCost(0.001, lambda given: 0.01))
+    assert policy.budget([hearing("a", 1000), hearing("b", 1000)], [8, 8]) == [0, 0]
+    policy = AdaptiveLength(lambda: FLAT, cost_of=lambda name: DraftingCost(0.001, lambda given: 0.01))
+    assert policy.budget([hearing("a", 1000), hearing("b", 1000)], [8, 8]) == [8, 8]
 
 
 def test_rows_scored_in_vain_are_paid_for_too() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from outrider.cache import KVCache
 from outrider.core.tree import leaves
 from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.selection import Proposal, select_nodes
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
+from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from tests import tiny
 
 ROWS = DEFAULT_SETTINGS.measured_rows
@@ -81,3 +85,20 @@ def test_a_branch_s_cost_is_measured_and_grows_with_the_context() -> None:
     for _ in range(200):  # a run that is slower by what its branches cost teaches nothing about rows
         curve.observe([4], [64], [2], without + 2 * curve.branch(64))
     assert curve.seconds([4], [64]) == pytest.approx(without, rel=0.02)
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_pass_that_was_disturbed_does_not_make_all_longer_ones_dear(slow: int, monkeypatch: Any) -> None:
+    """The first one reads weights from disk; another may find the machine busy."""
+    model, passes = tiny.llama(), itertools.count()
+    forward = model.forward
+
+    def disturbed(batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        if next(passes) == slow:
+            time.sleep(0.3)
+        return forward(batch, cache)
+
+    monkeypatch.setattr(model, "forward", disturbed)
+    curve = calibrate(model, AdaptiveSettings(calibration_seconds=0.0))  # each size is timed once
+    assert curve.seconds([1], [64]) < 0.15
+    assert curve.seconds([32], [64]) < 0.15

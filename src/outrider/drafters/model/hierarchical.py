@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.draft_cache import PREFILL_CHUNK, CachedSequence, DraftModel
 from outrider.drafters.model.model import ModelDrafter, pending_drafts
 from outrider.drafters.model.request_views import with_drafted
@@ -37,6 +40,11 @@ class HierarchicalDrafter(Drafter):
     @property
     def caches(self) -> Sequence[KVCache]:
         return (self._model.cache, *self._inner.caches)
+
+    def time_drafts(self) -> DraftingCost | None:
+        costs = [cost for cost in (time_drafts(self._model.model), self._inner.time_drafts()) if cost is not None]
+        # One run may score any number of levels, and so a level may take next to nothing.
+        return replace(reduce(DraftingCost.plus, costs), level=0.0) if costs else None
 
     def start(self, request: RequestView) -> None:
         self._model.start(request.id, request.encoder_input)

@@ -11,6 +11,7 @@ from outrider.core.beams import BeamSearch
 from outrider.core.draft import Draft
 from outrider.drafters.api import BeamDraft, Drafter, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.beams import DraftBeams
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
@@ -32,6 +33,9 @@ class ModelDrafter(Drafter):
     @property
     def caches(self) -> Sequence[KVCache]:
         return (self._model.cache,)
+
+    def time_drafts(self) -> DraftingCost | None:
+        return time_drafts(self._model.model)
 
     def start(self, request: RequestView) -> None:
         self._model.start(request.id, request.encoder_input)

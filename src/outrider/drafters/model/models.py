@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from outrider.cache import KVCache
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.cost import DraftingCost
 from outrider.drafters.merge import merge
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.model.request_views import greedy
@@ -32,6 +34,10 @@ class ModelsDrafter(Drafter):
     @property
     def caches(self) -> Sequence[KVCache]:
         return [cache for drafter in self._drafters for cache in drafter.caches]
+
+    def time_drafts(self) -> DraftingCost | None:
+        costs = [cost for drafter in self._drafters if (cost := drafter.time_drafts()) is not None]
+        return reduce(DraftingCost.plus, costs) if costs else None
 
     def start(self, request: RequestView) -> None:
         for drafter in self._drafters:

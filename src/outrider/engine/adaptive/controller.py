@@ -16,9 +16,11 @@ from texts is kept apart for each domain (``Experience``); the costs of the mach
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.engine.adaptive.acceptance import Measured, nothing_measured
+from outrider.engine.adaptive.break_even import CostOf, EncoderCosts, most_saved, no_encoder
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.experience import CAPACITY, Experience
 from outrider.engine.adaptive.kinds import Kind
@@ -38,11 +40,13 @@ class AdaptiveLength:
         calibrate: Callable[[], ForwardPassCost],
         settings: AdaptiveSettings = DEFAULT_SETTINGS,
         measured: Measured = nothing_measured,
+        cost_of: CostOf = no_encoder,
     ) -> None:
-        """``calibrate`` is called when the first adaptive request drafts, or before."""
+        """``calibrate`` and ``cost_of`` are called when the first adaptive request drafts, or before."""
         self._measure = calibrate
         self._settings = settings
         self._forward_pass: ForwardPassCost | None = None
+        self._encoders = EncoderCosts(cost_of)
         self._requests: dict[str, RequestStatistics] = {}
         self._learned = Domains(lambda: Experience(settings, measured), CAPACITY)
         self._leases: dict[str, Lease[Experience]] = {}  # by request
@@ -58,10 +62,12 @@ class AdaptiveLength:
         """Requests that it keeps statistics of."""
         return frozenset(self._requests)
 
-    def calibrate(self) -> None:
-        """Measure T(n), unless that has been done."""
+    def calibrate(self, sources: Sequence[str] = ()) -> None:
+        """Measure T(n), and what drafts of ``sources`` take, unless that has been done."""
         if self._forward_pass is None:
             self._forward_pass = self._measure()
+        for name in sources:
+            self._encoders.time(name)
 
     # -- before drafting --------------------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ class AdaptiveLength:
         budgets: list[int] = []
         asks = False
         for request, room in zip(requests, granted, strict=True):
-            budgets.append(self._budget(request, room) if request.adaptive else room)
+            budgets.append(self._budget(request, room, requests) if request.adaptive else room)
             asks |= request.adaptive and budgets[-1] > 0
         if asks or (self._forward_pass is not None and len(requests) != self._batch):
             self._batch = len(requests)
@@ -189,6 +195,7 @@ class AdaptiveLength:
         statistics = self._requests.get(request.id)
         if statistics is None:
             return
+        statistics.tokens += len(committed)
         if statistics.proposed:
             self._experience(request).acceptance.observe(request.id, statistics.proposed, committed)
         accepted = statistics.count_by_source(draft, path) if path else {}
@@ -204,9 +211,11 @@ class AdaptiveLength:
         statistics.proposed = EMPTY
 
     def finish(self, request_id: str) -> None:
-        self._requests.pop(request_id, None)
+        statistics = self._requests.pop(request_id, None)
         lease = self._leases.pop(request_id, None)
         if lease is not None:
+            if statistics is not None:
+                lease.store.record_tokens(statistics.tokens)
             lease.store.acceptance.finish(request_id)
             self._learned.close(lease)
 
@@ -222,7 +231,7 @@ class AdaptiveLength:
         most = self._drafted > 0 or self._plain_steps % self._settings.plain_interval == 0
         return most and self._forward_pass is not None
 
-    def _budget(self, request: Request, room: int) -> int:
+    def _budget(self, request: Request, room: int, together: Sequence[Request]) -> int:
         if room == 0:
             return 0
         statistics = self._requests.get(request.id)
@@ -232,14 +241,30 @@ class AdaptiveLength:
         statistics.active = tuple(  # not paused, and if it has yet to start in its request, that can be afforded
             name
             for name, source in statistics.sources.items()
-            if source.pause == 0 and (source.started or (totals[name].may_start and self._may_encode(request, name)))
+            if source.pause == 0
+            and (source.started or (totals[name].may_start and self._may_encode(request, name, together)))
         )
         for source in statistics.sources.values():
             source.pause = max(0, source.pause - 1)
         return room if statistics.active else 0
 
-    def _may_encode(self, request: Request, source: str) -> bool:
-        return request.encoder_input is None or self._experience(request).may_encode(source)
+    def _may_encode(self, request: Request, source: str, together: Sequence[Request]) -> bool:
+        """Whether the drafter's encoder, if it has one, is paid for, and can pay again: if all it drafts is right."""
+        given, experience = request.encoder_input, self._experience(request)
+        if given is None or not experience.may_encode(source):
+            return given is None
+        self.calibrate()
+        assert self._forward_pass is not None
+        saved = partial(
+            most_saved,
+            self._forward_pass,
+            self._overhead,
+            [r.num_computed_tokens for r in together],
+            request.depth_limit,
+        )
+        most = min(request.params.max_tokens, request.max_seq_len - request.prompt_length)
+        tokens = experience.expected_tokens(most) - self._requests[request.id].tokens
+        return self._encoders.can_pay(source, given, tokens, saved)
 
     def _start(self, request: Request) -> RequestStatistics:
         lease = self._leases[request.id] = self._learned.open(request.cache_salt, request.tenant)

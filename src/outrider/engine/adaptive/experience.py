@@ -22,6 +22,7 @@ class Experience:
         self.acceptance = Acceptance(settings, measured)
         self._totals: OrderedDict[tuple[Kind, str], SourceTotals] = OrderedDict()
         self._encoder_debt: dict[str, float] = {}  # by drafter: seconds of its encoder that nothing has paid for yet
+        self._tokens: float | None = None  # of a request that has ended, decaying average
 
     def may_encode(self, source: str) -> bool:
         """Whether what the drafter's encoder took before is paid for, by gains in any requests or a share of time."""
@@ -36,6 +37,15 @@ class Experience:
         debt = self._encoder_debt.get(source, 0.0)
         if debt > 0:
             self._encoder_debt[source] = max(0.0, debt - gain - self._settings.max_risk * token)
+
+    def expected_tokens(self, most: int) -> float:
+        """Tokens that a request is expected to have in all, which may have ``most``."""
+        return self._settings.expected_share * most if self._tokens is None else min(most, self._tokens)
+
+    def record_tokens(self, tokens: int) -> None:
+        """A request has ended with about so many."""
+        weight = self._settings.decay
+        self._tokens = tokens if self._tokens is None else weight * self._tokens + (1 - weight) * tokens
 
     def totals_of(self, kind: Kind, source: str) -> SourceTotals:
         """What a drafter has cost and gained over all requests of a kind in the domain."""
@@ -55,3 +65,4 @@ class Experience:
         self.acceptance.forget_rates()
         self._totals.clear()
         self._encoder_debt.clear()
+        self._tokens = None

@@ -69,8 +69,8 @@ class DraftLengthPolicy(Protocol):
         """What a forward pass of one request takes that has so many rows behind so many tokens."""
         ...
 
-    def calibrate(self) -> None:
-        """Measure what there is to measure now, rather than in the first step that needs it."""
+    def calibrate(self, sources: Sequence[str] = ()) -> None:
+        """Measure what there is to measure now, also of these drafters, rather than in the first step that needs it."""
         ...
 
     def finish(self, request_id: str) -> None:
@@ -116,7 +116,7 @@ class FixedLength:
     def pass_seconds(self, rows: int, context: int) -> float:
         return 1.0
 
-    def calibrate(self) -> None:
+    def calibrate(self, sources: Sequence[str] = ()) -> None:
         """Nothing to measure."""
 
     def finish(self, request_id: str) -> None:

@@ -84,6 +84,9 @@ class AdaptiveSettings:
     """Share of all time that starting new requests with a losing drafter may take. Larger: it is retried sooner."""
     max_pause: int = 1024
     """Steps that a pause lasts at most, and that old losses and gains count for. Larger: recovery may come later."""
+    expected_share: float = 0.5
+    """Share of the tokens that a request may have which it is expected to have, until others have ended. Larger: the
+    encoders of draft models run where they pay for long outputs alone."""
     warmup_steps: int = 16
     """Steps in which a drafter new to the engine is asked whatever it costs. More: first calls distort less."""
     gain_window: int = 200

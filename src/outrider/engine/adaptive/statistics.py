@@ -105,6 +105,7 @@ class RequestStatistics:
     totals: dict[str, SourceTotals]  # of the same drafters, in all requests of its kind
     active: tuple[str, ...] = ()  # those that are not paused
     proposed: Draft = EMPTY
+    tokens: int = 0  # committed so far
 
     def count_by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
         """How many of these nodes each drafter proposed; a node that names none of them counts for the first."""

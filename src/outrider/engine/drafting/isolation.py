@@ -13,6 +13,7 @@ from outrider.cache.protocol import KVCache
 from outrider.core.beams import BeamSearch
 from outrider.core.draft import Draft
 from outrider.drafters.api import BeamDraft, BeamDrafter, Drafter, FeatureReader, Outcome, RequestView
+from outrider.drafters.cost import DraftingCost
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.drafting.validation import check_draft
 from outrider.engine.request import Request
@@ -51,6 +52,14 @@ class IsolatedDrafters:
         """The caches that draft models in use keep."""
         in_use = self.drafters.built if isinstance(self.drafters, DrafterRegistry) else self.drafters
         return [cache for drafter in in_use.values() for cache in getattr(drafter, "caches", ())]
+
+    def time_drafts(self, name: str) -> DraftingCost | None:
+        """What a drafter's drafts take; None also where it cannot tell."""
+        try:
+            return self.drafters[name].time_drafts()
+        except Exception:  # a drafter may fail in any way
+            logger.exception("draft source %r does not tell what its drafts take", name)
+            return None
 
     def start(self, request: Request) -> None:
         """Start every drafter of the request but those that have failed too often."""

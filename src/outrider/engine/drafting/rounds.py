@@ -13,6 +13,7 @@ from outrider.config.combination import Group
 from outrider.core.beams import BeamSearch
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import BeamDraft, Drafter, Outcome, RequestView
+from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.drafting.features import FeatureRouting, Layers
@@ -72,6 +73,10 @@ class Drafting:
     def caches(self) -> list[KVCache]:
         """The caches that draft models keep."""
         return self._isolated.caches
+
+    def time_drafts(self, name: str) -> DraftingCost | None:
+        """What drafts of a source take that runs an encoder before it drafts, timed now."""
+        return self._isolated.time_drafts(name)
 
     def start(self, request: Request) -> None:
         """A request has been admitted."""

@@ -4,6 +4,7 @@ from outrider.models.encoder_decoder.attaching import attach_input, check_input,
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig
 from outrider.models.encoder_decoder.inputs import EncoderInput
 from outrider.models.encoder_decoder.model import EncoderDecoderModel
+from outrider.models.encoder_decoder.timing import time_encoder
 
 __all__ = [
     "EncoderDecoderConfig",
@@ -12,4 +13,5 @@ __all__ = [
     "attach_input",
     "check_input",
     "match_encoders",
+    "time_encoder",
 ]

@@ -39,6 +39,10 @@ class EncoderInput:
             self._computed[owner] = compute()
         return cast("T", self._computed[owner])
 
+    def is_computed(self, owner: object) -> bool:
+        """Whether ``computed`` would call nothing for ``owner``."""
+        return owner in self._computed
+
     @property
     def is_text(self) -> bool:
         return self.values.dim() == 1

@@ -28,9 +28,9 @@ from outrider.models.encoder_decoder.own import OwnAttention, native_attention, 
 from outrider.models.encoder_decoder.relative import RelativeBias
 from outrider.models.encoder_decoder.weights import Layer, Linear, Parts, mlp
 
-__all__ = ["EncoderDecoderModel"]
+__all__ = ["CALIBRATION_SOURCE", "EncoderDecoderModel"]
 
-_CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is taken to have
+CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is taken to have
 
 
 class EncoderDecoderModel:
@@ -55,6 +55,8 @@ class EncoderDecoderModel:
         """
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
         self._native = native
+        self.shares_encoder = False
+        """Whether the encoder is another model's too, which runs it anyway."""
         self._views: WeakKeyDictionary[KVCache, CacheView] = WeakKeyDictionary()
         self.implementation = "torch" if native is None else "native"
         self.precision = native or str(dtype).removeprefix("torch.")
@@ -93,7 +95,7 @@ class EncoderDecoderModel:
         """Use the other model's encoder if it computes the same, so that an input is encoded once for both."""
         if not self.encoder.same_as(other.encoder):
             return False
-        self.encoder = other.encoder
+        self.encoder, self.shares_encoder = other.encoder, True
         return True
 
     def check_input(self, given: EncoderInput) -> None:
@@ -184,7 +186,7 @@ class EncoderDecoderModel:
             return keys
         if self._no_source is None:
             c = self.config
-            length = c.max_source_len if c.hears else min(c.max_source_len, _CALIBRATION_SOURCE)
+            length = c.max_source_len if c.hears else min(c.max_source_len, CALIBRATION_SOURCE)
             zeros = torch.zeros(length, 2 * c.num_heads * c.head_dim, dtype=self.dtype, device=self.device)
             self._no_source = self._laid_out([zeros] * c.num_layers)
         return self._no_source
