@@ -15,7 +15,8 @@ from outrider.heads import HEAD_KINDS, checkpoint, load_head
 from outrider.training import trainer as trainer_module
 from outrider.training.batches import Batcher
 from outrider.training.data.documents import Document
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer, medusa2_trainer
+from outrider.training.draft_models import DraftOptions, draft_trainers
+from outrider.training.recipes import head_trainer, medusa2_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.target.features import FeatureSpec, FeatureStore
