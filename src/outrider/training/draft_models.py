@@ -17,6 +17,8 @@ from outrider.training.setup import TrainingSetup
 from outrider.training.target.features import FeatureSpec
 from outrider.training.trainer import Trainer, TrainOptions
 
+_WIDTH = 192  # of a fresh draft
+
 
 @dataclass(frozen=True)
 class DraftOptions:
@@ -37,11 +39,11 @@ class DraftOptions:
             raise ConfigError(f"hidden_size={self.hidden_size}: use 2 or more")
         if self.truncate is not None:  # heads stay the target's
             return
-        if self.hidden_size is None:
-            object.__setattr__(self, "hidden_size", 192)
-        if self.heads < 1 or self.hidden_size % (2 * self.heads):
+        width = self.hidden_size or _WIDTH
+        object.__setattr__(self, "hidden_size", width)
+        if self.heads < 1 or width % (2 * self.heads):
             raise ConfigError(
-                f"hidden_size={self.hidden_size} does not divide into {self.heads} heads of an even size: change one"
+                f"hidden_size={width} does not divide into {self.heads} heads of an even size: change one"
             )
 
     def config(self, target: ModelConfig) -> ModelConfig:
