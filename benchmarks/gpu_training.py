@@ -20,7 +20,8 @@ from outrider.checkpoints.catalog import resolve
 from outrider.data import workloads
 from outrider.errors import ConfigError
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.draft_models import DraftOptions, draft_trainers
+from outrider.training.recipes import head_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.trainer import Trainer, TrainOptions

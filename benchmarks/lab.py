@@ -29,8 +29,9 @@ from outrider.checkpoints.fetch import Archive, Piece, cut_pieces, fetch_archive
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.data.documents import Document, Line, split
+from outrider.training.draft_models import DraftOptions, draft_trainers
 from outrider.training.kinds.draft import DraftTask, draft_model, save_model
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.recipes import head_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.target.features import FeatureSpec, FeatureStore

@@ -31,7 +31,8 @@ from outrider.errors import ConfigError
 from outrider.heads.config import HeadConfig
 from outrider.training.answers.options import parse_count
 from outrider.training.data.documents import Line, split
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.draft_models import DraftOptions, draft_trainers
+from outrider.training.recipes import head_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.trainer import TrainOptions

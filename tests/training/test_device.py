@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from outrider.training import trainer as trainer_module
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.draft_models import DraftOptions, draft_trainers
+from outrider.training.recipes import head_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import HeadOptions, TrainingSetup
 from outrider.training.trainer import Trainer

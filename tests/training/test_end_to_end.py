@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from outrider import LLM, SamplingParams
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer
+from outrider.training.draft_models import DraftOptions, draft_trainers
+from outrider.training.recipes import head_trainer
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from tests.training import small
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,6 @@ def test_features_past_and_positions() -> None:
 def test_a_truncated_draft_is_the_targets_first_layers(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "target")
     target = load_llama(folder, torch.float32)
-    from dataclasses import replace
-
     cut = draft_model(target, replace(target.config, num_layers=1), 0, from_target=True)
     save_model(tmp_path / "cut", cut, folder)
     loaded = load_model(tmp_path / "cut", ModelOptions(dtype="float32"))
@@ -70,3 +69,25 @@ def test_a_truncated_draft_is_the_targets_first_layers(tmp_path: Path) -> None:
     got = tiny.feed(loaded, cache, (cache.allocate(), ids))[0]
     inner = target(torch.tensor([ids]), layers=(1,)).features[0]
     torch.testing.assert_close(got, target.model.norm(inner) @ target.head.T, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_narrowed_draft_computes_what_the_first_layers_do(tied: bool) -> None:
+    """Where all lies in a few directions, nothing is lost by keeping those alone."""
+    generator = torch.Generator().manual_seed(3)
+    config = tiny.config(num_layers=2, tie_embeddings=tied)
+    target = Llama(config).requires_grad_(False)
+    kept, whole = 16, config.hidden_size
+    turn = torch.linalg.qr(torch.randn(whole, whole, generator=generator)).Q[:, :kept]
+    for name, value in target.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            value.copy_(turn @ turn.T @ value)
+        elif name in ("model.embed_tokens.weight", "lm_head.weight"):
+            value.copy_(20 * value @ turn @ turn.T)  # so large that the epsilon of norms is nothing
+        elif name.endswith("layernorm.weight") or (name == "model.norm.weight" and not tied):
+            value.copy_(1 + 0.3 * torch.randn(value.shape, generator=generator))
+    small = replace(config, num_layers=1, hidden_size=kept)
+    draft = draft_model(target, small, 0, from_target=True)
+    ids = torch.tensor([tiny.ids(9)])
+    expected = target.model.norm(target(ids, layers=(1,)).features[0]) @ target.head.T
+    torch.testing.assert_close(draft(ids).hidden[0] @ draft.head.T, expected, atol=1e-4, rtol=1e-3)

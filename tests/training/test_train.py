@@ -17,12 +17,17 @@ from outrider.heads import HEAD_KINDS, checkpoint, load_head
 from outrider.training import trainer as trainer_module
 from outrider.training.batches import Batcher
 from outrider.training.data.documents import Document
-from outrider.training.recipes import DraftOptions, draft_trainers, head_trainer, medusa2_trainer
+from outrider.training.draft_models import DraftOptions, draft_trainers
+from outrider.training.recipes import head_trainer, medusa2_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.target.features import FeatureSpec, FeatureStore
+<<<<<<< HEAD
 from outrider.training.tasks import HeadTask
 from outrider.training.trainer import Trainer
+=======
+from outrider.training.target.llama import load_llama
+>>>>>>> draft2
 from tests.training import small
 
 TRAINED = [kind for kind in HEAD_KINDS if kind != "diffusion"]  # which is read, as others publish it
@@ -342,3 +347,15 @@ def kill_at(last: int) -> Any:
             raise KilledError
 
     return kill
+
+
+def test_a_narrowed_draft_learns_and_is_no_wider_than_the_target(folder: Path) -> None:
+    setup, train = small.setup(folder), small.train_options(epochs=3, lr=1e-2)
+    (made,) = draft_trainers(setup, DraftOptions(truncate=1, hidden_size=32), train, folder / "narrowed")
+    progress = made.run()
+    assert progress.best_loss is not None
+    assert progress.best_loss < 0.95 * progress.history[0]["loss"]
+    again = load_llama(folder / "narrowed", torch.float32)
+    assert (again.config.hidden_size, again.config.num_heads) == (32, setup.config.num_heads)
+    with pytest.raises(ConfigError, match=r"hidden_size=128: the target has 64"):
+        next(draft_trainers(setup, DraftOptions(truncate=1, hidden_size=128), train, folder / "wide"))

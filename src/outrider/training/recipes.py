@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,10 @@ from outrider.training.kinds.dflash import (
     config_from_eagle,
     start_blocks_from_target,
 )
-from outrider.training.kinds.draft import DraftTask, Medusa2Task, draft_model, known_rows
+from outrider.training.kinds.draft import Medusa2Task
 from outrider.training.kinds.eagle import EagleTask, start_from_target
 from outrider.training.kinds.eagle_norms import with_norms
 from outrider.training.kinds.pass_ import PassTask
-from outrider.training.losses import RULES
 from outrider.training.setup import HeadOptions, TrainingSetup
 from outrider.training.target.features import FeatureSpec
 from outrider.training.tasks import HeadTask, MedusaTask
@@ -194,59 +192,3 @@ def medusa2_trainer(
     batchers = setup.batchers(store, train, depth=both.max_shift)
     run_config = {**setup.facts(), "medusa2": asdict(options)}
     return Trainer(both, *batchers, train, folder, run_config=run_config, **more)
-
-
-@dataclass(frozen=True)
-class DraftOptions:
-    """A small draft model."""
-
-    truncate: int | None = None  # layers taken from the target; None: a fresh model of the dimensions below
-    layers: int = 2
-    hidden_size: int = 192
-    heads: int = 4
-    loss: str = "kl"  # one of losses.RULES
-
-    def __post_init__(self) -> None:
-        if self.loss not in RULES:
-            raise ConfigError(f"loss={self.loss!r} is unknown: use {', '.join(RULES)}")
-        if not 1 <= self.layers <= 128:
-            raise ConfigError(f"layers={self.layers}: use 1 to 128")
-        if self.heads < 1 or self.hidden_size < 2 or self.hidden_size % (2 * self.heads):
-            raise ConfigError(
-                f"hidden_size={self.hidden_size} does not divide into {self.heads} heads of an even size: change one"
-            )
-
-
-def draft_trainers(
-    setup: TrainingSetup, options: DraftOptions, train: TrainOptions, folder: Path, *, count: int = 1, **more: Any
-) -> Iterator[Trainer]:
-    """One trainer, or ``count`` of them in turn, in ``folder/draft-1`` and so on.
-
-    Run each to its end (and restore its best weights) before asking for the next, which learns what it misses.
-    """
-    c = setup.config
-    if options.truncate is not None:
-        config = replace(c, num_layers=options.truncate)
-    else:
-        config = replace(
-            c,
-            num_layers=options.layers,
-            hidden_size=options.hidden_size,
-            intermediate_size=8 * options.hidden_size // 3 // 32 * 32 or 32,
-            num_heads=options.heads,
-            num_kv_heads=options.heads,
-            head_dim=options.hidden_size // options.heads,
-            tie_embeddings=True,
-        )
-    store = setup.store(FeatureSpec(None, 0 if options.loss == "ce" else setup.data.top_k))
-    known: dict[int, Tensor] = {}
-    for i in range(count):
-        model = draft_model(setup.target, config, train.seed + i, from_target=options.truncate is not None)
-        task = DraftTask(model, options.loss, setup.folder)
-        batchers = setup.batchers(store, train, depth=task.max_shift, skip=known)
-        run_config = {**setup.facts(), "draft": asdict(options), "number": i}
-        yield Trainer(
-            task, *batchers, train, folder if count == 1 else folder / f"draft-{i + 1}", run_config=run_config, **more
-        )
-        if i + 1 < count:
-            known = known_rows(task, setup.batchers(store, train, depth=task.max_shift)[0], known)

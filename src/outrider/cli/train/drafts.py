@@ -13,7 +13,13 @@ Truncate = Annotated[
     int | None, typer.Option(help="Start from so many first layers of the target.", show_default="fresh weights")
 ]
 Layers = Annotated[int, typer.Option(help="Layers of a fresh draft.")]
-HiddenSize = Annotated[int, typer.Option(help="Hidden size of a fresh draft.")]
+HiddenSize = Annotated[
+    int | None,
+    typer.Option(
+        help="Hidden size; with --truncate, less than the target's narrows its layers.",
+        show_default="192, or the target's with --truncate",
+    ),
+]
 AttentionHeads = Annotated[int, typer.Option(help="Attention heads of a fresh draft.")]
 Loss = Annotated[
     str,
@@ -26,7 +32,7 @@ def draft(
     shared: c.Shared,
     truncate: Truncate = None,
     layers: Layers = 2,
-    hidden_size: HiddenSize = 192,
+    hidden_size: HiddenSize = None,
     attention_heads: AttentionHeads = 4,
     loss: Loss = "kl",
 ) -> None:
@@ -34,7 +40,7 @@ def draft(
 
     Example: outrider train draft --data answers.jsonl --truncate 4 --loss kl --out my-draft
     """
-    from outrider.training.recipes import DraftOptions, draft_trainers
+    from outrider.training.draft_models import DraftOptions, draft_trainers
 
     options = DraftOptions(truncate, layers, hidden_size, attention_heads, loss)
     more: dict[str, Any] = shared.trainer_options()
@@ -48,7 +54,7 @@ def boost(
     drafts: Annotated[int, typer.Option(help="Draft models, each trained on what those before it miss.")] = 2,
     truncate: Truncate = None,
     layers: Layers = 2,
-    hidden_size: HiddenSize = 192,
+    hidden_size: HiddenSize = None,
     attention_heads: AttentionHeads = 4,
     loss: Loss = "kl",
 ) -> None:
@@ -56,7 +62,7 @@ def boost(
 
     Example: outrider train boost --data answers.jsonl --drafts 3 --truncate 2 --out my-drafts
     """
-    from outrider.training.recipes import DraftOptions, draft_trainers
+    from outrider.training.draft_models import DraftOptions, draft_trainers
 
     if not 2 <= drafts <= 16:
         raise ConfigError(f"drafts={drafts}: use 2 to 16, or `outrider train draft` for one")

@@ -24,6 +24,7 @@ from outrider.heads.fingerprint import fingerprint_rows
 from outrider.heads.medusa import MedusaHeads
 from outrider.models.config import ModelConfig
 from outrider.training.batches import Batch, Batcher
+from outrider.training.kinds.narrowing import narrowed
 from outrider.training.losses import judge
 from outrider.training.metrics import labels_of, select
 from outrider.training.target.llama import Llama, load_llama, truncated
@@ -34,7 +35,7 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 
 
 def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: bool) -> Llama:
-    """A draft in float32: ``config.num_layers`` first layers of the target, or fresh weights."""
+    """A draft in float32: fresh weights, or the target's first ``config.num_layers`` layers, narrower if it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Llama(config)
@@ -44,7 +45,10 @@ def draft_model(target: Llama, config: ModelConfig, seed: int, *, from_target: b
                 f"truncate={config.num_layers}: the target has {target.config.num_layers} layers, use 1 to "
                 f"{target.config.num_layers - 1}"
             )
-        model.load_state_dict({k: v.float() for k, v in truncated(target, config.num_layers).items()})
+        if config.hidden_size < target.config.hidden_size:
+            model.load_state_dict(narrowed(target, config))
+        else:
+            model.load_state_dict({k: v.float() for k, v in truncated(target, config.num_layers).items()})
     return model.to(target.embedding.device)
 
 
