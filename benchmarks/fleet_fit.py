@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleet_real import BESIDE, MEASURED, PROMPT, SHORT, TOKENS
-from outrider.analysis.fleet.machine import Machine, from_dict
-from outrider.analysis.fleet.run import Fleet
-from outrider.analysis.fleet.simulate import simulate
+from outrider.analysis.fleet.costs.machine import Machine, from_dict
+from outrider.analysis.fleet.simulation.run import Fleet
+from outrider.analysis.fleet.simulation.simulate import simulate
 from outrider.analysis.fleet.workload import Floats, Workload
 
 Segment = dict[str, Any]
