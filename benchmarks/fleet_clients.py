@@ -11,6 +11,7 @@ from typing import Any
 
 WORDS = ("river stone light copper garden window silver engine", "paper mountain letter orange bridge winter harbour")
 SYSTEMS = 6  # different system prompts
+AT_ONCE = 8  # of the answers that are worked out
 KINDS = ("chat", "chat_stream", "completion_stream", "messages_stream", "generate_stream")
 PATHS = {
     "chat": "/v1/chat/completions",
@@ -89,15 +90,22 @@ def expected(model: str, jobs: list[Job]) -> None:
 
     from outrider import LLM
 
-    with Live(LLM(model, draft="none", max_batch_size=8), "tiny") as live:
+    with Live(LLM(model, draft="none", max_batch_size=AT_ONCE), "tiny") as live:
+        waiting = iter(enumerate(jobs))
 
-        async def ask_all() -> list[Answer]:
+        async def ask_some() -> None:
             client = Client(("127.0.0.1", live.port))
-            return [await client.ask(job, "") for job in jobs]
+            for index, job in waiting:
+                answer = await client.ask(job, "")
+                assert not answer.error, answer.error
+                found[index] = replace(job, expected=answer.text)
 
-        for index, answer in enumerate(asyncio.run(ask_all())):
-            assert not answer.error, answer.error
-            jobs[index] = replace(jobs[index], expected=answer.text)
+        async def ask_all() -> None:
+            await asyncio.gather(*(ask_some() for _ in range(AT_ONCE)))
+
+        found = list(jobs)
+        asyncio.run(ask_all())
+        jobs[:] = found
 
 
 class Client:
