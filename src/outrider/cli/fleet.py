@@ -53,7 +53,17 @@ def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *
         tried = [] if sizing is None else [summary.as_dict() for summary in sizing.tried.values()]
         typer.echo(json.dumps(found.as_dict() | {"machine": machine.as_dict(), "tried": tried}))
         return
-    typer.echo("\n".join([*(_sized(sizing) if sizing else []), *table(found, machine.name or "the machine")]))
+    lines = [*(_sized(sizing) if sizing else []), *table(found, machine.name or "the machine")]
+    typer.echo("\n".join([*lines, _ingress(machine, options)]))
+
+
+def _ingress(machine: Machine, options: FleetOptions) -> str:
+    """What the ingress was taken to cost, and who says so."""
+    if not machine.ingress_per_request:
+        return "the ingress is taken to cost nothing: measure a model here, or give --machine one that was"
+    where = "measured now" if options.machine is None else f"from {options.machine}"
+    request, token = 1e3 * machine.ingress_per_request, 1e3 * machine.ingress_per_token
+    return f"the ingress works {request:.2f}ms for a request and {token:.3f}ms for a token ({where})"
 
 
 def _machine(options: FleetOptions, known: Machine | None, measure: Measure) -> Machine:
