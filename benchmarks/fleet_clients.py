@@ -64,7 +64,8 @@ def _body(kind: str, system: str, said: list[str], max_tokens: int, seed: int) -
     turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(_with_answers(said))]
     if kind in ("completion", "completion_stream"):
         prompt, streams = f"{system}\n" + "\n".join(said), kind == "completion_stream"
-        return {"prompt": prompt, "max_tokens": max_tokens, "seed": seed, "temperature": 1, "stream": streams}
+        options = {"model": "tiny", "max_tokens": max_tokens, "seed": seed, "temperature": 1}  # routers want a model
+        return options | {"prompt": prompt, "stream": streams}
     if kind == "generate_stream":
         options = {"seed": seed, "temperature": 1, "num_predict": max_tokens}
         return {"model": "tiny", "prompt": f"{system}\n" + "\n".join(said), "raw": True, "options": options}

@@ -37,6 +37,8 @@ class Tally:
 
     answers: list[Answer] = field(default_factory=list)
     before: int = 0  # answers until the kill
+    killed: float = 0.0  # when that was, by time.perf_counter
+    last_failure: float = 0.0  # likewise
     different: int = 0
     errors: list[str] = field(default_factory=list)
 
@@ -121,6 +123,7 @@ async def _client(args: argparse.Namespace, router: Router, conversations: Itera
             tally.answers.append(answer)
             if answer.error:
                 tally.errors.append(answer.error[:200])
+                tally.last_failure = time.perf_counter()
             elif answer.text != job.expected:
                 tally.different += 1
                 tally.errors.append(f"{job.kind} {job.number}: {answer.text[:60]!r} is not {job.expected[:60]!r}")
@@ -143,6 +146,7 @@ async def _kill_half_way(servers: list[Server], tally: Tally, requests: int) -> 
         await asyncio.sleep(0.02)
     found = [await _hits(server) for server in servers]
     servers[0].process.kill()
+    tally.killed = time.perf_counter()
     tally.before = len(tally.answers)
     return found
 
@@ -168,6 +172,7 @@ def _report(tally: Tally, found: list[tuple[float, float]]) -> dict[str, Any]:
         "failed_before_the_kill": sum(bool(answer.error) for answer in tally.answers[: tally.before]),
         "broken_off": sum(bool(answer.error) for answer in tally.answers) - len(refused),
         "refused": len(refused),
+        "failing_for_s": round(max(0.0, tally.last_failure - tally.killed), 1),
         **{f"before_{name}": value for name, value in _times(tally.answers[: tally.before]).items()},
         **{f"after_{name}": value for name, value in _times(tally.answers[tally.before :]).items()},
         "first_errors": tally.errors[:3],
