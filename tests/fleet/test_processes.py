@@ -42,5 +42,5 @@ def test_a_router_that_ends_is_told_with_its_log() -> None:
         async with Router([sys.executable, "-c", "raise SystemExit('no such option')"], "cache_aware", []):
             pass
 
-    with pytest.raises(SystemExit, match="(?s)exit code 1.*no such option"):
+    with pytest.raises(SystemExit, match=r"(?s)exit code 1.*no such option"):
         asyncio.run(start())
