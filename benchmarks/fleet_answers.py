@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outrider.analysis.fleet.machine import Machine, from_roofline
-from outrider.analysis.fleet.plots import lines
-from outrider.analysis.fleet.report import Summary, summarize
-from outrider.analysis.fleet.run import Fleet
-from outrider.analysis.fleet.simulate import simulate
-from outrider.analysis.fleet.sizing import Promise, replicas_needed
+from outrider.analysis.fleet.costs.machine import Machine, from_roofline
+from outrider.analysis.fleet.reporting.plots import lines
+from outrider.analysis.fleet.reporting.report import Summary, summarize
+from outrider.analysis.fleet.reporting.sizing import Promise, replicas_needed
+from outrider.analysis.fleet.simulation.run import Fleet
+from outrider.analysis.fleet.simulation.simulate import simulate
 from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
 from outrider.analysis.roofline import HARDWARE, ModelSize
 

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.fleet_fit import Segment, compare, fleet_of, show
 from benchmarks.fleet_real import RealFleet
 from benchmarks.paced_server import CURVE
-from outrider.analysis.fleet.machine import Machine
+from outrider.analysis.fleet.costs.machine import Machine
 from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
 
 TRAFFIC = Traffic(rate=1, turns=3, think_s=1, prefix_len=48, num_prefixes=8, max_context=220,
@@ -36,7 +36,7 @@ SHARE = 0.6  # of what the replicas can do, that is asked of them
 def measured_machine(model: str) -> dict[str, Any]:
     """A replica's costs, as ``outrider plan --fleet`` measures them."""
     from outrider import LLM
-    from outrider.analysis.fleet.measure import measure_machine
+    from outrider.analysis.fleet.costs.measure import measure_machine
 
     with LLM(model, draft="none", threads=1, kv_cache="paged") as llm:
         return measure_machine(llm).as_dict()

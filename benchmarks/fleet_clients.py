@@ -11,10 +11,12 @@ from typing import Any
 
 WORDS = ("river stone light copper garden window silver engine", "paper mountain letter orange bridge winter harbour")
 SYSTEMS = 6  # different system prompts
+AT_ONCE = 8  # of the answers that are worked out
 KINDS = ("chat", "chat_stream", "completion_stream", "messages_stream", "generate_stream")
 PATHS = {
     "chat": "/v1/chat/completions",
     "chat_stream": "/v1/chat/completions",
+    "completion": "/v1/completions",
     "completion_stream": "/v1/completions",
     "messages_stream": "/v1/messages",
     "generate_stream": "/api/generate",
@@ -60,9 +62,10 @@ def make_jobs(count: int, turns: int, max_tokens: int, seed: int, kinds: tuple[s
 
 def _body(kind: str, system: str, said: list[str], max_tokens: int, seed: int) -> dict[str, Any]:
     turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(_with_answers(said))]
-    if kind == "completion_stream":
-        prompt = f"{system}\n" + "\n".join(said)
-        return {"prompt": prompt, "max_tokens": max_tokens, "seed": seed, "temperature": 1, "stream": True}
+    if kind in ("completion", "completion_stream"):
+        prompt, streams = f"{system}\n" + "\n".join(said), kind == "completion_stream"
+        options = {"model": "tiny", "max_tokens": max_tokens, "seed": seed, "temperature": 1}  # routers want a model
+        return options | {"prompt": prompt, "stream": streams}
     if kind == "generate_stream":
         options = {"seed": seed, "temperature": 1, "num_predict": max_tokens}
         return {"model": "tiny", "prompt": f"{system}\n" + "\n".join(said), "raw": True, "options": options}
@@ -88,22 +91,29 @@ def expected(model: str, jobs: list[Job]) -> None:
 
     from outrider import LLM
 
-    with Live(LLM(model, draft="none", max_batch_size=8), "tiny") as live:
+    with Live(LLM(model, draft="none", max_batch_size=AT_ONCE), "tiny") as live:
+        waiting = iter(enumerate(jobs))
 
-        async def ask_all() -> list[Answer]:
+        async def ask_some() -> None:
             client = Client(("127.0.0.1", live.port))
-            return [await client.ask(job, "") for job in jobs]
+            for index, job in waiting:
+                answer = await client.ask(job, "")
+                assert not answer.error, answer.error
+                found[index] = replace(job, expected=answer.text)
 
-        for index, answer in enumerate(asyncio.run(ask_all())):
-            assert not answer.error, answer.error
-            jobs[index] = replace(jobs[index], expected=answer.text)
+        async def ask_all() -> None:
+            await asyncio.gather(*(ask_some() for _ in range(AT_ONCE)))
+
+        found = list(jobs)
+        asyncio.run(ask_all())
+        jobs[:] = found
 
 
 class Client:
     """One connection that is kept, in HTTP/1.1: much less work for the machine than a full client."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+    def __init__(self, address: tuple[str, int], session_header: str = "X-Session-Id") -> None:
+        self._address, self._session_header = address, session_header
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, job: Job, session: str) -> Answer:
@@ -133,7 +143,7 @@ class Client:
         reader, writer = self._streams
         data = body.encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        head += f"Content-Length: {len(data)}\r\n" + (f"X-Session-Id: {session}\r\n" if session else "")
+        head += f"Content-Length: {len(data)}\r\n" + (f"{self._session_header}: {session}\r\n" if session else "")
         writer.write(head.encode() + b"\r\n" + data)
         answered = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
         status, pieces, first = int(answered.split()[1]), [], 0.0
@@ -158,6 +168,9 @@ def read(kind: str, body: str) -> tuple[str, int]:
     if kind == "chat":
         whole = json.loads(body)
         return whole["choices"][0]["message"]["content"], whole["usage"]["completion_tokens"]
+    if kind == "completion":
+        whole = json.loads(body)
+        return whole["choices"][0]["text"], whole["usage"]["completion_tokens"]
     if kind == "generate_stream":
         events = [json.loads(line) for line in body.splitlines() if line.strip()]
         _check(events, ended=events[-1].get("done") is True)

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleet_real import BESIDE, MEASURED, PROMPT, SHORT, TOKENS
-from outrider.analysis.fleet.machine import Machine, from_dict
-from outrider.analysis.fleet.run import Fleet
-from outrider.analysis.fleet.simulate import simulate
+from outrider.analysis.fleet.costs.ingress import split_costs
+from outrider.analysis.fleet.costs.machine import Machine, from_dict
+from outrider.analysis.fleet.simulation.run import Fleet
+from outrider.analysis.fleet.simulation.simulate import simulate
 from outrider.analysis.fleet.workload import Floats, Workload
 
 Segment = dict[str, Any]
 """Requests that a real fleet served, with the calibrations before and after."""
 
-BEFORE = 0.6
-"""Share of what a request takes beside its steps that passes before the router has it (``benchmarks.fleet_events``)."""
 SEEDS = 5  # simulations of each segment
 DRAWS = 1000  # of the bootstrap
 
@@ -80,20 +79,10 @@ def _with_steps(machine: Machine, waves: Mapping[str, Mapping[str, float]], *, o
 def _with_ingress(
     machine: Machine, waves: Mapping[str, Mapping[str, float]], firsts: Sequence[float], count: int
 ) -> Machine:
-    """The machine with what a request takes beside steps: work of the ingress, and what passes beside that.
-
-    Of what passes, the least of ``firsts`` is the same for all; what is more on average is chance.
-    """
+    """The machine with what a request takes beside steps."""
     long, short = (waves[name]["ingress_cpu"] for name in (f"{count}x{BESIDE}", "short"))
-    per_token = max(0.0, (long - short) / (TOKENS - SHORT))
-    per_request = max(0.0, short - SHORT * per_token)
-    known = machine.step_seconds(PROMPT, 1, 0, PROMPT - 1) + per_request + per_token
-    jitter = (float(np.mean(firsts)) - min(firsts)) * len(firsts) / (len(firsts) - 1)
-    least = max(0.0, min(firsts) - jitter / len(firsts) - known)
-    return replace(
-        machine, ingress_per_request=per_request, ingress_per_token=per_token, request_seconds=BEFORE * least,
-        response_seconds=(1 - BEFORE) * least, request_jitter=jitter,
-    )  # fmt: skip
+    step = machine.step_seconds(PROMPT, 1, 0, PROMPT - 1)
+    return split_costs([first - step for first in firsts], short, long, lengths=(SHORT, TOKENS)).of(machine)
 
 
 def _speeds(waves: Mapping[str, Mapping[str, float]], count: int) -> list[float]:

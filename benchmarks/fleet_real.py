@@ -50,7 +50,7 @@ class RealFleet:
         flags = ("--replicas", str(replicas), "--fleet", "processes", "--routing", routing)
         program = ("benchmarks.paced_server",) if paced else ("outrider", "serve")
         self._server = Server(args, *flags, program=program)
-        self._note, self._asked = noter(), 0
+        self._note, self._asked, self._rounds = noter(), 0, 0
         ring = Ring([f"r{i}" for i in range(replicas)])
         homes = {ring.home(f"/warm-{i}"): f"warm-{i}" for i in range(200)}
         self._sessions = [homes[f"r{i}"] for i in range(replicas)]  # one of each replica
@@ -128,7 +128,8 @@ class RealFleet:
 
     async def serve(self, workload: Workload, kills: Sequence[tuple[float, int]] = ()) -> dict[str, Any]:
         """Send every request at its time, and not before the answer that it follows."""
-        prompts = [token_ids(segments) for segments in workload.segments]
+        self._rounds += 1
+        prompts = [token_ids(segments, self._rounds) for segments in workload.segments]
         ended = [asyncio.Event() for _ in prompts]
         before = await self._settled()
         began = time.perf_counter()
@@ -182,10 +183,10 @@ def _cpu_seconds(process: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
-def token_ids(segments: Sequence[Segment]) -> list[int]:
-    """A prompt whose equal segments have equal tokens."""
+def token_ids(segments: Sequence[Segment], number: int) -> list[int]:
+    """A prompt whose equal segments have equal tokens in a round, and others in another: caches are to be cold."""
     found: list[int] = []
     for name, count in segments:
         seed = int.from_bytes(str(name).encode()[-12:], "big")
-        found += np.random.default_rng(seed).integers(3, VOCABULARY, 1024)[:count].tolist()
+        found += np.random.default_rng([seed, number]).integers(3, VOCABULARY, 1024)[:count].tolist()
     return found

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from outrider.cli.main import app
 from outrider.errors import OutriderError
+from tests.whole import model_folder
 
 MACHINE = {"name": "toy", "target_ms_by_rows": {"1": 10, "256": 50}, "kv_tokens": 50_000}
 QUICK = ("--duration", "2", "--input-len", "64", "--output-len", "8-32")
@@ -34,10 +35,23 @@ def test_the_number_of_replicas_is_found_drawn_and_told(machine: str, tmp_path: 
     assert "replicas are needed" in result.stdout
     assert "time to first token" in result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "the ingress is taken to cost nothing" in result.stdout
     found = json.loads(plan(*asked, "--json").stdout)
     assert found["latency_p99"] <= 0.9
     assert f"{found['replicas']} replicas are needed" in result.stdout
     assert found["machine"]["name"] == "toy"
+
+
+def test_the_cost_of_the_ingress_is_read_or_measured_and_told(tmp_path: Path) -> None:
+    saved = tmp_path / "saved.json"
+    options = ("--fleet", "--request-rate", "20", "--replicas", "2", *QUICK)
+    model = str(model_folder(tmp_path / "model"))
+    measured = plan(*options, "--model", model, "--threads", "1", "--max-batch-size", "4", "--save-machine", str(saved))
+    assert measured.exit_code == 0, measured.output
+    assert "(measured now)" in measured.stdout
+    again = plan(*options, "--machine", str(saved))
+    assert f"(from {saved})" in again.stdout
+    assert "works 0.00ms" not in again.stdout
 
 
 def test_a_fleet_without_a_model_at_hand(tmp_path: Path) -> None:

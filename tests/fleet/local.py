@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ class LocalBackend:
     def adjust(self) -> None:
         """Nothing to do."""
 
-    async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None:
+    async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
         """Nothing to do."""
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -32,3 +33,14 @@ def test_without_ray_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'outrider\[scale\]', or use --fleet processes"):
         require_ray()
+
+
+def test_a_router_that_ends_is_told_with_its_log() -> None:
+    from benchmarks.fleet_routers import Router
+
+    async def start() -> None:
+        async with Router([sys.executable, "-c", "raise SystemExit('no such option')"], "cache_aware", []):
+            pass
+
+    with pytest.raises(SystemExit, match=r"(?s)exit code 1.*no such option"):
+        asyncio.run(start())

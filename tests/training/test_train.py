@@ -22,12 +22,9 @@ from outrider.training.recipes import head_trainer, medusa2_trainer
 from outrider.training.report.card import write_report
 from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider.training.target.features import FeatureSpec, FeatureStore
-<<<<<<< HEAD
+from outrider.training.target.llama import load_llama
 from outrider.training.tasks import HeadTask
 from outrider.training.trainer import Trainer
-=======
-from outrider.training.target.llama import load_llama
->>>>>>> draft2
 from tests.training import small
 
 TRAINED = [kind for kind in HEAD_KINDS if kind != "diffusion"]  # which is read, as others publish it

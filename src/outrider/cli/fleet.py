@@ -13,8 +13,8 @@ from outrider.analysis.fleet.options import FleetOptions
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.analysis.fleet.machine import Machine
-    from outrider.analysis.fleet.sizing import Sizing
+    from outrider.analysis.fleet.costs.machine import Machine
+    from outrider.analysis.fleet.reporting.sizing import Sizing
 
 Measure = Callable[[str | None], "Machine"]
 """Measures the machine at hand, with a draft source or without."""
@@ -22,10 +22,10 @@ Measure = Callable[[str | None], "Machine"]
 
 def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *, as_json: bool) -> None:
     """Simulate, and say what came of it. ``known``: the machine of an estimate, if one was asked for."""
-    from outrider.analysis.fleet.report import summarize, table
+    from outrider.analysis.fleet.reporting.report import summarize, table
+    from outrider.analysis.fleet.reporting.sizing import replicas_needed
     from outrider.analysis.fleet.setup import fleet_of, promise_of, workload_of
-    from outrider.analysis.fleet.simulate import simulate
-    from outrider.analysis.fleet.sizing import replicas_needed
+    from outrider.analysis.fleet.simulation.simulate import simulate
     from outrider.cli.shared.working import working
 
     options = FleetOptions(**given)
@@ -46,19 +46,29 @@ def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *
             run = sizing.run
     found = summarize(run)
     if options.plot is not None:
-        from outrider.analysis.fleet import plots
+        from outrider.analysis.fleet.reporting import plots
 
         _write(options.plot, lambda path: plots.draw(path, run, sizing, promise))
     if as_json:
         tried = [] if sizing is None else [summary.as_dict() for summary in sizing.tried.values()]
         typer.echo(json.dumps(found.as_dict() | {"machine": machine.as_dict(), "tried": tried}))
         return
-    typer.echo("\n".join([*(_sized(sizing) if sizing else []), *table(found, machine.name or "the machine")]))
+    lines = [*(_sized(sizing) if sizing else []), *table(found, machine.name or "the machine")]
+    typer.echo("\n".join([*lines, _ingress(machine, options)]))
+
+
+def _ingress(machine: Machine, options: FleetOptions) -> str:
+    """What the ingress was taken to cost, and who says so."""
+    if not machine.ingress_per_request:
+        return "the ingress is taken to cost nothing: measure a model here, or give --machine one that was"
+    where = "measured now" if options.machine is None else f"from {options.machine}"
+    request, token = 1e3 * machine.ingress_per_request, 1e3 * machine.ingress_per_token
+    return f"the ingress works {request:.2f}ms for a request and {token:.3f}ms for a token ({where})"
 
 
 def _machine(options: FleetOptions, known: Machine | None, measure: Measure) -> Machine:
     """The replica's machine: estimated, read from a file, or measured; with the limits that were given."""
-    from outrider.analysis.fleet.machine import read_machine
+    from outrider.analysis.fleet.costs.machine import read_machine
     from outrider.analysis.fleet.setup import with_options
 
     if known is not None and options.machine is not None:

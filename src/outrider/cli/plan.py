@@ -16,7 +16,7 @@ from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from outrider.analysis.fleet.machine import Machine
+    from outrider.analysis.fleet.costs.machine import Machine
     from outrider.analysis.plan import SpeculationPlan
     from outrider.analysis.what_if import Scenario
 
@@ -132,7 +132,7 @@ def _estimated(
     bits: int,
 ) -> Machine:  # fmt: skip
     """A replica on hardware that is not at hand."""
-    from outrider.analysis.fleet.machine import from_roofline
+    from outrider.analysis.fleet.costs.machine import from_roofline
     from outrider.analysis.roofline import ModelSize, find_hardware
 
     if target_params is None:
@@ -156,7 +156,8 @@ def _measured(
     given: Given,
 ) -> Machine:
     """The machine at hand, with the limits that it would serve with."""
-    from outrider.analysis.fleet.measure import measure_machine
+    from outrider.analysis.fleet.costs.ingress import measure_ingress
+    from outrider.analysis.fleet.costs.measure import measure_machine
     from outrider.analysis.plan import with_seed
     from outrider.cli.shared.working import working
     from outrider.data import workloads
@@ -165,7 +166,12 @@ def _measured(
     with working("measuring") as tick:
         llm = o.load(model, **loading, **limits, draft=source or "none")
         ids = workloads.token_ids(llm.tokenizer, workloads.load(prompts, count=count)) if source else []
-        return measure_machine(llm, draft=source, prompts=ids, params=with_seed(params), tick=tick, expect=tick.expect)
+        machine = measure_machine(
+            llm, draft=source, prompts=ids, params=with_seed(params), tick=tick, expect=lambda n: tick.expect(n + 1)
+        )
+        ingress = measure_ingress(llm)
+        tick("cost of the ingress")
+        return machine if ingress is None else ingress.of(machine)
 
 
 def _scenario(

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from outrider.errors import OutriderError
@@ -28,6 +28,7 @@ from outrider.server.models import Models
 from outrider.server.run import UvicornServer, listen, run
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
+from outrider.utils.garbage import keep_loaded
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, **op
 def prepare(settings: ServerSettings, fleet: FleetSettings, options: dict[str, Any]) -> None:
     """What every ingress does first; gives each replica its share of the threads."""
     configure(settings)
+    keep_loaded()
     if fleet.traces:
         tracing.enable("ingress")
     options.setdefault("threads", max(1, (os.cpu_count() or 1) // fleet.bounds[1]))
@@ -63,7 +65,7 @@ class Backend(Protocol):
     def ready(self, member: Member) -> None: ...
     def lost(self, name: str) -> None: ...
     def adjust(self) -> None: ...
-    async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None: ...
+    async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -76,26 +78,30 @@ class FleetService:
         self.metrics = FleetMetrics(service.metrics.registry)
         self.metrics.watch(self.pool)
         self.fingerprint = ""
+        self._switching = asyncio.Lock()
         self.switches_at_once = False  # to a new version of the model, with its first replica
         self.listeners: list[Callable[[Member], None]] = []
 
-    def _ready(self, member: Member) -> None:
+    async def _ready(self, member: Member) -> None:
         for tell in self.listeners:
             tell(member)
         seconds = time.monotonic() - self._began
         pid = member.description["pid"]
         logger.info("replica %s: ready after %.1f s, process %d, %s", member.name, seconds, pid, member.fingerprint)
-        if not self.fingerprint:
-            self.switch(member)
-            logger.info("ready: %s", ", ".join(self._service.model_names))
-        elif member.fingerprint != self.fingerprint and self.switches_at_once:
-            self.switch(member)
+        if not self.fingerprint or self.switches_at_once:
+            await self.switch(member)
 
-    def switch(self, member: Member) -> None:
+    async def switch(self, member: Member) -> None:
         """From now on new requests are for the version of the model that ``member`` has."""
-        front = Front(self._model, member.description)
-        self.fingerprint = member.fingerprint
-        self._service.begin(FleetEngine(front, self.pool, self.metrics), member.fingerprint)
+        async with self._switching:
+            if member.fingerprint == self.fingerprint:
+                return
+            # A tokenizer takes a second to load, in which running streams go on.
+            front = await asyncio.to_thread(Front, self._model, member.description)
+            is_first, self.fingerprint = not self.fingerprint, member.fingerprint
+            self._service.begin(FleetEngine(front, self.pool, self.metrics), member.fingerprint)
+            if is_first:
+                logger.info("ready: %s", ", ".join(self._service.model_names))
 
 
 class FleetServer(UvicornServer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from outrider.engine.stats import EngineStats
@@ -55,7 +55,7 @@ class Pool:
         router: Router,
         *,
         shares: bool = True,
-        on_ready: Callable[[Member], None] = lambda member: None,
+        on_ready: Callable[[Member], Awaitable[None]] | None = None,
         on_lost: Callable[[str], None] = lambda name: None,
         period: float = PERIOD,
     ) -> None:
@@ -173,7 +173,8 @@ class Pool:
             member.status = await replica.status()
             self.hub.join(name)
             self._members[name] = member
-            self._on_ready(member)
+            if self._on_ready is not None:
+                await self._on_ready(member)
             async with self._changed:
                 self._changed.notify_all()
             await self._look(member)

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ class Processes:
             with contextlib.suppress(ProcessLookupError):
                 process.running.kill()
 
-    async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None:
+    async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
         """Replace every replica by a new one; each old one ends when it has nothing left to do, or after ``seconds``.
 
         One after another where the new ones say the same. Where the model's files have changed, all new ones are
@@ -106,7 +106,7 @@ class Processes:
                 await self._retire(process, seconds)
                 continue
             member = await self._start_beside(old[number + 1 :]) if old[number + 1 :] else member
-            switch(member)
+            await switch(member)
             await asyncio.gather(*(self._retire(each, seconds) for each in old[number:]))
             return
 

@@ -22,6 +22,7 @@ from outrider.fleet.sockets import SocketHost
 from outrider.llm import LLM
 from outrider.server.http.logs import configure
 from outrider.server.settings import ServerSettings
+from outrider.utils.garbage import keep_loaded
 
 EXIT_DEAD_ENGINE = 3
 
@@ -74,7 +75,9 @@ async def _serve(given: dict[str, Any]) -> None:
 
 
 def _load(given: dict[str, Any]) -> EngineHost:
-    return EngineHost(LLM(given["model"], **given["options"]), given["name"], shares=given["shares"])
+    host = EngineHost(LLM(given["model"], **given["options"]), given["name"], shares=given["shares"])
+    keep_loaded()
+    return host
 
 
 def _end_with_stdin() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import faulthandler
-import gc
 import logging
 import os
 import signal
@@ -33,6 +32,7 @@ from outrider.server.model_specs import usual_name
 from outrider.server.models import Models
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
+from outrider.utils.garbage import keep_loaded
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +57,7 @@ def serve(settings: ServerSettings, model: str, **options: Any) -> int:
     server = UvicornServer(models, listener)
     loading = threading.Thread(target=server.load, args=(model, options), name="outrider-load", daemon=True)
     if loaders:
-        gc.collect()
-        gc.freeze()  # before anything is loaded, as that may be unloaded
+        keep_loaded()  # before any model is, as that may be unloaded
     else:
         loading.start()
     return run(server, listener, loading.is_alive)
@@ -138,8 +137,7 @@ class UvicornServer(uvicorn.Server):
         """On a thread of its own: load the model, then serve it; or end the server."""
         try:
             llm = LLM(model, **options)
-            gc.collect()
-            gc.freeze()  # what is loaded stays: looking through it for garbage stops everything for a tenth of a second
+            keep_loaded()
             self.models.services[0].attach(llm, on_death=self.engine_died)
         except BaseException as error:  # noqa: BLE001  told by the main thread, as its exit
             self.failure = error

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from outrider.analysis.cost import LatencyCurve
-from outrider.analysis.fleet.draft_model import DraftModel
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.prefix_cache import PrefixCache
-from outrider.analysis.fleet.replica import Replica
-from outrider.analysis.fleet.running import Progress
+from outrider.analysis.fleet.costs.draft_model import DraftModel
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.simulation.prefix_cache import PrefixCache
+from outrider.analysis.fleet.simulation.replica import Replica
+from outrider.analysis.fleet.simulation.running import Progress
 from outrider.analysis.fleet.workload import Lengths, Traffic, synthesize
 from outrider.engine.scheduler import Schedule, Scheduler
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from outrider.analysis.cost import LatencyCurve
-from outrider.analysis.fleet.draft_model import DraftModel
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.replica import OVERLAP, Replica
-from outrider.analysis.fleet.report import summarize
-from outrider.analysis.fleet.routing import Routing
-from outrider.analysis.fleet.run import Fleet, Run
-from outrider.analysis.fleet.running import Progress
-from outrider.analysis.fleet.simulate import simulate
-from outrider.analysis.fleet.sizing import Promise, replicas_needed
+from outrider.analysis.fleet.costs.draft_model import DraftModel
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.reporting.report import summarize
+from outrider.analysis.fleet.reporting.sizing import Promise, replicas_needed
+from outrider.analysis.fleet.simulation.replica import OVERLAP, Replica
+from outrider.analysis.fleet.simulation.routing import Routing
+from outrider.analysis.fleet.simulation.run import Fleet, Run
+from outrider.analysis.fleet.simulation.running import Progress
+from outrider.analysis.fleet.simulation.simulate import simulate
 from outrider.analysis.fleet.workload import Lengths, Segment, Traffic, Workload, synthesize
 from outrider.analysis.theory import expected_tokens
 from outrider.cache.blocks import DIGEST_BLOCK as BLOCK

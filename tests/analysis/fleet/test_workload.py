@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from outrider.analysis.cost import LatencyCurve
-from outrider.analysis.fleet.draft_model import DraftModel
-from outrider.analysis.fleet.machine import Machine, from_dict, from_roofline, read_machine
-from outrider.analysis.fleet.measure import measure_machine
+from outrider.analysis.fleet.costs.draft_model import DraftModel
+from outrider.analysis.fleet.costs.machine import Machine, from_dict, from_roofline, read_machine
+from outrider.analysis.fleet.costs.measure import measure_machine
 from outrider.analysis.fleet.options import FleetOptions
-from outrider.analysis.fleet.run import Fleet
-from outrider.analysis.fleet.simulate import simulate
+from outrider.analysis.fleet.simulation.run import Fleet
+from outrider.analysis.fleet.simulation.simulate import simulate
 from outrider.analysis.fleet.trace import read_trace
 from outrider.analysis.fleet.workload import Lengths, Traffic, synthesize
 from outrider.analysis.roofline import HARDWARE, ModelSize

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from outrider.analysis.fleet.machine import Machine
+from outrider.analysis.fleet.costs.machine import Machine
 from outrider.analysis.fleet.options import FleetOptions
-from outrider.analysis.fleet.run import Fleet
-from outrider.analysis.fleet.sizing import Promise
+from outrider.analysis.fleet.reporting.sizing import Promise
+from outrider.analysis.fleet.simulation.run import Fleet
 from outrider.analysis.fleet.trace import read_trace
 from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
 from outrider.errors import InvalidRequestError

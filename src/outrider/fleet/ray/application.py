@@ -20,6 +20,7 @@ from outrider.server.model_specs import usual_name
 from outrider.server.models import Models
 from outrider.server.service import Service
 from outrider.server.settings import ServerSettings
+from outrider.utils.garbage import keep_loaded
 
 MANY = (
     1 << 20
@@ -71,6 +72,7 @@ def application(settings: ServerSettings, fleet: FleetSettings, given: dict[str,
 def ingress(settings: ServerSettings, fleet: FleetSettings, model: str, token: str) -> ASGIApp:
     """Our server over the engines of the application that it is a part of; follows them from its first event on."""
     configure(settings)
+    keep_loaded()
     service = Service(settings, usual_name(model))
     joined = FleetService(service, fleet, model)
     joined.switches_at_once = True

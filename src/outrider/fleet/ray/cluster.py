@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +18,7 @@ from outrider.fleet.pool import Member, Pool
 from outrider.fleet.settings import FleetSettings
 from outrider.server.run import listen, run
 from outrider.server.settings import ServerSettings
+from outrider.utils.garbage import keep_loaded
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class RayBackend:
         try:
             await asyncio.to_thread(self._connect)
             handle = await asyncio.to_thread(self._deploy)
+            keep_loaded()  # Ray's modules too, before anybody is served
         except Exception:
             logger.exception("Ray could not be started")
             on_failure(1)
@@ -80,7 +82,7 @@ class RayBackend:
     def adjust(self) -> None:
         """Ray scales by ``wanted_replicas``."""
 
-    async def roll(self, seconds: float, switch: Callable[[Member], None]) -> None:
+    async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
         """Ray replaces replicas one after another; each finishes what it does."""
         self._version += 1
         await asyncio.to_thread(self._deploy)

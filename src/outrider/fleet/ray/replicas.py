@@ -29,6 +29,7 @@ from outrider.fleet.wire import Message, decode, encode
 from outrider.llm import LLM
 from outrider.server.http.logs import configure
 from outrider.server.settings import ServerSettings
+from outrider.utils.garbage import keep_loaded
 
 DEPLOYMENT = "OutriderEngine"
 PATIENCE = 10.0  # seconds for a replica that is alive to answer what costs it nothing
@@ -61,6 +62,7 @@ class EngineDeployment:
         if given["traces"]:
             tracing.enable(f"replica {self._name}")
         self._host = EngineHost(LLM(given["model"], **given["options"]), self._name, shares=given["shares"])
+        keep_loaded()
 
     async def ask(self, data: bytes, *, target: str) -> bytes:
         """Answer to ``describe``, ``status`` or ``teach``."""

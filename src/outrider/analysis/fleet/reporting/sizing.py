@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from outrider.analysis.fleet.report import Summary, summarize
-from outrider.analysis.fleet.run import Fleet, Run
-from outrider.analysis.fleet.simulate import simulate
+from outrider.analysis.fleet.reporting.report import Summary, summarize
+from outrider.analysis.fleet.simulation.run import Fleet, Run
+from outrider.analysis.fleet.simulation.simulate import simulate
 from outrider.analysis.fleet.workload import Workload
 from outrider.errors import InvalidRequestError
 

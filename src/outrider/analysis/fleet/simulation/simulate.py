@@ -7,15 +7,15 @@ from functools import partial
 
 import numpy as np
 
-from outrider.analysis.fleet.clock import Act, Clock
-from outrider.analysis.fleet.draft_pool import Asked, DraftPool
-from outrider.analysis.fleet.failures import Failures
-from outrider.analysis.fleet.hosts import Host, shared_cores
-from outrider.analysis.fleet.ingress import Ingress
-from outrider.analysis.fleet.replica import Replica
-from outrider.analysis.fleet.routing import PERIOD, Routing, policy_name
-from outrider.analysis.fleet.run import Fleet, Run
-from outrider.analysis.fleet.running import Progress
+from outrider.analysis.fleet.simulation.clock import Act, Clock
+from outrider.analysis.fleet.simulation.draft_pool import Asked, DraftPool
+from outrider.analysis.fleet.simulation.failures import Failures
+from outrider.analysis.fleet.simulation.hosts import Host, shared_cores
+from outrider.analysis.fleet.simulation.ingress import Ingress
+from outrider.analysis.fleet.simulation.replica import Replica
+from outrider.analysis.fleet.simulation.routing import PERIOD, Routing, policy_name
+from outrider.analysis.fleet.simulation.run import Fleet, Run
+from outrider.analysis.fleet.simulation.running import Progress
 from outrider.analysis.fleet.workload import Workload
 from outrider.errors import InvalidRequestError
 

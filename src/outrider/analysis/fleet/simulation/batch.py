@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.prefix_cache import PrefixCache
-from outrider.analysis.fleet.running import Mask, Progress, Running
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.simulation.prefix_cache import PrefixCache
+from outrider.analysis.fleet.simulation.running import Mask, Progress, Running
 from outrider.analysis.fleet.workload import Floats, Ints
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.analysis.cost import DraftCost, LatencyCurve
-from outrider.analysis.fleet.draft_model import MAX_K, DraftModel
+from outrider.analysis.fleet.costs.draft_model import MAX_K, DraftModel
 from outrider.analysis.priors import expected_alpha
 from outrider.analysis.roofline import BANDWIDTH_EFFICIENCY, Hardware, ModelSize, Roofline, devices_needed
 from outrider.analysis.theory import chain_tokens

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.analysis.fleet.run import Run
+from outrider.analysis.fleet.simulation.run import Run
 from outrider.analysis.fleet.workload import Floats
 
 WARM_UP = 0.2  # of the duration: requests that come before are not counted, as caches and batches are filling

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.replica import Counts
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.simulation.replica import Counts
 from outrider.analysis.fleet.workload import Floats, Workload
 from outrider.errors import InvalidRequestError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from outrider.analysis.fleet.machine import Machine
+from outrider.analysis.fleet.costs.machine import Machine
 from outrider.analysis.fleet.workload import Floats
 
 

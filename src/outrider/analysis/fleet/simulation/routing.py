@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from outrider.analysis.fleet.replica import Replica
+from outrider.analysis.fleet.simulation.replica import Replica
 from outrider.analysis.fleet.workload import Workload
 from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError

@@ -10,8 +10,8 @@ import numpy as np
 
 from outrider.analysis.comparison import decode_rounds
 from outrider.analysis.cost import LatencyCurve
-from outrider.analysis.fleet.draft_model import MAX_K, DraftModel
-from outrider.analysis.fleet.machine import Machine
+from outrider.analysis.fleet.costs.draft_model import MAX_K, DraftModel
+from outrider.analysis.fleet.costs.machine import Machine
 from outrider.analysis.measure import Expect, Tick, acceptance_by_position, measure_latency_curve, measure_settings
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.memory import row_bytes

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from outrider.analysis.figures.page import COLOURS, GREY, MARKERS, pyplot
-from outrider.analysis.fleet.run import Run
-from outrider.analysis.fleet.sizing import Promise, Sizing
+from outrider.analysis.fleet.reporting.sizing import Promise, Sizing
+from outrider.analysis.fleet.simulation.run import Run
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 """Points (x, y) by the name of the line."""

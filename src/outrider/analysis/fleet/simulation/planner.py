@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.analysis.fleet.batch import Batch
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.running import Mask, share_budget
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.simulation.batch import Batch
+from outrider.analysis.fleet.simulation.running import Mask, share_budget
 from outrider.analysis.fleet.workload import Ints
 
 

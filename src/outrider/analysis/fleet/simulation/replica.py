@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from outrider.analysis.fleet.batch import Batch
-from outrider.analysis.fleet.machine import Machine
-from outrider.analysis.fleet.planner import Planner, Step
-from outrider.analysis.fleet.running import Mask, Progress
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.simulation.batch import Batch
+from outrider.analysis.fleet.simulation.planner import Planner, Step
+from outrider.analysis.fleet.simulation.running import Mask, Progress
 from outrider.analysis.fleet.workload import Floats, Ints, Segment
 
 OVERLAP = 4  # tokens that a request says again on the replica where it goes on (``outrider.fleet.mirror``)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from outrider.analysis.fleet.clock import Clock
-from outrider.analysis.fleet.machine import Machine
+from outrider.analysis.fleet.costs.machine import Machine
+from outrider.analysis.fleet.simulation.clock import Clock
 
 Asked = tuple[int, list[int]]
 """A replica, and those of its requests that want drafts."""

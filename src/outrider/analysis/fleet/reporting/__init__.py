@@ -1,0 +1,1 @@
+"""What came of a simulation: percentiles, how many replicas it takes, pictures."""

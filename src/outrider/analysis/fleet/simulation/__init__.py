@@ -1,0 +1,1 @@
+"""Replicas, their router and their ingress, event by event."""
