@@ -19,14 +19,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from benchmarks.decoding import Answer, alpha_at, alphas, decode, load, median_ms, speedup, tau, with_interval
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.analysis.measure import measure_latency_curve
 from outrider.bench.backends import OutriderBackend
 from outrider.bench.runner import environment, parse_source
 from outrider.cli.shared.options import draft_to_load
+from outrider.cli.shared.working import working
 from outrider.config.sources import source_record
 from outrider.data import workloads
 from outrider.errors import OutriderError
@@ -95,18 +94,24 @@ def measure(
     if len(found) < len(prompts):
         for each in order:  # sources are built, and shapes captured, before anything is timed
             decode(llms[each.folder], prompts[0][1], replace(params, max_tokens=8), each.speculation, "warm up")
-    for number, (category, prompt) in enumerate(tqdm(prompts, desc=f"T={params.temperature:g}", mininterval=1)):
-        if number in found:
-            continue
-        shift, said = number % len(order), dict[str, tuple[Answer, list[int]]]()
-        for each in order[shift:] + order[:shift]:
-            said[each.name] = decode(llms[each.folder], prompt, params, each.speculation, each.name, category)
-        plainly = said[PLAIN][1]
-        found[number] = {name: replace(answer, same=tokens == plainly) for name, (answer, tokens) in said.items()}
-        if kept is not None:
-            line = _setting(params) | {"question": number, "answers": {n: asdict(a) for n, a in found[number].items()}}
-            with kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+    with working(f"T={params.temperature:g}", len(prompts)) as tick:
+        tick.expect(len(prompts), len(found))
+        for number, (category, prompt) in enumerate(prompts):
+            if number in found:
+                continue
+            shift, said = number % len(order), dict[str, tuple[Answer, list[int]]]()
+            for each in order[shift:] + order[:shift]:
+                said[each.name] = decode(llms[each.folder], prompt, params, each.speculation, each.name, category)
+            plainly = said[PLAIN][1]
+            found[number] = {name: replace(answer, same=tokens == plainly) for name, (answer, tokens) in said.items()}
+            if kept is not None:
+                line = _setting(params) | {
+                    "question": number,
+                    "answers": {n: asdict(a) for n, a in found[number].items()},
+                }
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            tick(category)
     return {each.name: [found[i][each.name] for i in range(len(prompts))] for each in order}
 
 
