@@ -54,6 +54,7 @@ class RayBackend:
         self.where, self.replaces_itself = "on Ray Serve", True
         self._following: asyncio.Task[None] | None = None
         self._own = fleet.ray_address is None and "RAY_ADDRESS" not in os.environ  # the cluster, started for this
+        self._deployed = False
         self._background = ThreadPoolExecutor(1, "spares")
         self._prepare_spare: Callable[[], None] = lambda: None
 
@@ -64,10 +65,12 @@ class RayBackend:
             await asyncio.to_thread(self._connect)
             handle = await asyncio.to_thread(self._deploy)
             keep_loaded()  # Ray's modules too, before anybody is served
+        except ConfigError as error:
+            logger.error("%s", error)
+            return on_failure(1)
         except Exception:
             logger.exception("Ray could not be started")
-            on_failure(1)
-            return
+            return on_failure(1)
         from outrider.fleet.ray.replicas import follow
 
         self._following = asyncio.ensure_future(follow(pool, handle, APPLICATION, self._token))
@@ -97,7 +100,8 @@ class RayBackend:
         if not ray.is_initialized():  # what follows would look for a cluster, and might find somebody else's
             return
         with contextlib.suppress(Exception):  # whatever is left ends with the cluster
-            await asyncio.to_thread(serve.delete, APPLICATION)
+            if self._deployed:
+                await asyncio.to_thread(serve.delete, APPLICATION)
             if self._own:
                 await asyncio.to_thread(serve.shutdown)
             await asyncio.to_thread(ray.shutdown)
@@ -120,6 +124,12 @@ class RayBackend:
             more = {"address": "local", "include_dashboard": False, "num_cpus": cpus, "resources": {SPARE: 1}}
         ray.init(namespace=APPLICATION, logging_level="warning", log_to_driver=True, **more)
         serve.start(proxy_location="Disabled")
+        if not self._own and APPLICATION in serve.status().applications:
+            raise ConfigError(
+                f"the Ray cluster already serves an application named {APPLICATION!r}, which would be replaced: end "
+                f'it first, or delete what a lost server left: python -c "import ray; from ray import serve; '
+                f"ray.init('{self._fleet.ray_address or 'auto'}'); serve.delete('{APPLICATION}')\""
+            )
         if self._own:
             from outrider.fleet.ray.spares import Spares
 
@@ -135,5 +145,6 @@ class RayBackend:
         given |= {"shares": fleet.share_drafts, "traces": fleet.traces}
         given |= {"log_level": settings.log_level, "log_format": settings.log_format}
         engine = engine_deployment(given, fleet.bounds)
+        self._deployed = True
         serve.run(engine, name=APPLICATION, route_prefix=None)
         return serve.get_app_handle(APPLICATION)
