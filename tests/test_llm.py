@@ -147,8 +147,8 @@ def test_several_outputs_of_one_text_or_chat(llm: LLM) -> None:
 
 def test_auto_chooses_the_draft_of_engines_and_requests(folder: Path) -> None:
     llm = LLM(str(folder), threads=1)
-    assert (llm.speculation.draft, llm.config.speculation.draft) == ("suffix+recycling", "suffix+recycling")
-    assert llm.request("hello", speculation=SpeculationParams(spec_length=3)).speculation.draft == "suffix+recycling"
+    assert (llm.speculation.draft, llm.config.speculation.draft) == ("suffix", "suffix")
+    assert llm.request("hello", speculation=SpeculationParams(spec_length=3)).speculation.draft == "suffix"
     expected = llm.request("hello", speculation=SpeculationParams(prediction="world")).speculation
     assert (expected.draft, expected.prediction) == ("prediction", tuple(llm.tokenizer.encode("world")))
     plain = LLM(str(folder), threads=1, use_speculative_decoding=False)

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.config.combination import WITH_EAGLE, WITHOUT_HEADS
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.heads import HeadConfig, TargetFingerprint, find, make_head, save_head
@@ -89,20 +88,18 @@ def test_shipped_heads_are_found_by_their_target(
     folder: Path, target: TargetFingerprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outrider.drafters.trained.heads.shipped_heads", lambda t: find.shipped_heads(t, tmp_path))
-    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
     save(tmp_path / "another" / "medusa", "medusa", replace(target, digest="0" * 16))
-    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
+    with pytest.raises(ConfigError, match="none is shipped"):
+        LLM(str(folder), draft="medusa", threads=1)
     save(tmp_path / "this" / "pass", "pass", target)
     save(tmp_path / "this" / "blockwise", "blockwise", target)
     assert LLM(str(folder), draft="blockwise", threads=1, spec_length=3).speculation.draft == "blockwise"
-    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITHOUT_HEADS
     save(tmp_path / "this" / "eagle", "eagle", target)
     save(tmp_path / "this" / "eagle3", "eagle3", target)
-    assert LLM(str(folder), draft="auto", threads=1, spec_length=3).speculation.draft == WITH_EAGLE
     llm = LLM(str(folder), draft="eagle", threads=1, spec_length=3)
     assert llm.drafters["eagle"].feature_layers == (1, 2)  # type: ignore[attr-defined]  # eagle3 goes first
     assert LLM(str(folder), draft="pass,suffix", threads=1, spec_length=3).drafters["pass"]
-    assert LLM(str(folder), threads=1, spec_length=3).speculation.draft == WITH_EAGLE
+    assert LLM(str(folder), threads=1, spec_length=3).speculation.draft == "suffix", "a shipped head has to be named"
 
 
 def test_a_source_without_a_head(folder: Path) -> None:

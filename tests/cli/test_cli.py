@@ -87,7 +87,7 @@ def test_json_has_the_documented_fields(folder: Path) -> None:
     usual = json.loads(run(*common, "hello world").stdout)
     assert plain["token_ids"] == drafted["token_ids"] == usual["token_ids"]
     assert plain["text"] == drafted["text"]
-    assert (plain["draft"], drafted["draft"], usual["draft"]) == ("none", "model", "suffix+recycling")
+    assert (plain["draft"], drafted["draft"], usual["draft"]) == ("none", "model", "suffix")
     assert plain.keys() == {"text", "token_ids", "finish_reason", "model", "draft", "seed", "stats"}
     assert plain["stats"].keys() >= {
         "prompt_tokens", "completion_tokens", "target_runs", "num_draft_tokens", "num_accepted_draft_tokens",

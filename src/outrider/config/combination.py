@@ -19,10 +19,9 @@ from outrider.config.sources import SOURCES, DraftSource
 from outrider.errors import ConfigError
 
 AUTO = "auto"
-"""An engine's choice: the first of ``head_sources()`` that it was given a head for, else ``WITH_EAGLE`` where an EAGLE
-head is shipped for its model, else ``WITHOUT_HEADS``; the fastest as measured in benchmarks/README.md."""
-WITH_EAGLE = "suffix,eagle"
-WITHOUT_HEADS = "suffix+recycling"
+"""An engine's choice: the first of ``head_sources()`` that it was given a head for, else ``USUAL``."""
+USUAL = "suffix"
+"""The fastest that needs nothing but the model, and the one that hardly ever loses (benchmarks/README.md)."""
 
 CASCADE = "prediction,suffix"
 """What ``cascade`` stands for."""
@@ -98,8 +97,8 @@ def draft_help() -> str:
         groups.setdefault(_group(source), []).append(f"{name} ({source.summary})")
     listed = ". ".join(f"{group}: {', '.join(lines)}" for group, lines in groups.items())
     return (
-        f"Where drafts come from. {listed}. {AUTO} is the first source that --heads has a head for, else {WITH_EAGLE} "
-        f"where an EAGLE head is shipped for the model, else {WITHOUT_HEADS}. cascade is {CASCADE}. "
+        f"Where drafts come from. {listed}. {AUTO} is the first source that --heads has a head for, else {USUAL}. "
+        f"cascade is {CASCADE}. "
         "package.module:Class is your own. Combine them: 'a,b' (the first that has something), 'a/b' (what has won "
         "most), 'a+b' (one tree of both)."
     )

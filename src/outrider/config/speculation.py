@@ -48,9 +48,8 @@ class SpeculationParams:
 
     One of ``SOURCES``, or several: ``a,b`` is the first that has something to say, ``a/b`` the one that has won most,
     ``a+b`` both in one tree (``outrider.config.combination``). ``auto``, for an engine: the draft models if it was
-    given any, else ``prediction`` if it was given one, else the best trained head at hand, named in ``heads`` or
-    shipped for the model, else ``suffix+recycling``. ``auto``, for a request: ``prediction`` if it has one, else the
-    engine's.
+    given any, else ``prediction`` if it was given one, else the best trained head that ``heads`` names, else
+    ``suffix``. ``auto``, for a request: ``prediction`` if it has one, else the engine's.
     """
     spec_length: int | Literal["auto"] = "auto"
     """Draft tokens on a path at most, or auto.

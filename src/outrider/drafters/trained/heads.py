@@ -10,7 +10,7 @@ from torch import nn
 
 from outrider.cache.pool import token_bytes
 from outrider.config import SOURCES, EngineConfig
-from outrider.config.combination import AUTO, WITH_EAGLE, WITHOUT_HEADS, check_known
+from outrider.config.combination import AUTO, USUAL, check_known
 from outrider.config.sources import head_sources
 from outrider.drafters.trained.head_parts import bytes_of_a_weight
 from outrider.errors import ConfigError
@@ -63,7 +63,7 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
     draft = config.speculation.draft
     if draft == AUTO:
         hears = isinstance(target.config, EncoderDecoderConfig) and target.config.hears
-        default = PLAIN if hears else WITH_EAGLE if "eagle" in shipped else WITHOUT_HEADS
+        default = PLAIN if hears else USUAL
         draft = next((name for name in head_sources() if name in heads), default)
     for name in check_known(draft).names:
         if name in head_sources() and name not in heads:
