@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from outrider.fleet.settings import FleetSettings
 from outrider.server.settings import ServerSettings
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts
 from tests.whole import model_folder
+
+SIZES = {"first": 2, "second": 3}
 
 
 def test_a_tokenizer_is_loaded_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +36,26 @@ def test_a_tokenizer_is_loaded_beside_the_loop(tmp_path: Path, monkeypatch: pyte
     for host in hosts:
         host.close()
     assert loops == [None], "once for both replicas, on a thread without a loop"
+
+
+def test_a_second_version_does_not_replace_the_first_while_its_tokenizer_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [load_hosts(model_folder(tmp_path / name, **{"num_hidden_layers": n}), 1)[0] for name, n in SIZES.items()]
+    fronts: list[str] = []
+
+    def front(model: str, description: dict[str, Any]) -> Front:
+        fronts.append(model)
+        time.sleep(0.3)  # in which the other one becomes ready
+        return Front(model, description)
+
+    monkeypatch.setattr(ingress, "Front", front)
+    with fleet_server(tmp_path / "first", LocalBackend(hosts)) as (_, url):
+        time.sleep(0.5)
+        assert httpx.get(f"{url}/health").status_code == 200
+    for host in hosts:
+        host.close()
+    assert len(fronts) == 1
 
 
 def test_ingress_and_replicas_keep_what_is_loaded_from_the_search_for_garbage(

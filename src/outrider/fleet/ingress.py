@@ -89,12 +89,15 @@ class FleetService:
         pid = member.description["pid"]
         logger.info("replica %s: ready after %.1f s, process %d, %s", member.name, seconds, pid, member.fingerprint)
         if not self.fingerprint or self.switches_at_once:
-            await self.switch(member)
+            await self.switch(member, replace=self.switches_at_once)
 
-    async def switch(self, member: Member) -> None:
-        """From now on new requests are for the version of the model that ``member`` has."""
+    async def switch(self, member: Member, *, replace: bool = True) -> None:
+        """From now on new requests are for the version of the model that ``member`` has.
+
+        ``replace``: also if another version has been chosen, maybe while this one waited for its tokenizer.
+        """
         async with self._switching:
-            if member.fingerprint == self.fingerprint:
+            if member.fingerprint == self.fingerprint or (self.fingerprint and not replace):
                 return
             # A tokenizer takes a second to load, in which running streams go on.
             front = await asyncio.to_thread(Front, self._model, member.description)

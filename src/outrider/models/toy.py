@@ -17,6 +17,7 @@ from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.config import SamplingParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, log_weights, probs
+from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.config import ModelConfig
 
@@ -75,7 +76,7 @@ class TableModel:
         return self.table[tuple((hidden.round().long() % self.table.shape[-1]).T)]
 
     def lm_head_rows(self, token_ids: Tensor) -> Tensor:
-        raise NotImplementedError("a table is no product with rows: use heads without a draft vocabulary")
+        raise ConfigError("a table is no product with rows: use heads without a draft vocabulary")
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
         return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
