@@ -16,7 +16,7 @@ from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
 from outrider.kernels.native.passes import CacheView, address, check_status, int64s, span_structs
-from outrider.kernels.native.weights import Target, native_library
+from outrider.kernels.native.weights import NativeWeight, Target, native_library
 from outrider.models.adapters import row_adapters
 from outrider.models.config import ModelConfig
 from outrider.models.native_weights import NativeLayers, Packer, Stored
@@ -179,6 +179,11 @@ class NativeLlamaModel:
         """Input embeddings of int64 [...]: float [..., d]."""
         x = self._embedding.rows(token_ids.flatten()).view(*token_ids.shape, -1)
         return x if self.config.embedding_scale == 1.0 else x.mul_(self.config.embedding_scale)
+
+    @property
+    def packed_embedding(self) -> NativeWeight | None:
+        """The input embedding where the library has it in memory; None where rows are read from the file."""
+        return self._embedding if isinstance(self._embedding, NativeWeight) else None
 
     def final_norm(self, x: Tensor) -> Tensor:
         """What the LM head reads, from the last layer's output x: [n, d]."""

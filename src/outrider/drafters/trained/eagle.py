@@ -12,8 +12,10 @@ from outrider.cache import CacheSpec
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.trained.eagle_runner import make_runner
 from outrider.drafters.trained.feature_drafter import FeatureDrafter, joined
+from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import Span
@@ -39,27 +41,20 @@ class EagleDrafter(FeatureDrafter):
         c = head.config
         self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
         runner = make_runner(head, target, replace(cache, prefix_reuse=False))
+        self._chain = runner.chain if isinstance(runner, NativeEagle) else None
         super().__init__(runner, c.feature_layers or (target.config.num_layers,))
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = self._asked(requests, budgets)
+        if len(asked) == 1:
+            each = self._pending(*next(iter(asked.values())))
+            if self._draft_chain(each):
+                return drafts_of([each], requests, "eagle")
         ready = self._run_waiting([request for request, _ in asked.values()])
         if not ready:
             return [EMPTY] * len(requests)
-        pending = [
-            PendingDraft(
-                request,
-                self._sequences[id].slot,
-                budget,
-                self._vocab_size,
-                self._learned,
-                self._runner.vocabulary,
-                self._calibration,
-            )
-            for id, (request, budget) in asked.items()
-            if id in ready
-        ]
+        pending = [self._pending(request, budget) for id, (request, budget) in asked.items() if id in ready]
         last = [self._sequences[each.request.id].logits for each in pending]
         grow(pending, last, fits=self._fits, run=self._grow, source="eagle")
         for each in pending:
@@ -67,6 +62,33 @@ class EagleDrafter(FeatureDrafter):
             self._cache.truncate_to(sequence.slot, len(sequence.positions))
             sequence.outputs = sequence.outputs[:1]
         return drafts_of(pending, requests, "eagle")
+
+    def _pending(self, request: RequestView, budget: int) -> PendingDraft:
+        slot, vocabulary = self._sequences[request.id].slot, self._runner.vocabulary
+        return PendingDraft(request, slot, budget, self._vocab_size, self._learned, vocabulary, self._calibration)
+
+    def _draft_chain(self, each: PendingDraft) -> bool:
+        """Draft a chain for the one request that asked, in one call; False, and nothing done, if that cannot be."""
+        chain, sequence = self._chain, self._sequences[each.request.id]
+        count, levels = sequence.num_waiting, min(each.room, each.request.depth_limit)
+        if chain is None or not (0 < count <= PREFILL_CHUNK and levels > 0):
+            return False
+        race = each.race(chain.columns)
+        if race is None or not self._cache.can_extend(sequence.slot, count + levels - 1):
+            return False
+        positions, features = sequence.next(count)
+        span = Span(sequence.slot, len(sequence.positions), count)
+        self._cache.extend(sequence.slot, count + levels - 1)
+        sequence.take(positions)
+
+        def found(token: int, score: float) -> bool:
+            each.add(token, score)
+            return each.frontier_size > 0 and each.should_continue("eagle")
+
+        tokens = [each.request.tokens[position + 1] for position in positions]
+        sequence.outputs, sequence.logits = chain.run(features, tokens, positions, span, race, levels, found)
+        self._cache.truncate_to(sequence.slot, len(sequence.positions))
+        return True
 
     def _fits(self, each: PendingDraft, rows: int) -> bool:
         return self._cache.can_extend(each.slot, rows)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, make_cache
 from outrider.drafters.trained.head_parts import head_format, lm_head_weight
+from outrider.drafters.trained.native_chain import NativeChain, takes_chains
 from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
 from outrider.heads.eagle import DecoderLayer, EagleLayer, Norm
 from outrider.kernels.batch import Span
@@ -63,6 +64,12 @@ class NativeEagle:
             final_norm=NormStruct(weight=self._vector(head.norm) if c.fuses_layers else None),
             head=ctypes.addressof(self._lm_head.struct),
         )
+        self.chain = self._chain() if takes_chains(head) else None
+        """Drafts a chain in one call, where the library can."""
+
+    def _chain(self) -> NativeChain:
+        ids = None if self.vocabulary is None else self.vocabulary.ids.contiguous()
+        return NativeChain(self._target, self.cache, self._model, self._fc, self._fc_norms, self._output_norm, ids)
 
     def _layer_struct(self, layer: DecoderLayer) -> LayerStruct:
         attention, mlp = layer.self_attn, layer.mlp

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,17 @@ def draft_params(request: RequestView) -> SamplingParams:
     """The request's sampling options, as its draft model follows them."""
     temperature = request.speculation.draft_temperature
     return request.params if temperature is None else replace(request.params, temperature=temperature)
+
+
+@dataclass(frozen=True)
+class Race:
+    """How the one token of a level is chosen from its logits alone: the largest of logits / temperature + noise.
+
+    ``noise``: of a depth, float32, one number for each column of the logits; or None where there is none.
+    """
+
+    temperature: float
+    noise: Callable[[int], NDArray[np.float32] | None]
 
 
 class ChildSampler:
@@ -129,8 +140,8 @@ class ChildSampler:
         x = (logits[:1] if same else logits).float().cpu()
         if self._vocabulary is None:
             x = x[:, : self._vocab_size]
-        noise = None if self._by_likelihood else self._noise(len(tokens_to(tree, tree.frontier[0])), x.shape[1])
-        temperature = 1.0 if self._params.greedy else float(clipped_temperature(self._params))
+        noise = self._noise(len(tokens_to(tree, tree.frontier[0])), x.shape[1])
+        temperature = self._temperature
         ids = None if self._vocabulary is None else self._vocabulary.columns
         found = most_likely_of_each(x.numpy(), max(counts), temperature, noise=noise, ids=ids)
         if found is None:
@@ -139,8 +150,25 @@ class ChildSampler:
             found *= len(counts)
         return [Choices(tokens[:count], scores[:count]) for count, (tokens, scores) in zip(counts, found, strict=True)]
 
-    def _noise(self, depth: int, columns: int) -> NDArray[np.float32]:
-        """The noise of a depth's position for the columns of the logits."""
+    def race(self, columns: int) -> Race | None:
+        """The rule of every level, for logits of so many columns; None where a level asks for more than its logits."""
+        if not self._alike or (self._vocabulary is None and columns != self._vocab_size):
+            return None
+        return Race(self._temperature, lambda depth: self._noise(depth, columns))
+
+    def winner(self, depth: int, token: int, score: float) -> Choices:
+        """The choice at a depth that ``race`` had ``token`` win, with its log-probability."""
+        found = [Choices([token], [score])]
+        return (self._calibrated(found, depth) if self._calibration else found)[0]
+
+    @property
+    def _temperature(self) -> float:
+        return 1.0 if self._params.greedy else float(clipped_temperature(self._params))
+
+    def _noise(self, depth: int, columns: int) -> NDArray[np.float32] | None:
+        """The noise of a depth's position for the columns of the logits; None where the likeliest are taken."""
+        if self._by_likelihood:
+            return None
         if self._vocabulary is None:
             return self._draws.perturbed(torch.zeros(columns), depth=depth).numpy()
         return self._draws.perturbed(torch.zeros(self._vocabulary.size), depth=depth).numpy()[self._vocabulary.columns]

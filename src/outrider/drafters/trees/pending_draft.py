@@ -13,7 +13,7 @@ from outrider.core.shapes import Acceptance
 from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
 from outrider.drafters.trees.builders import TreeBuilder, make_tree_builder
-from outrider.drafters.trees.child_sampler import ChildSampler
+from outrider.drafters.trees.child_sampler import ChildSampler, Race
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.heads.calibration import Calibration
@@ -89,6 +89,14 @@ class PendingDraft:
     def extend(self, logits: Tensor) -> None:
         """Grow by a level, from the rows of its last feed (or of the last token): [rows, vocab]."""
         self._tree.extend(self._sampler.level(self._tree, logits))
+
+    def race(self, columns: int) -> Race | None:
+        """How each level's token is chosen if it is a chain to which logits [columns] say all; None if it is not."""
+        return self._sampler.race(columns) if self.in_order and self.frontier_size else None
+
+    def add(self, token: int, score: float) -> None:
+        """Grow a chain by the token that won the ``race`` of its next level."""
+        self._tree.extend([self._sampler.winner(len(self.tokens), token, score)])
 
     def feed(self) -> Feed:
         """The nodes that the draft model is to look behind next."""

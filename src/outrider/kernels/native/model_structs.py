@@ -10,6 +10,8 @@ __all__ = [
     "ADAPTED",
     "BatchStruct",
     "CacheStruct",
+    "ChainStruct",
+    "FeatureHeadStruct",
     "LayerStruct",
     "LowRankStruct",
     "MLPStruct",
@@ -18,6 +20,7 @@ __all__ = [
     "ShardStruct",
     "SharedStruct",
     "SpanStruct",
+    "TokenFound",
 ]
 
 
@@ -132,4 +135,30 @@ class BatchStruct(ctypes.Structure):
             (name, ctypes.c_void_p)
             for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings", "adapters")
         ),
+    )
+
+
+TokenFound = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_float)
+"""``outrider_token_found``."""
+
+
+class FeatureHeadStruct(ctypes.Structure):
+    """``outrider_feature_head``."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("layers", "fc", "fc_norm", "output_norm", "embedding", "ids")),
+        ("parts", ctypes.c_int32),
+        ("embedding_scale", ctypes.c_float),
+    )
+
+
+class ChainStruct(ctypes.Structure):
+    """``outrider_chain``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rows", "levels", "start")),
+        ("temperature", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("table", "features", "tokens", "positions", "noise")),
+        ("found", TokenFound),
+        *((name, ctypes.c_void_p) for name in ("embeddings", "output", "logits")),
     )

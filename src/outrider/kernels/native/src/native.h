@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 6 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 7 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -209,7 +209,8 @@ enum outrider_status {
     OUTRIDER_OK = 0,
     OUTRIDER_NO_MEMORY = 1,
     OUTRIDER_BAD_ARGUMENT = 2, /* a size, an id or a position out of range: a mistake of the caller */
-    OUTRIDER_PEER_LOST = 3     /* a process of a split model is gone */
+    OUTRIDER_PEER_LOST = 3,    /* a process of a split model is gone */
+    OUTRIDER_NOT_FINITE = 4    /* the largest of a head's logits is no number that could be drawn from */
 };
 
 /* Writes keys and values of all rows into the cache, and what the batch asks for. */
@@ -244,6 +245,45 @@ OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, cons
 
 /* Cosines and sines of position * frequency: out [positions][2][pairs]; frequencies: [pairs], from 0 to 1 radian. */
 OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const double *frequencies, float *out);
+
+/* ---- A chain of drafts ------------------------------------------------------------------------------------------ */
+
+/* A head that goes on from the target's features (EAGLE-3): what its layers read beside a row is the embedding of the
+ * token that follows the row's feature. */
+typedef struct {
+    const outrider_model *layers;     /* without an embedding; its head is the LM head */
+    const outrider_weight *fc;        /* [hidden, parts * hidden] */
+    const float *const *fc_norm;      /* [parts] of [hidden]: norms of the parts of a feature; or NULL */
+    const float *output_norm;         /* [hidden], of an output that the next level goes on from; or NULL */
+    const outrider_weight *embedding; /* the target's, [vocabulary, hidden]; or NULL: a chain has the rows itself */
+    const int64_t *ids;               /* [outputs of the LM head]: the tokens that it scores; or NULL: all */
+    int32_t parts;                    /* layers of the target in a feature */
+    float embedding_scale;            /* 0 is off */
+} outrider_feature_head;
+
+/* Told of each token and its log-probability; 0 ends the chain. For the next level it may change the chain's noise, and
+ * puts the token's embedding into the first row of ``embeddings`` if the head has none. */
+typedef int outrider_token_found(int64_t token, float score);
+
+typedef struct {
+    int32_t rows, levels; /* features that are not in the cache yet; tokens at most */
+    int32_t start;        /* the cache row of the first; the table reaches ``rows + levels - 1`` further */
+    float temperature;    /* of log-probabilities */
+    const int32_t *table; /* as of outrider_span */
+    const float *features;    /* [rows, parts * hidden] */
+    const int64_t *tokens;    /* [rows]: the one behind each feature */
+    const int64_t *positions; /* [rows] */
+    const float *noise;       /* [outputs], added to (logit - largest) / temperature of the level to come; or NULL */
+    outrider_token_found *found;
+    const float *embeddings; /* [rows, hidden], of ``tokens``; or NULL: the head has an embedding */
+    float *output; /* [hidden]: what the draft goes on from, of the last feature */
+    float *logits; /* [outputs], of the same */
+} outrider_chain;
+
+/* Reads the features, and drafts token behind token: each level is a forward pass of one row. Of equally likely tokens
+ * the first is taken. OUTRIDER_NOT_FINITE ends a chain, whose earlier tokens have been told. */
+OUTRIDER_API int outrider_draft_chain(const outrider_feature_head *head, const outrider_cache *cache,
+                                      outrider_chain *chain);
 
 /* ---- The machine ---------------------------------------------------------------------------------------------- */
 

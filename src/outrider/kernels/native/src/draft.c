@@ -1,0 +1,125 @@
+/* A chain of draft tokens by a head that goes on from the target's features. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "native.h"
+#include "sample.h"
+
+typedef struct {
+    const outrider_feature_head *head;
+    const outrider_cache *cache;
+    outrider_chain *chain;
+    float *normed;     /* [rows, parts * hidden] */
+    float *inputs;     /* [rows, hidden] */
+    float *embeddings; /* [rows, hidden] */
+    float *residual;   /* [rows, hidden] */
+    float *logits;     /* [outputs], of the levels behind the first */
+    float *weights;    /* [outputs], of a row with noise */
+} drafting;
+
+static int is_consistent(const outrider_feature_head *h, const outrider_chain *c) {
+    if (!h || !c || !h->layers || !h->fc || !h->layers->head || !c->found) return 0;
+    int64_t d = h->layers->hidden;
+    return h->parts >= 1 && c->rows >= 1 && c->levels >= 1 && c->start >= 0 && h->fc->inputs == h->parts * d &&
+           h->fc->outputs == d && (h->embedding ? h->embedding->inputs == d : c->embeddings != NULL) && c->table &&
+           c->features && c->tokens && c->positions && c->output && c->logits && c->temperature > 0;
+}
+
+static int reserve(drafting *g) {
+    int64_t d = g->head->layers->hidden, rows = g->chain->rows, outputs = g->head->layers->head->outputs;
+    g->normed = malloc(sizeof(float) * (size_t)(rows * d * (g->head->parts + 3) + 2 * outputs));
+    if (!g->normed) return OUTRIDER_NO_MEMORY;
+    g->inputs = g->normed + rows * d * g->head->parts;
+    g->embeddings = g->inputs + rows * d;
+    g->residual = g->embeddings + rows * d;
+    g->logits = g->residual + rows * d;
+    g->weights = g->logits + outputs;
+    return OUTRIDER_OK;
+}
+
+/* inputs = fc(features), each part of which may have a norm. */
+static int fuse(const drafting *g) {
+    const outrider_feature_head *h = g->head;
+    int64_t d = h->layers->hidden, rows = g->chain->rows;
+    if (!h->fc_norm) return outrider_linear(h->fc, rows, g->chain->features, g->inputs);
+    for (int64_t i = 0; i < rows * h->parts; i++)
+        current_kernels()->norm(d, g->chain->features + i * d, h->fc_norm[i % h->parts], h->layers->eps,
+                                g->normed + i * d);
+    return outrider_linear(h->fc, rows, g->normed, g->inputs);
+}
+
+static int embed(const drafting *g, int64_t rows, const int64_t *tokens) {
+    int64_t numbers = rows * g->head->layers->hidden;
+    float scale = g->head->embedding_scale;
+    if (!g->head->embedding) {
+        memcpy(g->embeddings, g->chain->embeddings, (size_t)numbers * sizeof(float));
+        return OUTRIDER_OK;
+    }
+    int status = outrider_rows(g->head->embedding, rows, tokens, g->embeddings);
+    for (int64_t i = 0; scale > 0 && i < numbers; i++) g->embeddings[i] *= scale;
+    return status;
+}
+
+/* The layers over rows at cache row ``start``; the last one's logits, and its output in ``output``. */
+static int run(const drafting *g, int32_t start, int32_t rows, const int64_t *positions, float *logits, float *output) {
+    const outrider_model *m = g->head->layers;
+    int64_t last = rows - 1, d = m->hidden;
+    outrider_span span = {.start = start, .count = rows, .table = g->chain->table};
+    outrider_batch batch = {.rows = rows, .spans = 1, .layers = m->layers, .logit_rows = 1, .positions = positions,
+                            .inputs = g->inputs, .span = &span, .logit_row = &last, .logits = logits,
+                            .residual = g->residual, .embeddings = g->embeddings};
+    int status = outrider_forward(m, g->cache, &batch);
+    if (status != OUTRIDER_OK) return status;
+    const float *out = g->residual + last * d;
+    if (g->head->output_norm)
+        current_kernels()->norm(d, out, g->head->output_norm, m->eps, output);
+    else
+        memcpy(output, out, (size_t)d * sizeof(float));
+    return OUTRIDER_OK;
+}
+
+/* The best column of a row and its log-probability. */
+static int find_best(const drafting *g, const float *logits, int64_t *column, float *score) {
+    const outrider_chain *c = g->chain;
+    int64_t width = g->head->layers->head->outputs, found = 0;
+    float temperature = c->temperature, largest;
+    if (c->noise) {
+        current_kernels()->first_largest(width, logits, &largest);
+        if (!(largest > -INFINITY && largest < INFINITY)) return OUTRIDER_NOT_FINITE;
+        for (int64_t i = 0; i < width; i++) g->weights[i] = (logits[i] - largest) / temperature + c->noise[i];
+        logits = g->weights;
+        temperature = 1;
+    }
+    int status = outrider_most_likely(1, width, width, logits, temperature, 1, column, score, &found);
+    return status == OUTRIDER_OK && found < 1 ? OUTRIDER_NOT_FINITE : status;
+}
+
+int outrider_draft_chain(const outrider_feature_head *head, const outrider_cache *cache, outrider_chain *chain) {
+    if (!is_consistent(head, chain)) return OUTRIDER_BAD_ARGUMENT;
+    drafting g = {.head = head, .cache = cache, .chain = chain};
+    int status = reserve(&g);
+    if (status != OUTRIDER_OK) return status;
+    int64_t d = head->layers->hidden, column = 0, position = chain->positions[chain->rows - 1];
+    float score = 0;
+    status = fuse(&g);
+    if (status == OUTRIDER_OK) status = embed(&g, chain->rows, chain->tokens);
+    if (status == OUTRIDER_OK)
+        status = run(&g, chain->start, chain->rows, chain->positions, chain->logits, chain->output);
+    const float *logits = chain->logits;
+    for (int32_t level = 1; status == OUTRIDER_OK; level++) {
+        status = find_best(&g, logits, &column, &score);
+        if (status != OUTRIDER_OK) break;
+        int64_t token = head->ids ? head->ids[column] : column;
+        if (!chain->found(token, score) || level == chain->levels) break;
+        if (level == 1) memcpy(g.inputs, chain->output, (size_t)d * sizeof(float));
+        position++;
+        status = embed(&g, 1, &token);
+        if (status == OUTRIDER_OK)
+            status = run(&g, chain->start + chain->rows + level - 1, 1, &position, g.logits, g.inputs);
+        logits = g.logits;
+    }
+    free(g.normed);
+    return status;
+}
