@@ -9,7 +9,9 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
+from outrider.drafters.trained.dflash import BlockDrafter
 from outrider.drafters.trained.eagle import EagleDrafter
+from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.request import Request
 from outrider.errors import NumericalError
 from outrider.heads.eagle import EagleLayer
@@ -91,6 +93,32 @@ def test_rows_of_a_draft_are_given_back_and_the_next_one_goes_on(cache: str) -> 
     whole.read(again, 0, torch.cat([rows, more]))
     (at_once,) = whole.propose([again], [5])
     assert (then.tokens, then.scores) == (at_once.tokens, at_once.scores)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@torch.inference_mode()
+def test_rows_behind_a_window_are_not_run(kind: str) -> None:
+    """A prompt read row by row, with a draft after each, and one of which only the last rows are run."""
+    own = {"window": 3} | ({"num_layers": 2} if kind == "dflash" else {})
+    layers, drafts, rows_held = own.get("num_layers", 1), list[Draft](), list[int]()
+    for step in (1, len(PROMPT) - 1):
+        target, head = tiny.llama("int8", max_seq_len=64), random_head(kind, **own)
+        made: Any = EagleDrafter if kind == "eagle3" else BlockDrafter
+        source = made(target, head, vocab_size=target.config.vocab_size, cache=CacheSpec(slots=1, max_seq_len=64))
+        r = request(PROMPT, id="a", speculation={"draft": source_of_head(head), "spec_length": 3})
+        width = len(source.feature_layers) * target.config.hidden_size
+        rows = torch.randn(len(PROMPT) - 1, width, generator=torch.Generator().manual_seed(0))
+        source.start(r)
+        for at in range(0, len(rows), step):
+            r.tokens[:] = PROMPT[: min(at + step, len(rows)) + 1]
+            source.read(r, at, rows[at : at + step])
+            (draft,) = source.propose([r], [3])
+        drafts.append(draft)
+        rows_held.append(source.caches[0].length(0))
+    assert len(drafts[0]) == 3
+    assert drafts[0].tokens == drafts[1].tokens
+    assert drafts[0].scores == pytest.approx(drafts[1].scores, rel=1e-5)
+    assert rows_held == [len(PROMPT) - 1, layers * 2 + 1]
 
 
 @torch.inference_mode()

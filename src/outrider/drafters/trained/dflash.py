@@ -15,7 +15,7 @@ from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.trained.diffusion import DiffusionDrafter
 from outrider.drafters.trained.eagle_runner import make_runner
-from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, joined
+from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, joined, reach_of
 from outrider.drafters.trained.selector import Selector
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.dflash import BlockHead
@@ -51,7 +51,7 @@ class BlockDrafter(FeatureDrafter):
         self._masks = torch.zeros(c.heads, 2, c.hidden_size, device=target.device, dtype=target.dtype)  # by offset
         self._masks[1:] = head.masks.detach()
         self._selector = Selector(head, target) if c.selector_rank else None
-        super().__init__(make_runner(head, target, replace(cache, prefix_reuse=False)), c.feature_layers)
+        super().__init__(make_runner(head, target, replace(cache, prefix_reuse=False)), c.feature_layers, reach_of(c))
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""

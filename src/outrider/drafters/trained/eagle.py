@@ -14,7 +14,7 @@ from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.trained.eagle_runner import make_runner
-from outrider.drafters.trained.feature_drafter import FeatureDrafter, joined
+from outrider.drafters.trained.feature_drafter import FeatureDrafter, joined, reach_of
 from outrider.drafters.trained.native_eagle import NativeEagle
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.heads.eagle import EagleLayer
@@ -42,7 +42,7 @@ class EagleDrafter(FeatureDrafter):
         self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
         runner = make_runner(head, target, replace(cache, prefix_reuse=False))
         self._chain = runner.chain if isinstance(runner, NativeEagle) else None
-        super().__init__(runner, c.feature_layers or (target.config.num_layers,))
+        super().__init__(runner, c.feature_layers or (target.config.num_layers,), reach_of(c))
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""

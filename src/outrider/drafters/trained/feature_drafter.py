@@ -14,6 +14,7 @@ from outrider.cache import KVCache
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.trained.eagle_runner import EagleRunner
+from outrider.heads import HeadConfig
 from outrider.kernels.batch import Span
 
 
@@ -51,6 +52,15 @@ class FeatureSequence:
         self.waiting = [(some[max(0, done - some[0]) :], f[max(0, done - some[0]) :]) for some, f in self.waiting]
         self.waiting = [(some, f) for some, f in self.waiting if some]
 
+    def keep_last(self, count: int) -> None:
+        """Drop what waits but for the last ``count`` rows."""
+        extra = self.num_waiting - count
+        while extra > 0:
+            some, features = self.waiting.pop(0)
+            if extra < len(some):  # cloned, as the rows dropped would be held otherwise
+                self.waiting.insert(0, (some[extra:], features[extra:].clone()))
+            extra -= len(some)
+
     def forget(self, start: int) -> int:
         """Drop everything from position ``start`` on; the rows that stay."""
         del self.positions[bisect_left(self.positions, start) :]
@@ -64,8 +74,9 @@ class FeatureDrafter(Drafter):
     The row at position t pairs the target's feature at t with the token at t + 1 and guesses the token at t + 2.
     """
 
-    def __init__(self, runner: EagleRunner, feature_layers: tuple[int, ...]) -> None:
-        self.feature_layers = feature_layers
+    def __init__(self, runner: EagleRunner, feature_layers: tuple[int, ...], reach: int = 0) -> None:
+        """``reach``: the rows before it that an output of the layers depends on, itself included; 0: all."""
+        self.feature_layers, self._reach = feature_layers, reach
         self._runner, self._cache = runner, runner.cache
         self._sequences: dict[str, FeatureSequence] = {}
 
@@ -88,6 +99,8 @@ class FeatureDrafter(Drafter):
             self._cache.truncate_to(sequence.slot, sequence.forget(start))
         sequence.end = start + len(features)
         sequence.waiting.append((range(start, sequence.end), features))
+        if self._reach:  # a prompt's first rows are never seen by those to come
+            sequence.keep_last(self._reach)
 
     def _asked(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> dict[str, tuple[RequestView, int]]:
         """Requests with their budgets, by id, all of whose tokens but the last have been read."""
@@ -150,6 +163,11 @@ class FeatureDrafter(Drafter):
         for span in spans:
             self._cache.extend(span.slot, span.count)
         return self._runner.run(features, tokens, positions, spans, logit_rows, added)
+
+
+def reach_of(config: HeadConfig) -> int:
+    """How many rows an output of a head's layers depends on, each of which looks back at a window; 0: all."""
+    return config.num_layers * (config.window - 1) + 1 if config.window else 0
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
