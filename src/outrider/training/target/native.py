@@ -35,6 +35,7 @@ class NativeReader:
         return self._model.precision
 
     @torch.inference_mode()
+    @torch.autocast("cpu", enabled=False)  # which evaluations turn on, and which joins no float16
     def read(self, document: Document) -> tuple[Tensor, Tensor, Tensor]:
         """Features, and ids and probabilities of the likeliest tokens, as ``Features`` has them."""
         self._cache.truncate_to(self._slot, 0)
