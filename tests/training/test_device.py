@@ -54,6 +54,27 @@ def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: py
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:for .* copying from a non-meta:UserWarning")
+@pytest.mark.parametrize("kind", ["eagle3", "muon"])
+def test_an_optimiser_is_restored_to_its_device(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outrider.training.setup.native_reader", lambda *_: None)
+    with elsewhere.Elsewhere():  # type: ignore[no-untyped-call]
+        there = made(tmp_path, kind, "there", torch.device(elsewhere.NAME))
+        there.steps, there.stop = 2, True  # stops after the first
+        assert not there.run().finished
+        before = _devices(there)
+        there.optimizer.state.clear()
+        there.state.load(there.task.module, there.optimizer)
+        assert _devices(there) == before
+    assert {elsewhere.NAME, "cpu"} >= set(before.values()) >= {elsewhere.NAME}
+
+
+def _devices(trainer: Trainer) -> dict[tuple[str, str], str]:
+    """Of each tensor of the optimiser's state, by parameter and name."""
+    states = {name: trainer.optimizer.state[p] for name, p in trainer.task.module.named_parameters()}
+    return {(name, key): value.device.type for name, state in states.items() for key, value in state.items()}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("kind", KINDS)

@@ -196,3 +196,18 @@ def test_a_run_killed_before_its_first_step_goes_on(optimizer: str, folder: Path
     again, _ = small.trainer(folder, "medusa", f"early-{optimizer}", train=train, resume=True)
     assert (again.progress.step, len(again.optimizer.state)) == (0, 0)
     assert again.run().finished
+
+
+def test_gradients_are_clipped_over_all_parameters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = small.trainer(folder, "eagle3", "clipped", train={"optimizer": "muon", "epochs": 0.2})
+    clipped: list[list[Tensor]] = []
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def record(parameters: Any, most: float) -> Tensor:
+        clipped.append(list(parameters))
+        return clip(parameters, most)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", record)
+    made.run()
+    assert clipped
+    assert all(set(each) == set(made.task.module.parameters()) for each in clipped)

@@ -13,7 +13,7 @@ from outrider.errors import ConfigError
 
 OPTIMIZERS = ("adamw", "muon")
 MUON_LR = 10.0
-"""Muon's learning rate over AdamW's: 0.01 for matrices where vectors have 0.001."""
+"""Muon's learning rate over AdamW's: 0.01 for matrices where the rest has 0.001."""
 MOMENTUM = 0.95
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5

@@ -46,7 +46,7 @@ BatchTokens = Annotated[
 ]
 Lr = Annotated[float | None, typer.Option(help="Highest learning rate.", show_default="as suits what is trained")]
 Optimizer = Annotated[
-    str, typer.Option(help="adamw, or muon for the matrices of hidden layers, at 10 times the learning rate.")
+    str, typer.Option(help="adamw, or muon, which updates matrices of hidden layers at 10 times --lr.")
 ]
 MaxLength = Annotated[int, typer.Option(help="Tokens of a document that are read.")]
 HeldOut = Annotated[float, typer.Option(help="Share of documents held out for validation.", hidden=True)]
