@@ -84,8 +84,8 @@ def test_what_is_no_hidden_matrix_is_updated_by_adamw() -> None:
 def test_matrices_are_updated_as_by_torch() -> None:
     ours, theirs = Small(), Small()
     take_steps(ours, muon(ours))
-    options = {"lr": 0.01 * MUON_LR, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
-    take_steps(theirs, torch.optim.Muon([theirs.fc.weight], **options))  # type: ignore[attr-defined]
+    options: dict[str, Any] = {"lr": 0.01 * MUON_LR, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    take_steps(theirs, torch.optim.Muon([theirs.fc.weight], **options))
     moved = (theirs.fc.weight - Small().fc.weight).abs().mean()
     assert (ours.fc.weight - theirs.fc.weight).abs().mean() < 0.01 * moved  # which rounds before it takes the norm
 

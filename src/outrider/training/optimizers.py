@@ -72,10 +72,9 @@ def orthogonalize(matrix: Tensor, precision: torch.dtype) -> Tensor:
     Those below a thousandth of the norm stay smaller.
     """
     a, b, c = _COEFFICIENTS
-    x = (matrix / matrix.norm().clamp(min=1e-7)).to(precision)
+    x: Tensor = (matrix / matrix.norm().clamp(min=1e-7)).to(precision)
     tall = x.shape[0] > x.shape[1]
-    if tall:  # so that X X^T is the smaller of both squares
-        x = x.t()
+    x = x.t() if tall else x  # so that X X^T is the smaller of both squares
     for _ in range(_ITERATIONS):
         square = x @ x.t()
         x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
