@@ -248,7 +248,7 @@ def test_ctrl_c_ends_a_training_with_a_report_and_it_goes_on_later(
 ) -> None:
     data = write(tmp_path, *({"text": "hello " * (4 + i % 7)} for i in range(24)))
     given = ["medusa", "-m", str(folder / "target"), "--data", str(data), "-o", str(tmp_path / "out")]
-    given += ["--epochs", "4", "--batch-tokens", "64", "--draft-vocab", "64"]
+    given += ["--epochs", "4", "--batch-tokens", "64", "--draft-vocab", "64", "--optimizer", "muon"]
     tell = Trainer._tell
 
     def interrupt(self: Trainer, step: int, loss: float, hits: list[tuple[int, int]]) -> None:
@@ -266,3 +266,4 @@ def test_ctrl_c_ends_a_training_with_a_report_and_it_goes_on_later(
     resumed = CliRunner().invoke(app, [*given, "--resume"])
     assert resumed.exit_code == 0
     assert "resuming at step 2" in resumed.output
+    assert "- optimizer: Muon" in (tmp_path / "out" / "README.md").read_text()

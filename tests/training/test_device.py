@@ -16,7 +16,7 @@ from outrider.training.trainer import Trainer
 from tests import elsewhere
 from tests.training import small
 
-KINDS = ("eagle3", "dflash", "medusa", "eagle", "draft")
+KINDS = ("eagle3", "dflash", "muon", "medusa", "eagle", "draft")  # muon: EAGLE-3 with this optimiser
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +31,16 @@ def made(folder: Path, kind: str, name: str, device: torch.device) -> Trainer:
     setup: TrainingSetup = small.setup(folder)
     setup.lines = small.lines(10)
     setup.target.to(device)
-    train, out = small.train_options(epochs=0.3, evaluations=1), folder / f"{name}-{kind}"
+    optimizer = "muon" if kind == "muon" else "adamw"
+    train, out = small.train_options(epochs=0.3, evaluations=1, optimizer=optimizer), folder / f"{name}-{kind}"
+    kind = "eagle3" if kind == "muon" else kind
     if kind == "draft":
         return next(draft_trainers(setup, DraftOptions(truncate=1), train, out))
     return head_trainer(setup, HeadOptions(kind=kind, heads=2, depth=3, draft_vocab=64), train, out)[0]
 
 
 @pytest.mark.filterwarnings("ignore:for .* copying from a non-meta:UserWarning")  # the stand-in's name
-@pytest.mark.parametrize("kind", [*KINDS[:2], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[2:])])
+@pytest.mark.parametrize("kind", [*KINDS[:3], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[3:])])
 def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outrider.training.setup.native_reader", lambda *_: None)  # which rounds in another way
     here = made(tmp_path, kind, "here", torch.device("cpu"))
@@ -50,6 +52,27 @@ def test_a_run_on_a_device_of_its_own(kind: str, tmp_path: Path, monkeypatch: py
         write_report(there, name=kind, about={})
     for a, b in zip(here.progress.history, there.progress.history, strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:for .* copying from a non-meta:UserWarning")
+@pytest.mark.parametrize("kind", ["eagle3", "muon"])
+def test_an_optimiser_is_restored_to_its_device(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outrider.training.setup.native_reader", lambda *_: None)
+    with elsewhere.Elsewhere():  # type: ignore[no-untyped-call]
+        there = made(tmp_path, kind, "there", torch.device(elsewhere.NAME))
+        there.steps, there.stop = 2, True  # stops after the first
+        assert not there.run().finished
+        before = _devices(there)
+        there.optimizer.state.clear()
+        there.state.load(there.task.module, there.optimizer)
+        assert _devices(there) == before
+    assert {elsewhere.NAME, "cpu"} >= set(before.values()) >= {elsewhere.NAME}
+
+
+def _devices(trainer: Trainer) -> dict[tuple[str, str], str]:
+    """Of each tensor of the optimiser's state, by parameter and name."""
+    states = {name: trainer.optimizer.state[p] for name, p in trainer.task.module.named_parameters()}
+    return {(name, key): value.device.type for name, state in states.items() for key, value in state.items()}
 
 
 @pytest.mark.gpu

@@ -110,24 +110,31 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize(
-    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("eagle", "dflash")), "eagle3", "medusa"]
+    ("kind", "optimizer"),
+    [
+        *(pytest.param(kind, "adamw", marks=pytest.mark.slow) for kind in ("eagle", "dflash")),
+        ("eagle3", "adamw"),
+        ("eagle3", "muon"),
+        ("medusa", "adamw"),
+    ],
 )
-def test_a_killed_run_ends_with_the_same_weights(kind: str, folder: Path) -> None:
-    whole, _ = small.trainer(folder, kind, f"{kind}-whole")
+def test_a_killed_run_ends_with_the_same_weights(kind: str, optimizer: str, folder: Path) -> None:
+    name, train = f"{kind}-{optimizer}", {"optimizer": optimizer}
+    whole, _ = small.trainer(folder, kind, f"{name}-whole", train=train)
     whole.run()
 
     def kill(step: int) -> None:
         if step == whole.steps // 2 + 1:
             raise KilledError
 
-    first, _ = small.trainer(folder, kind, f"{kind}-killed", checkpoint_seconds=0.0, on_step=kill)
+    first, _ = small.trainer(folder, kind, f"{name}-killed", train=train, checkpoint_seconds=0.0, on_step=kill)
     with pytest.raises(KilledError):
         first.run()
-    second, task = small.trainer(folder, kind, f"{kind}-killed", resume=True)
+    second, task = small.trainer(folder, kind, f"{name}-killed", train=train, resume=True)
     assert 0 < second.progress.step < second.steps
     second.run()
-    for name, value in load_file(folder / f"{kind}-whole" / "model.safetensors").items():
-        assert torch.equal(value, load_file(folder / f"{kind}-killed" / "model.safetensors")[name]), name
+    for key, value in load_file(folder / f"{name}-whole" / "model.safetensors").items():
+        assert torch.equal(value, load_file(folder / f"{name}-killed" / "model.safetensors")[key]), key
     for a, b in zip(whole.task.module.parameters(), task.module.parameters(), strict=True):
         assert torch.equal(a, b)
     assert [e["loss"] for e in whole.progress.history] == [e["loss"] for e in second.progress.history]
@@ -281,7 +288,7 @@ def test_the_rate_warms_up_and_falls() -> None:
     assert rates[-1] < 0.06
 
 
-def one_pass(folder: Path, name: str, count: int, **more: Any) -> tuple[Any, TrainingSetup]:
+def one_pass(folder: Path, name: str, count: int, optimizer: str = "adamw", **more: Any) -> tuple[Any, TrainingSetup]:
     """A run in ``folder / name`` that trains once on each of the first ``count`` of 80 documents."""
     made = TrainingSetup(
         small.setup(folder).model,
@@ -290,7 +297,7 @@ def one_pass(folder: Path, name: str, count: int, **more: Any) -> tuple[Any, Tra
         small.lines(80)[:count],
         one_pass_in=folder / name,
     )
-    train = small.train_options(epochs=1.0, patience=1, lr=5e-3)
+    train = small.train_options(epochs=1.0, patience=1, lr=5e-3, optimizer=optimizer)
     options = HeadOptions("medusa", heads=2, draft_vocab=64)
     trainer, _ = head_trainer(made, options, train, folder / name, portions=made.portions, **more)
     return trainer, made
@@ -325,6 +332,24 @@ def test_one_pass_goes_on_with_documents_that_came_since(folder: Path) -> None:
     assert third.task.vocabulary.tolist() == vocabulary  # of the first portion: the head keeps it
     done = run("passes", 80, resume=True)
     assert (done.progress.finished, done.progress.step) == (True, third.steps)  # there is nothing new
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_portion_that_is_killed_ends_with_the_same_weights(optimizer: str, folder: Path) -> None:
+    def run(name: str, count: int, **more: Any) -> Any:
+        trainer, _ = one_pass(folder, f"{name}-{optimizer}", count, optimizer, **more)
+        trainer.run()
+        return trainer
+
+    for name in ("portions-whole", "portions-killed"):
+        run(name, 40)
+    whole = run("portions-whole", 80, resume=True)
+    with pytest.raises(KilledError):
+        run("portions-killed", 80, resume=True, checkpoint_seconds=0.0, on_step=kill_at(2))
+    second = run("portions-killed", 80, resume=True)
+    assert whole.progress.before == second.progress.before > 0
+    for a, b in zip(whole.task.module.parameters(), second.task.module.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_one_pass_knows_its_documents(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The state of a training run on disk, so that a killed run goes on and ends with the same weights.
 
     state/state.json                what runs, the step, the history of losses; names the tensor file
-    state/step-N.safetensors        parameters and the optimiser's moments, float32
+    state/step-N.safetensors        parameters and the optimiser's state of each, float32
 
 The tensors of a new step are on disk before ``state.json`` names them, and the old ones are removed after that.
 """
@@ -23,6 +23,9 @@ from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.heads.checkpoint import write_tensors, write_whole
 from outrider.training.data.portions import Portion
+
+_UNSAID = {"optimizer": "adamw"}
+"""Options that older runs do not name and follow, so that they can be resumed."""
 
 
 @dataclass
@@ -67,7 +70,7 @@ class TrainerState:
 
     def __init__(self, folder: Path, run_config: Mapping[str, Any]) -> None:
         self.folder = folder / "state"
-        self.run_config = json.loads(json.dumps(dict(run_config)))
+        self.run_config = json.loads(json.dumps(_UNSAID | dict(run_config)))
 
     def exists(self) -> bool:
         return (self.folder / "state.json").exists()
@@ -105,7 +108,7 @@ class TrainerState:
         path = self.folder / "state.json"
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-            run_config, progress, name = raw["job"], Progress(**raw["progress"]), raw["tensors"]
+            run_config, progress, name = _UNSAID | raw["job"], Progress(**raw["progress"]), raw["tensors"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ModelFormatError(f"{path} cannot be read ({error}): start again in another folder") from None
         for key in sorted(self.run_config.keys() | run_config.keys()):
@@ -138,12 +141,18 @@ def _tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, T
 
 
 def _restore(tensors: Mapping[str, Tensor], module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    trained = _trained(module)
+    states: dict[str, dict[str, Tensor]] = {name: {} for name in trained}
     with torch.no_grad():
-        for name, parameter in _trained(module).items():
+        for name, parameter in trained.items():
             parameter.copy_(tensors[f"parameter/{name}"])
-            moments = {key: tensors[f"{key}/{name}"] for key in ("exp_avg", "exp_avg_sq")}
-            state = {key: value.to(parameter.device, copy=True) for key, value in moments.items()}
-            optimizer.state[parameter] = {"step": tensors[f"step/{name}"].clone(), **state}
+    for path, value in tensors.items():
+        key, _, name = path.partition("/")
+        if key != "parameter":  # counts of steps stay on the CPU, as torch keeps them
+            states[name][key] = value.to("cpu" if key == "step" else trained[name].device, copy=True)
+    for name, state in states.items():
+        if state:
+            optimizer.state[trained[name]] = state
 
 
 def _trained(module: nn.Module) -> dict[str, nn.Parameter]:

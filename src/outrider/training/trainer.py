@@ -1,4 +1,4 @@
-"""The loop: batches in an order that the seed fixes, AdamW, warm-up and cosine, evaluation, checkpoints."""
+"""The loop: batches in an order that the seed fixes, an optimiser, warm-up and cosine, evaluation, checkpoints."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from outrider.kernels.processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
 from outrider.training.data.portions import Portion
 from outrider.training.metrics import Evaluation, Observer, batch_loss, evaluate
+from outrider.training.optimizers import OPTIMIZERS, make_optimizer
 from outrider.training.state import Progress, TrainerState
 from outrider.training.tasks import LogFn, Task
 from outrider.utils.progress import duration
@@ -30,13 +31,14 @@ class TrainOptions:
 
     epochs: float = 4.0
     batch_tokens: int = 8192  # padded rows of a step
-    lr: float = 1e-3
+    lr: float = 1e-3  # AdamW's highest; Muon's is MUON_LR times this
     warmup: float = 0.05  # share of all steps
     weight_decay: float = 0.01
     clip: float = 1.0
     seed: int = 0
     evaluations: int = 10  # over the whole run
     patience: int = 3  # evaluations without gain before stopping
+    optimizer: str = "adamw"  # one of OPTIMIZERS
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_tokens", "lr", "clip", "evaluations", "patience"):
@@ -49,6 +51,8 @@ class TrainOptions:
             )
         if not 0 <= self.seed < 2**31:
             raise ConfigError(f"seed={self.seed} must be between 0 and {2**31 - 1}")
+        if self.optimizer not in OPTIMIZERS:
+            raise ConfigError(f"optimizer={self.optimizer!r} is unknown: use {' or '.join(OPTIMIZERS)}")
 
 
 class Trainer:
@@ -84,9 +88,13 @@ class Trainer:
         """Steps at the end of each whole epoch: they differ by a few, as what fits together is cut anew."""
         begun = (options.epochs - whole) * len(train.plan(whole)) if options.epochs > whole else 0.0
         self.steps = max(1, (self.ends[-1] if self.ends else 0) + round(begun))
-        parameters = [p for p in task.module.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            parameters, lr=options.lr, betas=(0.9, 0.95), weight_decay=options.weight_decay
+        self._parameters = [p for p in task.module.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer(
+            options.optimizer,
+            task.module,
+            lr=options.lr,
+            weight_decay=options.weight_decay,
+            precision=precision(train.store.device),
         )
         self.progress = Progress(portions=list(portions))
         if resume and self.state.exists():
@@ -148,7 +156,7 @@ class Trainer:
         return not self.progress.portions and self.progress.without_gain >= self.options.patience
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step: linear warm-up, then a cosine to a twentieth."""
+        """AdamW's learning rate at a step: linear warm-up, then a cosine to a twentieth."""
         warm = max(1, round(self.options.warmup * self.steps))
         if step < warm:
             return self.options.lr * (step + 1) / warm
@@ -158,13 +166,12 @@ class Trainer:
     def _step(self, batch: Batch) -> None:
         step = self.progress.step
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(step)
+            group["lr"] = self.rate(step) * group["lr_factor"]
         self.optimizer.zero_grad(set_to_none=True)
         with self._low_precision():
             loss, hits = batch_loss(self.task, batch, self.progress.before + step)
         loss.backward()
-        parameters = self.optimizer.param_groups[0]["params"]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.options.clip)
         if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
             raise NumericalError(
                 f"step {step}: loss {float(loss.detach())}, gradient norm {float(norm)}: stopped before using it. "
@@ -223,8 +230,13 @@ def _line(found: Evaluation) -> str:
     return f"loss {found.loss:.4f}  α {alpha}  τ {found.tau:.2f}"
 
 
+def precision(device: torch.device) -> torch.dtype:
+    """Of matrix products: bfloat16 where the processor has them, float32 elsewhere."""
+    return torch.bfloat16 if device.type == "cuda" or has_bf16_instructions() else torch.float32
+
+
 def low_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """bfloat16 matrix products where the processor has them; float32 elsewhere."""
-    if device.type == "cuda" or has_bf16_instructions():
+    """Matrix products in ``precision`` of the device."""
+    if precision(device) == torch.bfloat16:
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()

@@ -45,6 +45,9 @@ BatchTokens = Annotated[
     int | None, typer.Option(help="Padded tokens of a step.", show_default="as suits what is trained", hidden=True)
 ]
 Lr = Annotated[float | None, typer.Option(help="Highest learning rate.", show_default="as suits what is trained")]
+Optimizer = Annotated[
+    str, typer.Option(help="adamw, or muon, which updates matrices of hidden layers at 10 times --lr.")
+]
 MaxLength = Annotated[int, typer.Option(help="Tokens of a document that are read.")]
 HeldOut = Annotated[float, typer.Option(help="Share of documents held out for validation.", hidden=True)]
 Patience = Annotated[int, typer.Option(help="Evaluations (10 a run) without gain before stopping.", hidden=True)]
@@ -116,6 +119,7 @@ def _shared(
     one_pass: OnePass = False,
     batch_tokens: BatchTokens = None,
     lr: Lr = None,
+    optimizer: Optimizer = "adamw",
     max_length: MaxLength = 1024,
     held_out: HeldOut = 0.05,
     patience: Patience = 3,

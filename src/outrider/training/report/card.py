@@ -13,6 +13,7 @@ from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.heads.checkpoint import write_whole
 from outrider.heads.vocabulary import ScoringHead
 from outrider.training.metrics import Evaluation, JudgedRows, joined
+from outrider.training.optimizers import describe
 from outrider.training.report.breakdown import breakdown, table, warnings
 from outrider.training.report.calibration import CalibrationReport, calibrate
 from outrider.training.state import Progress
@@ -31,6 +32,7 @@ def write_report(trainer: Trainer, *, name: str, about: Mapping[str, Any]) -> Ev
     ``name``: of the draft. ``about``: data, command, options: what makes the run again.
     """
     task, folder, progress = trainer.task, trainer.folder, trainer.progress
+    about = {**about, "optimizer": describe(trainer.options.optimizer, trainer.options.lr)}
     task.restore(folder)
     judged: dict[int, list[JudgedRows]] = defaultdict(list)
     found = trainer.measure(lambda position, rows: judged[position].append(rows))

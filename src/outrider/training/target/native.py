@@ -37,9 +37,10 @@ class NativeReader:
     @torch.inference_mode()
     def read(self, document: Document) -> tuple[Tensor, Tensor, Tensor]:
         """Features, and ids and probabilities of the likeliest tokens, as ``Features`` has them."""
-        self._cache.truncate_to(self._slot, 0)
-        parts = [self._chunk(document, start) for start in range(0, len(document.ids), _CHUNK)]
-        rows, ids, probs = (torch.cat(each) for each in zip(*parts, strict=True))
+        with torch.autocast("cpu", enabled=False):  # which evaluations turn on, and which joins no float16
+            self._cache.truncate_to(self._slot, 0)
+            parts = [self._chunk(document, start) for start in range(0, len(document.ids), _CHUNK)]
+            rows, ids, probs = (torch.cat(each) for each in zip(*parts, strict=True))
         return rows, ids, probs
 
     def _chunk(self, document: Document, start: int) -> tuple[Tensor, Tensor, Tensor]:
