@@ -57,6 +57,11 @@ def test_a_bad_request_hurts_nobody_else(folder: Path) -> None:
             good = asyncio.create_task(llm.generate("hello", PARAMS))
             with pytest.raises(InvalidRequestError, match="prompt is empty"):
                 await llm.generate([], PARAMS)
+            for several in (["hello", "world"], [[{"role": "user", "content": "hello"}]]):
+                with pytest.raises(InvalidRequestError, match="is no text, list of token ids or list of messages"):
+                    await llm.generate(several, PARAMS)  # type: ignore[arg-type]
+                with pytest.raises(InvalidRequestError, match="is no text, list of token ids or list of messages"):
+                    await anext(llm.stream(several, PARAMS))  # type: ignore[arg-type]
             assert len((await good).token_ids) == 20
 
     asyncio.run(serve())

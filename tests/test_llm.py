@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 import weakref
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ import torch
 from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams
 from outrider.config import EngineOptions, engine_config
 from outrider.config.engine import ALIASES
+from outrider.engine.request import Request, StepOutput
 from outrider.errors import ConfigError, EngineDeadError, IncompatibleDraftError, InvalidRequestError
+from outrider.utils.json_files import shown
 from tests.whole import model_folder, other_vocabulary
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
+SAID = {"role": "user", "content": "hello"}
 SAMPLED = SamplingParams(max_tokens=24, temperature=0.9, top_p=0.9, seed=5, ignore_eos=True)
 
 
@@ -100,6 +104,63 @@ def test_chat_uses_the_template(llm: LLM) -> None:
     ids = llm.tokenizer.encode_chat(messages)
     assert llm.chat(messages, PARAMS).token_ids == llm.generate([ids], PARAMS)[0].token_ids
     assert [s.token_id for s in llm.stream(messages, PARAMS)] == llm.chat(messages, PARAMS).token_ids
+
+
+def test_conversations_are_answered_side_by_side_as_one_by_one(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversations = [[{"role": "user", "content": text}] for text in ("hello", "the world and", "12")]
+    options = [SAMPLED, PARAMS, replace(SAMPLED, seed=7)]
+    speculation = [SpeculationParams(draft=draft, spec_length=3) for draft in ("none", "model", "ngram")]
+    runs, run = list[int](), llm._loop.run
+
+    def count(requests: list[Request], after_step: Callable[[], None]) -> list[list[StepOutput]]:
+        runs.append(len(requests))
+        return run(requests, after_step)
+
+    monkeypatch.setattr(llm._loop, "run", count)
+    together = llm.chat(conversations, options, speculation=speculation)
+    assert runs == [3]
+    each = zip(conversations, options, speculation, strict=True)
+    alone = [llm.chat(messages, params, speculation=own) for messages, params, own in each]
+    assert [o.token_ids for o in together] == [o.token_ids for o in alone]
+    assert together[0].stats.num_draft_tokens == 0 < together[1].stats.num_draft_tokens
+    assert [o.seed for o in llm.chat(tuple(conversations[:2]), sampling_params=replace(SAMPLED, n=2))] == [5, 6, 5, 6]
+    assert [output.token_ids for output in llm.chat(conversations[1:2], PARAMS)] == [alone[1].token_ids]
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ([], r"messages=\[\] is no conversation: give one list of messages"),
+        ("hello", "messages='hello' is no conversation"),
+        (SAID, "messages={'content': 'hello', 'role': 'user'} is no conversation"),
+        ([[SAID], []], r"messages\[1\]=\[\] is no conversation"),
+        ([[SAID], SAID], r"messages=\[\[.*\]\, {.*}] is no conversation"),
+        ([SAID, 5], r"messages\[1\]=5 is no conversation"),
+        ([[SAID], "hello"], r"messages\[1\]='hello' is no conversation"),
+        ([[[SAID]]], r"messages\[0\]=\[\[.*\]\] is no conversation"),
+        ([5, 6], r"messages\[0\]=5 is no conversation"),
+    ],
+)
+def test_what_is_no_conversation_is_named(messages: Any, says: str, llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        llm.chat(messages, PARAMS)
+
+
+def test_what_is_no_prompt_is_named(llm: LLM) -> None:
+    nested: list[Any] = [[[[5, 6]]], [["hello"]], [5, 6], [[SAID, 5]], [None], [[5, 1.5]]]
+    for prompts in nested:
+        with pytest.raises(InvalidRequestError, match=rf"prompt={re.escape(shown(prompts[0]))} is no text, list of"):
+            llm.generate(prompts)
+    for call in (llm.stream, llm.request):
+        with pytest.raises(
+            InvalidRequestError, match=r"prompt=\[\[5, 6\]\] is no text.*only LLM.generate and LLM.chat"
+        ):
+            call([[5, 6]])  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="one prompt came with a list of params"):
+        llm.chat([SAID], [PARAMS])  # type: ignore[list-item]
+    with pytest.raises(InvalidRequestError, match="2 prompts came with 1 speculation"):
+        llm.chat([[SAID], [SAID]], PARAMS, speculation=[SpeculationParams()])
+    assert not llm.engine.busy
 
 
 def test_logprobs_are_those_of_plain_decoding(llm: LLM) -> None:

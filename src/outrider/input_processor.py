@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
 from outrider.adapters import Adapters
 from outrider.config import SamplingParams, SpeculationParams
@@ -20,6 +20,7 @@ from outrider.errors import InvalidRequestError
 from outrider.models.encoder_decoder import EncoderInput
 from outrider.models.images import PromptImages
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
+from outrider.utils.json_files import shown
 from outrider.vision import ImageLimits, ImagePrompt, ImageSource, ReadPrompt, Vision, has_images, split_images
 from outrider.vision.prompts import images_of
 
@@ -81,8 +82,8 @@ class InputProcessor:
     ) -> ReadPrompt:
         """A text, token ids, chat messages written with the model's template, or any of these with images.
 
-        ``cache_salt`` and ``tenant`` are those of its requests. Raises ``InvalidRequestError`` for images that cannot
-        be read.
+        ``cache_salt`` and ``tenant`` are those of its requests. Raises ``InvalidRequestError`` for anything else, and
+        for images that cannot be read.
         """
         if isinstance(prompt, ReadPrompt):
             return prompt
@@ -90,8 +91,8 @@ class InputProcessor:
         if isinstance(prompt, Mapping):
             images = images_of(prompt)
             prompt = prompt.get("prompt", prompt.get("prompt_token_ids", ()))
-        elif prompt and isinstance(prompt[0], Mapping) and has_images(prompt):  # type: ignore[arg-type]
-            prompt, images = split_images(prompt)  # type: ignore[arg-type]
+        elif is_conversation(prompt) and has_images(prompt):
+            prompt, images = split_images(prompt)
         if images and isinstance(self.vision, str):
             raise InvalidRequestError(f"{self.vision}: leave the images out", param="image")
         ids = self._token_ids(prompt)
@@ -102,8 +103,14 @@ class InputProcessor:
     def _token_ids(self, prompt: str | Sequence[int] | Sequence[Message]) -> list[int]:
         if isinstance(prompt, str):
             return self._tokenizer.encode(prompt)
-        if prompt and isinstance(prompt[0], Mapping):
-            return self._tokenizer.encode_chat(prompt)  # type: ignore[arg-type]
+        if is_conversation(prompt):
+            return self._tokenizer.encode_chat(prompt)
+        if not isinstance(prompt, Sequence) or not all(hasattr(kind, "__index__") for kind in set(map(type, prompt))):
+            raise InvalidRequestError(
+                f"prompt={shown(prompt)} is no text, list of token ids or list of messages: give one of these; only "
+                "LLM.generate and LLM.chat take several, in a list",
+                param="prompt",
+            )
         return list(prompt)  # type: ignore[arg-type]
 
     def request(
@@ -177,15 +184,47 @@ def either(params: Any, sampling_params: Any) -> Any:
     return sampling_params if params is None else params
 
 
-def for_one(value: Any, name: str) -> Any:
-    """``value`` for a single prompt, which takes no list."""
+def is_conversation(prompt: object) -> TypeGuard[Sequence[Message]]:
+    """Whether ``prompt`` is a list of messages, at least one."""
+    return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
+
+
+def conversations(messages: object) -> list[Sequence[Message]] | None:
+    """Those of a list of conversations; None where ``messages`` are one.
+
+    Raises ``InvalidRequestError`` for anything else.
+    """
+    if is_conversation(messages):
+        return None
+    items = messages if isinstance(messages, Sequence) and not isinstance(messages, str) else ()
+    if items and all(map(is_conversation, items)):
+        return list(items)
+    neither = [i for i, item in enumerate(items) if not isinstance(item, Mapping) and not is_conversation(item)]
+    value = f"messages[{neither[0]}]={shown(items[neither[0]])}" if neither else f"messages={shown(messages)}"
+    raise InvalidRequestError(
+        f"{value} is no conversation: give one list of messages with role and content, or a list of such lists",
+        param="messages",
+    )
+
+
+def with_options(prompt: Any, several: Sequence[Any] | None, params: Any, speculation: Any) -> list[tuple[Any, ...]]:
+    """(prompt, params, speculation) of each of ``several`` prompts, or else of ``prompt`` alone.
+
+    Raises ``InvalidRequestError`` unless options are one for all, or a list with one for each.
+    """
+    if several is None:
+        return [(prompt, _for_one(params, "params"), _for_one(speculation, "speculation"))]
+    options = (_for_each(params, len(several), "params"), _for_each(speculation, len(several), "speculation"))
+    return list(zip(several, *options, strict=True))
+
+
+def _for_one(value: Any, name: str) -> Any:
     if isinstance(value, Sequence):
-        raise InvalidRequestError(f"one text came with a list of {name}: give one, or a list of prompts", param=name)
+        raise InvalidRequestError(f"one prompt came with a list of {name}: give one, or a list of prompts", param=name)
     return value
 
 
-def for_each(value: Any, count: int, name: str) -> list[Any]:
-    """``value`` for each of ``count`` prompts, unless it is one for each already."""
+def _for_each(value: Any, count: int, name: str) -> list[Any]:
     if not isinstance(value, Sequence):
         return [value] * count
     if len(value) != count:

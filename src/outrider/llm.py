@@ -24,9 +24,9 @@ from outrider.input_processor import (
     Prompt,
     Scheduling,
     Speculation,
+    conversations,
     either,
-    for_each,
-    for_one,
+    with_options,
 )
 from outrider.loading import load
 from outrider.output import Output, one_or_all, tokens_per_run
@@ -199,20 +199,11 @@ class LLM:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
             NumericalError: the model's output is not a number.
         """
-        params = either(params, sampling_params)
-        if isinstance(prompts, str | Mapping):
-            own, source = for_one(params, "params"), for_one(speculation, "speculation")
-            return one_or_all(self._run(self.requests(prompts, own, source, **scheduling), progress=progress))
-        batch = list(prompts)
-        options = for_each(params, len(batch), "params")
-        sources = for_each(speculation, len(batch), "speculation")
-        requests = [
-            request
-            for prompt, own, source in zip(batch, options, sources, strict=True)
-            for request in self.requests(prompt, own, source, **scheduling)
-        ]
-        return self._run(requests, progress=progress)
+        several = None if isinstance(prompts, str | Mapping) else list(prompts)
+        options = either(params, sampling_params), speculation
+        return self._answer(with_options(prompts, several, *options), several is None, scheduling, progress)
 
+    @overload
     def chat(
         self,
         messages: Sequence[Message],
@@ -220,14 +211,38 @@ class LLM:
         *,
         speculation: Speculation = None,
         sampling_params: SamplingParams | None = None,
+        progress: bool = False,
         **scheduling: Unpack[Scheduling],
-    ) -> Output | Any:
+    ) -> Output | Any: ...  # Any: with n above 1, list[Output]
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        speculation: Speculation | Sequence[Speculation] = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        progress: bool = False,
+        **scheduling: Unpack[Scheduling],
+    ) -> list[Output]: ...
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        speculation: Speculation | Sequence[Speculation] = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        progress: bool = False,
+        **scheduling: Unpack[Scheduling],
+    ) -> Output | list[Output]:
         """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template.
 
-        The answer is an ``Output``; with ``n`` above 1, a list of ``n``. Options are those of ``generate``.
+        A list of conversations is answered at once. Outputs and options are those of ``generate``, with a conversation
+        for a text.
         """
-        params = either(params, sampling_params)
-        return one_or_all(self._run(self.requests(messages, params, speculation, **scheduling)))
+        several = conversations(messages)
+        options = either(params, sampling_params), speculation
+        return self._answer(with_options(messages, several, *options), several is None, scheduling, progress)
 
     @cached_property
     def transcriber(self) -> Transcriber:
@@ -324,6 +339,14 @@ class LLM:
     def sees(self) -> bool:
         """Whether prompts may have images."""
         return isinstance(self._input_processor.vision, Vision)
+
+    def _answer(
+        self, asked: Sequence[tuple[Any, ...]], alone: bool, scheduling: Scheduling, progress: bool
+    ) -> Output | list[Output]:
+        """Outputs of prompts with their options; ``alone``: of a prompt that no list held."""
+        requests = [request for one in asked for request in self.requests(*one, **scheduling)]
+        outputs = self._run(requests, progress=progress)
+        return one_or_all(outputs) if alone else outputs
 
     def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
         with work_bar("generate", len(requests), show=progress) as tell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,30 @@ def test_given_prompts_come_first_and_pass_the_filters(llm: LLM, tmp_path: Path)
     assert report["dropped"] == {"duplicate": 1, "excluded": 1}
     report = write(llm, tmp_path / "kept", replace(options, exclude=(exclude,), keep_all=True), own=None)
     assert report["answers"] == 5
+
+
+def test_categories_of_given_prompts_reach_answers_and_documents(llm: LLM, tmp_path: Path) -> None:
+    """A folder begun when records had no category goes on to the same answers."""
+    data, out = tmp_path / "prompts.jsonl", tmp_path / "out"
+    given = [
+        {"prompt": "hello there", "category": "chat"},
+        {"prompt": "what is a river"},
+        {"turns": ["how many are 12"], "category": "math"},
+        {"prompt": "a last one", "category": "math"},
+    ]
+    data.write_text("".join(json.dumps(line) + "\n" for line in given))
+    options = replace(OPTIONS, prompts=(data,))
+    report = write(llm, out, options, own=2, shard_lines=100)
+    found = lines(out)
+    wanted = ["chat", None, "math", "math", None, None]
+    assert [line.get("category") for line in found] == [wanted[line["index"]] for line in found]
+    assert report["answers_by_category"] == Counter(line["category"] for line in found if "category" in line)
+    tags = [line.document.tags[3:] for line in read_data(out, llm.tokenizer) if line.document]
+    assert tags == [(f"category {line['category']}",) if "category" in line else () for line in found]
+    old = [{key: line[key] for key in line if key != "category"} for line in found]
+    (out / "answers-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old if line["index"] < 2))
+    write(llm, out, options, own=2, shard_lines=100)
+    assert lines(out) == [line for line in old if line["index"] < 2] + [line for line in found if line["index"] > 1]
 
 
 def test_long_contexts(llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,13 +82,18 @@ def test_what_a_line_tells_of_its_chat(folder: Path, tokenizer: Tokenizer) -> No
             ids,
             {**ids, "messages": [told, asked], "greedy": True},
             {**ids, "messages": [asked, {"role": "assistant", "content": "x"}, asked], "greedy": False},
+            {"text": "hello world and", "category": "math"},
+            {"prompt": "hello", "category": "rag"},
+            {"prompt": "hello"},
         ),
         tokenizer,
     )
-    assert [document.tags for document in trainable(lines, 100, folder)] == [
+    assert [line.category for line in lines[3:]] == ["math", "rag", None]
+    assert [document.tags for document in trainable(lines[:4], 100, folder)] == [
         (),
         ("with a system message", "first turn", "greedy answers"),
         ("without a system message", "later turns", "sampled answers"),
+        ("category math",),
     ]
 
 
@@ -104,6 +109,13 @@ def test_what_a_line_tells_of_its_chat(folder: Path, tokenizer: Tokenizer) -> No
         ({"messages": "hello"}, "line 2: messages"),
         ({"messages": []}, "line 2: messages"),
         ({"conversations": [{"from": "cat", "value": "x"}]}, "line 2: conversations"),
+        ({"prompt": "x", "category": 3}, r"data\.jsonl, line 2: category=3 is no name"),
+        ({"prompt": "x", "category": None}, "line 2: category=None"),
+        ({"text": "x y z", "category": ["math"]}, r"line 2: category=\['math'\]"),
+        ({"prompt": "x", "category": " "}, "line 2: category=' '"),
+        ({"prompt": "x", "category": "a\nb"}, "line 2: category="),
+        ({"prompt": "x", "category": "\ud800"}, "line 2: category="),
+        ({"prompt": "x", "category": "x" * 61}, "line 2: category='xxx"),
     ],
 )
 def test_a_bad_line_is_named(line: Any, says: str, folder: Path, tokenizer: Tokenizer) -> None:
@@ -224,7 +236,7 @@ def test_no_sizes(text: str) -> None:
 
 
 def test_the_command_trains_resumes_and_exports(folder: Path, tmp_path: Path) -> None:
-    data = write(tmp_path, *({"prompt": "hello " * (1 + i % 7)} for i in range(12)))
+    data = write(tmp_path, *({"prompt": "hello " * (1 + i % 7), "category": "greetings"} for i in range(12)))
     run = CliRunner()
     given = ["eagle", "-m", str(folder / "target"), "--data", str(data), "-o", str(tmp_path / "out")]
     given += ["--regenerate", "--answer-tokens", "8", "--epochs", "1", "--held-out", "0.3", "--draft-vocab", "0.9"]
@@ -234,6 +246,7 @@ def test_the_command_trains_resumes_and_exports(folder: Path, tmp_path: Path) ->
     assert "τ" in done.output
     card = (tmp_path / "out" / "README.md").read_text()
     assert "seed: 0" in card
+    assert "| category greetings |" in card
     again = run.invoke(app, given)
     assert isinstance(again.exception, ConfigError)
     assert "--resume" in str(again.exception)

@@ -15,7 +15,7 @@ from outrider.heads.calibration import calibrated
 from outrider.training.data.documents import Document
 from outrider.training.metrics import JudgedRows
 from outrider.training.recipes import head_task
-from outrider.training.report.breakdown import breakdown, warnings
+from outrider.training.report.breakdown import breakdown, table, warnings
 from outrider.training.report.calibration import calibrate, expected_error
 from outrider.training.report.card import write_report
 from outrider.training.setup import HeadOptions
@@ -87,7 +87,8 @@ def test_calibrated_scores_by_hand() -> None:
 
 def test_a_weak_place_is_told() -> None:
     """Twice 300 rows with α 0.8 and 0.4, by context length as by tag; too few rows are no reason to worry."""
-    documents = [Document((1, 2), 1, ("first turn",)), Document((1, 2), 1, ("later turns",)), Document((1, 2), 1)]
+    tags = ("first turn", "category {a|b}"), ("later turns", "category chat"), ()
+    documents = [Document((1, 2), 1, own) for own in tags]
     which = torch.tensor([0] * 300 + [1] * 300 + [2] * 10)
     lengths = torch.tensor([255] * 300 + [1024] * 300 + [2048] * 10)
     ranks = torch.cat([(torch.arange(300) % 5 == 0).long(), (torch.arange(300) % 5 > 1).long(), torch.ones(10).long()])
@@ -98,8 +99,11 @@ def test_a_weak_place_is_told() -> None:
         "2k and more": {"rows": 10, "alpha": 0.0},
     }
     assert found["chat"] == {"first turn": {"rows": 300, "alpha": 0.8}, "later turns": {"rows": 300, "alpha": 0.4}}
-    said = warnings(found)
-    assert [("1k to 2k" in line, "later turns" in line) for line in said] == [(True, False), (False, True)]
+    assert found["category"] == {"{a|b}": {"rows": 300, "alpha": 0.8}, "chat": {"rows": 300, "alpha": 0.4}}
+    assert [line.partition(",")[0] for line in warnings(found)] == [
+        f"α is 0.400 for {place}" for place in ("contexts of 1k to 2k tokens", "later turns", "category chat")
+    ]
+    assert table(found)[-2:] == ["| category chat | 300 | 0.400 |", "| category {a\\|b} | 300 | 0.800 |"]
 
 
 def test_a_run_writes_all_of_it(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def _lines(out: Path, report: dict[str, Any]) -> list[str]:
         f"greedy {report['greedy_share']:.0%}, cut at the longest {report['truncated_share']:.0%}, with code "
         f"{report['code_share']:.0%}; left out {report['dropped_share']:.0%}: {_counts(report['dropped'])}",
         f"kinds: {_counts(report['kinds'])}",
+        f"answers by category: {_counts(report['answers_by_category'])}",
         f"languages, at a guess: {_counts(report['languages'])}",
         f"frequent words of prompts: {_counts(report['topics'])}",
         f"{report['generated_tokens']:,} tokens generated in {duration(report['seconds'])}, "

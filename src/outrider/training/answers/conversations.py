@@ -177,7 +177,7 @@ class Conversations:
         reason = None if found.prompt is None or self._options.keep_all else self._known.find(found.prompt)
         if reason is not None:
             answers, dropped = [], [{"reason": reason, "turn": 0, "text": found.prompt}]
-        source = {"source": "given" if index < len(self._given) else "own"}
+        source = self._source(index)
         answers, dropped = [source | line for line in answers], [source | line for line in dropped]
         self._shards.write(index, answers, dropped)
         before = self._done
@@ -192,6 +192,13 @@ class Conversations:
             )
         speed = self._generated / max(1e-9, time.monotonic() - self._began)
         self._tell(f"{speed:,.0f} tokens/s, {self._tally.dropped_share:.0%} left out", self._done - before)
+
+    def _source(self, index: int) -> dict[str, str]:
+        """Where a conversation comes from, as its records say: the category is that of the given line."""
+        if index >= len(self._given):
+            return {"source": "own"}
+        category = self._given[index].category
+        return {"source": "given"} | ({} if category is None else {"category": category})
 
     def _note(self, record: dict[str, Any]) -> None:
         """A record that is on the disk."""

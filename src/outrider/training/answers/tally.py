@@ -71,6 +71,7 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     turns: Counter[int] = field(default_factory=Counter)
     languages: Counter[str] = field(default_factory=Counter)
+    categories: Counter[str] = field(default_factory=Counter)  # answers to given lines that have each
     words: Counter[str] = field(default_factory=Counter)  # prompts that have each
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -90,6 +91,8 @@ class Tally:
         self.kinds[line["kind"]] += first
         self.turns[line["turn"] + 1] += 1
         self.languages[language(answer)] += 1
+        if "category" in line:
+            self.categories[line["category"]] += 1
         found = set(re.findall(r"[^\W\d_]{3,}", prompt.lower()[-2000:])) - _NO_TOPICS
         self.words.update(found)
         if len(self.words) > _MOST_WORDS:
@@ -122,6 +125,7 @@ class Tally:
             "dropped_share": round(self.dropped_share, 4),
             "kinds": dict(self.kinds.most_common()),
             "answers_by_turn": {str(turn): count for turn, count in sorted(self.turns.items())},
+            "answers_by_category": dict(self.categories.most_common()),
             "languages": dict(self.languages.most_common()),
             "topics": {word: count for word, count in self.words.most_common(_TOPICS) if count > 1},
         }

@@ -15,6 +15,10 @@ from outrider.utils.json_files import shown
 
 Message = Mapping[str, Any]
 
+CATEGORY = "category "
+"""Begins the tag of a document whose line has a category."""
+_LONGEST_CATEGORY = 60  # characters
+
 
 @dataclass(frozen=True)
 class Document:
@@ -22,19 +26,20 @@ class Document:
 
     ids: tuple[int, ...]
     start: int
-    tags: tuple[str, ...] = field(default=(), compare=False)  # what its line tells of the chat, for reports
+    tags: tuple[str, ...] = field(default=(), compare=False)  # what its line tells, for reports
 
 
 @dataclass(frozen=True)
 class Line:
     """A parsed line: ``document`` where it can be trained on as it is, ``prompt`` where it can be answered.
 
-    ``messages``: of the prompt, where it is a chat.
+    ``messages``: of the prompt, where it is a chat. ``category``: as the line names it.
     """
 
     document: Document | None
     prompt: tuple[int, ...]
     messages: tuple[Message, ...] = ()
+    category: str | None = None
 
 
 def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
@@ -42,8 +47,8 @@ def read_data(path: Path, tokenizer: Tokenizer) -> list[Line]:
 
     A line is an object with ``prompt_ids`` and ``answer_ids``; ``messages`` (a chat, its last message the answer, or
     not answered yet), or ShareGPT's ``conversations``; ``text``; ``prompt`` or ``question``; or ``turns`` (a list of
-    user messages, the first is taken). A folder of answers may still be written to: a line that has no end yet is
-    left out.
+    user messages, the first is taken). It may also have a ``category``. A folder of answers may still be written to:
+    a line that has no end yet is left out.
 
     Raises ``ConfigError`` naming file and line for anything else, and for a file without lines.
     """
@@ -86,12 +91,24 @@ def _objects(path: Path, *, whole: bool = False) -> Iterator[tuple[int, dict[str
 
 
 def _tagged(raw: dict[str, Any], tokenizer: Tokenizer, where: str) -> Line:
-    line = _parse(raw, tokenizer, where)
+    line = replace(_parse(raw, tokenizer, where), category=_category(raw, where))
     return line if line.document is None else replace(line, document=replace(line.document, tags=_tags(raw)))
 
 
+def _category(raw: Mapping[str, Any], where: str) -> str | None:
+    if "category" not in raw:
+        return None
+    found = raw["category"]
+    if isinstance(found, str) and found.strip() and len(found) <= _LONGEST_CATEGORY and found.isprintable():
+        return found
+    raise ConfigError(
+        f"{where}: category={shown(found)} is no name of 1 to {_LONGEST_CATEGORY} printable characters: "
+        "correct or remove it"
+    )
+
+
 def _tags(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a line tells of its chat, as far as it does."""
+    """What a line tells of its chat, answer and category, as far as it does."""
     found = []
     messages = raw.get("messages", raw.get("conversations"))
     if isinstance(messages, list):
@@ -101,6 +118,8 @@ def _tags(raw: Mapping[str, Any]) -> tuple[str, ...]:
         found.append("first turn" if asked < 2 else "later turns")
     if isinstance(raw.get("greedy"), bool):
         found.append("greedy answers" if raw["greedy"] else "sampled answers")
+    if "category" in raw:
+        found.append(CATEGORY + raw["category"])
     return tuple(found)
 
 

@@ -103,7 +103,7 @@ def card(
     lines += [f"| {i} | {a:.3f} | {b:.3f} |" for i, (a, b) in enumerate(pairs, 1)]
     lines += ["", f"A greedy chain of all positions: τ = {metrics['mean_acceptance_length']} tokens per target run,"]
     lines += [f"over {metrics['held_out_rows']:,} rows.", ""]
-    lines += ["By context length and chat, the nearest guess:", "", *table(buckets), ""]
+    lines += ["By context length, chat and category, the nearest guess:", "", *table(buckets), ""]
     lines += [f"**Warning**: {alarm}.\n" for alarm in warnings(buckets)]
     lines += ["## Training", ""]
     lines += [f"- {key.replace('_', ' ')}: {value}" for key, value in about.items()]
