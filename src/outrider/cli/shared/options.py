@@ -128,9 +128,11 @@ def draft_to_load(model: str, draft_models: Sequence[str], sources: Iterable[str
         from outrider.drafters.trained.heads import sources_with_shipped_heads
 
         sources = sources_with_shipped_heads(model)
-    found = list(dict.fromkeys(name for name in sources if source_record(name).head_kinds))
+    records = {name: source_record(name) for name in sources}
+    found = [name for name, record in records.items() if record.head_kinds]
     if draft_models:
-        found.append("model" if len(draft_models) == 1 else "models")
+        any_vocabulary = [name for name, record in records.items() if record.any_vocabulary]
+        found += any_vocabulary or ["model" if len(draft_models) == 1 else "models"]
     return ",".join(found) or "none"
 
 
