@@ -8,9 +8,8 @@ granted; the distribution that tokens are drawn from is never touched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
-import numpy as np
 
 Calibration = tuple[tuple[float, float, float, float], ...]
 """(a, b, c, d) of each draft position, the nearest first; positions beyond are as the last. Empty: scores stay."""
@@ -25,12 +24,19 @@ def calibrated(rows: Sequence[Sequence[float]], calibration: Calibration, depth:
     ``calibration`` is not empty.
     """
     a, b, c, d = calibration[min(depth, len(calibration) - 1)]
-    counts = [len(row) for row in rows]
-    sure = np.minimum(np.array([score for row in rows for score in row], np.float64), _SURE)
-    starts = np.cumsum([0, *counts])
-    own = np.repeat(starts[:-1], counts)  # of each guess: where its row's best one is
-    best = own == np.arange(len(sure))
-    x = np.where(best, a, c) * (sure - np.log(-np.expm1(sure))) + np.where(best, b, d)
-    worth = -np.log1p(np.exp(-np.maximum(_LEAST, x)))
-    worth = np.minimum(worth, worth[own])
-    return [worth[start : start + count].tolist() for start, count in zip(starts, counts, strict=False)]
+    found = []
+    for row in rows:
+        best = _worth(row[0], a, b) if row else 0.0
+        found.append([best, *(min(_worth(score, c, d), best) for score in row[1:])][: len(row)])
+    return found
+
+
+def _worth(score: float, slope: float, offset: float) -> float:
+    """The log of σ(slope · logit(p) + offset), p's log being ``score``.
+
+    One by one, without NumPy: between two passes of a head its code is not in the processor's caches, and the first
+    call of it takes longer than a level's guesses here.
+    """
+    sure = min(score, _SURE)
+    x = slope * (sure - math.log(-math.expm1(sure))) + offset
+    return -math.log1p(math.exp(-max(_LEAST, x)))
