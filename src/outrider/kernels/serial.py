@@ -1,8 +1,15 @@
-"""Element-wise operations whose bits do not depend on how torch shares it out among threads."""
+"""Element-wise operations whose bits do not depend on how torch shares it out among threads, or on vectors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
 _SERIAL = 32768  # elements that torch runs on one thread (at::internal::GRAIN_SIZE)
+_VECTORS = 32  # float32 numbers that torch's loops take at once: two registers of AVX-512, and fewer elsewhere
 
 
 def serial_rows(width: int) -> int:
@@ -13,3 +20,22 @@ def serial_rows(width: int) -> int:
     bit, so a row would depend on the other rows. Sums, products and roundings do not.
     """
     return max(1, _SERIAL // width)
+
+
+def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``function`` of each element of x: [T, width], with the same bits for a row whatever the other rows.
+
+    On a CPU in parts of so many rows that one thread does each, and never with a rest for scalar code: rows that are
+    no whole vectors are padded together.
+    """
+    if x.is_cuda:
+        return function(x)
+    parts = [_in_vectors(function, part) for part in torch.split(x, serial_rows(x.shape[1]))]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _in_vectors(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    if x.shape[1] % _VECTORS == 0:
+        return function(x)
+    flat = x.reshape(-1)
+    return function(F.pad(flat, (0, -len(flat) % _VECTORS)))[: len(flat)].view(x.shape)

@@ -22,7 +22,7 @@ from outrider.kernels.backends.base import (
 from outrider.kernels.backends.torch_mlp import dense, mixture
 from outrider.kernels.norm import Norm
 from outrider.kernels.rope import rotate
-from outrider.kernels.serial import serial_rows
+from outrider.kernels.serial import elementwise
 
 
 class TorchBackend:
@@ -80,15 +80,9 @@ class TorchBackend:
 
 def _silu(x: Tensor) -> Tensor:
     """SiLU of x: [T, intermediate]. In bfloat16 vector and scalar code round alike, for all 65,536 inputs."""
-    rows = serial_rows(x.shape[1])
-    if x.shape[0] <= rows or x.dtype != torch.float32 or x.is_cuda:
-        return F.silu(x)
-    return torch.cat([F.silu(part) for part in torch.split(x, rows)])
+    return F.silu(x) if x.dtype != torch.float32 else elementwise(F.silu, x)
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by tanh, in float32: [T, intermediate]. Fixed parts, as vector and scalar code may round differently."""
-    rows = serial_rows(x.shape[1])
-    if x.shape[0] <= rows or x.is_cuda:
-        return F.gelu(x.float(), approximate="tanh").to(x.dtype)
-    return torch.cat([F.gelu(part.float(), approximate="tanh").to(x.dtype) for part in torch.split(x, rows)])
+    """GELU by tanh, in float32: [T, intermediate]."""
+    return elementwise(lambda part: F.gelu(part, approximate="tanh"), x.float()).to(x.dtype)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from outrider.kernels.linear.linear import TorchLinear
 from outrider.kernels.native.weights import Target, pack_tensor
 from outrider.kernels.norm import LayerNorm, Norm, RMSNorm
-from outrider.kernels.serial import serial_rows
+from outrider.kernels.serial import elementwise
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig
 
 __all__ = ["Attention", "Layer", "Linear", "Parts", "mlp"]
@@ -134,13 +134,9 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _activate(config: EncoderDecoderConfig, inner: Tensor) -> Tensor:
-    """What lies between the two matrices of an MLP, of inner: [n, d or 2 d]. Fixed parts, see ``serial_rows``."""
+    """What lies between the two matrices of an MLP, of inner: [n, d or 2 d]."""
     gate, up = inner.chunk(2, dim=-1) if config.gated else (inner, None)
-    function, rows = _FUNCTIONS[config.activation_function], serial_rows(gate.shape[1])
-    if len(gate) <= rows or gate.is_cuda:
-        out = function(gate)
-    else:
-        out = torch.cat([function(part) for part in torch.split(gate, rows)])
+    out = elementwise(_FUNCTIONS[config.activation_function], gate)
     return out if up is None else out * up
 
 
