@@ -35,7 +35,6 @@ def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _in_vectors(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    if x.shape[1] % _VECTORS == 0:
-        return function(x)
-    flat = x.reshape(-1)
-    return function(F.pad(flat, (0, -len(flat) % _VECTORS)))[: len(flat)].view(x.shape)
+    flat = x.reshape(-1)  # never strided, for which torch has other loops
+    rest = -len(flat) % _VECTORS
+    return function(flat).view(x.shape) if not rest else function(F.pad(flat, (0, rest)))[:-rest].view(x.shape)
