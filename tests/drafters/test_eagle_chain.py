@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -159,3 +160,19 @@ def test_logits_that_are_no_numbers_are_an_error() -> None:
     source.read(r, 0, torch.full((len(PROMPT) - 1, width), torch.nan))
     with pytest.raises(NumericalError, match="not finite"):
         source.propose([r], [5])
+
+
+@torch.inference_mode()
+def test_a_draft_leaves_nothing_to_the_search_for_garbage() -> None:
+    source, r = drafter({}, tied=True), view("a", temperature=0.8, seed=3)
+    ask(source, r)
+    width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
+    gc.collect()
+    gc.disable()
+    try:
+        source.read(r, len(PROMPT) - 1, torch.zeros(1, width))
+        r.tokens.append(1)
+        assert source.propose([r], [5])[0]
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -98,6 +98,7 @@ class NativeChain:
         ids, at = int64s(tokens), int64s(positions)
         table = array("i", self._cache.table(span.slot, span.start + span.count + levels - 1))
         noise, depth, errors = race.noise(0), 0, list[BaseException]()
+        running: list[ChainStruct] = []  # emptied at the end, as the chain holds ``tell``, which would hold it
 
         def tell(token: int, score: float) -> int:
             nonlocal noise, depth
@@ -110,7 +111,7 @@ class NativeChain:
                         embeddings[0] = self._target.embed(torch.tensor([token]))[0]
                     if noise is not None:
                         noise = race.noise(depth)
-                        chain.noise = None if noise is None else noise.ctypes.data
+                        running[0].noise = None if noise is None else noise.ctypes.data
             except BaseException as error:  # noqa: BLE001 (raised behind the call: the library cannot pass it on)
                 errors.append(error)
                 return 0
@@ -132,7 +133,9 @@ class NativeChain:
             output=output.data_ptr(),
             logits=logits.data_ptr(),
         )
+        running.append(chain)
         status = self._library.outrider_draft_chain(ctypes.byref(self._head), self._view.address, ctypes.byref(chain))
+        running.clear()
         if errors:
             raise errors[0]
         if status == _NOT_FINITE:
