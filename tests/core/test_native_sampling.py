@@ -85,6 +85,12 @@ def test_noise_is_numpys_but_for_the_last_bits(sampler: NativeSampler, seed: int
     assert np.array_equal(row, sampler.gumbel(keys(seed), 2 * width + 3)[:width])
 
 
+@given(seeds, WIDTHS, st.integers(0, 40))
+def test_noise_of_some_tokens_is_that_of_their_row(sampler: NativeSampler, seed: int, width: int, count: int) -> None:
+    tokens = np.random.default_rng(seed).integers(0, width, count)
+    assert np.array_equal(sampler.gumbel_of_tokens(keys(seed), tokens), sampler.gumbel(keys(seed), width)[tokens])
+
+
 @given(seeds, WIDTHS, options())
 @settings(max_examples=400, deadline=None)
 def test_a_draw_from_logits_is_that_of_the_whole_row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -42,6 +43,12 @@ def test_a_smaller_vocabulary_is_a_prefix_of_a_larger_one(vocab_size: int, purpo
     assert row.dtype == torch.float32
     assert row.shape == (vocab_size,)
     assert torch.equal(row, noise.gumbel(11, 151_936, purpose)[:vocab_size])
+
+
+@pytest.mark.parametrize("tokens", [[], [0], [49_151, 3, 3, 20_000], range(0, 49_152, 7)])
+def test_some_tokens_have_the_noise_of_the_whole_row(tokens: Sequence[int]) -> None:
+    noise, ids = Noise(-8), np.array(tokens, np.int64)
+    assert np.array_equal(noise.gumbel_of(ids, 11), noise.gumbel(11, 49_152).numpy()[ids])
 
 
 def test_bits_do_not_depend_on_threads() -> None:

@@ -27,6 +27,7 @@ _SIGNATURES = {
     "first_largest": (_INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
     "gumbel": (_INT, _BYTES, _POINTER),
     "gumbel_of": (_INT, _POINTER, _POINTER),
+    "gumbel_of_tokens": (_INT, _POINTER, _BYTES, _POINTER),
     "log_weights": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
     "most_likely": (_INT, _INT, _INT, _POINTER, ctypes.c_float, _INT, _POINTER, _POINTER, _POINTER),
     "draw": (_INT, _POINTER, _BYTES, _POINTER, _POINTER),
@@ -92,6 +93,12 @@ class NativeSampler:
         """Standard Gumbel noise."""
         out = np.empty(vocab_size, dtype=np.float32)
         self._call("gumbel", vocab_size, keys, out.ctypes.data)
+        return out
+
+    def gumbel_of_tokens(self, keys: bytes, tokens: NDArray[np.int64]) -> Row:
+        """``gumbel`` of these tokens alone, bit for bit."""
+        tokens, out = np.ascontiguousarray(tokens, np.int64), np.empty(len(tokens), dtype=np.float32)
+        self._call("gumbel_of_tokens", len(tokens), tokens.ctypes.data, keys, out.ctypes.data)
         return out
 
     def gumbel_of(self, v: Row) -> Row:

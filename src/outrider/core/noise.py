@@ -90,6 +90,13 @@ class Noise:
         self._rows[key] = row
         return row
 
+    def gumbel_of(self, tokens: NDArray[np.int64], position: int) -> NDArray[np.float32]:
+        """The entries of ``gumbel(position, ...)`` of some token ids alone: float32 [len(tokens)]."""
+        keys, sampler = self._row_keys(position, Purpose.MATCH, 0), native.sampler()
+        if sampler is not None:
+            return sampler.gumbel_of_tokens(keys, tokens)
+        return numpy_gumbel(keys, int(tokens.max(initial=0)) + 1)[tokens]
+
     def uniform(self, position: int, purpose: Purpose, node: int = 0) -> float:
         """A number in [0, 1) with 53 random bits, independent of ``gumbel`` with the same arguments."""
         return (int.from_bytes(self._digest(position, purpose, node)[24:], "little") >> 11) * 2.0**-53

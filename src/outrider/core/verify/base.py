@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.core.distribution import TargetRows
@@ -90,10 +92,13 @@ class DraftSampler:
             return self.noise.draw_without_replacement(log_weights, count, self.base + depth)
         return self.noise.draw_without_replacement(log_weights, count, self.base, Purpose.DRAFT, node)
 
-    def perturbed(self, log_weights: Tensor, *, depth: int) -> Tensor:
-        """What the target's draw at this depth is the argmax of, should it agree with ``log_weights``: float32 [vocab].
+    def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
+        """What the target adds to log-weights at this depth before it takes the largest: float32, one for each token.
 
-        Where noise is shared only: the others must not look at the noise that decides on them.
+        ``tokens``: ids; or so many, from 0 on. Where noise is shared only: the others must not look at the noise that
+        decides on them.
         """
         assert self.shares_noise
-        return log_weights.cpu() + self.noise.gumbel(self.base + depth, log_weights.shape[0])
+        if isinstance(tokens, int):
+            return self.noise.gumbel(self.base + depth, tokens).numpy()
+        return self.noise.gumbel_of(tokens, self.base + depth)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config import SpeculationParams
@@ -42,8 +44,8 @@ class _Shifted(DraftSampler):
     def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> list[int]:
         return super().siblings(log_weights, count, depth=depth + self.shift, node=node + self.shift)
 
-    def perturbed(self, log_weights: Tensor, *, depth: int) -> Tensor:
-        return super().perturbed(log_weights, depth=depth + self.shift)
+    def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
+        return super().race_noise(tokens, depth=depth + self.shift)
 
 
 def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> ChangedView:

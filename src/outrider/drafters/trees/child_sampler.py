@@ -96,7 +96,8 @@ class ChildSampler:
         if self._by_likelihood:
             return most_likely(row, count)
         if self._draws.shares_noise:
-            return most_likely(self._draws.perturbed(row, depth=depth), count)
+            noise = torch.from_numpy(self._draws.race_noise(len(row), depth=depth))
+            return most_likely(row.cpu() + noise, count)
         return Choices(self._draws.siblings(row, count, depth=depth, node=key), q_logits=row)
 
     def level(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
@@ -169,6 +170,4 @@ class ChildSampler:
         """The noise of a depth's position for the columns of the logits; None where the likeliest are taken."""
         if self._by_likelihood:
             return None
-        if self._vocabulary is None:
-            return self._draws.perturbed(torch.zeros(columns), depth=depth).numpy()
-        return self._draws.perturbed(torch.zeros(self._vocabulary.size), depth=depth).numpy()[self._vocabulary.columns]
+        return self._draws.race_noise(columns if self._vocabulary is None else self._vocabulary.columns, depth=depth)

@@ -57,6 +57,7 @@ typedef struct {
     /* See sample_kernels.h. */
     int64_t (*first_largest)(int64_t width, const float *x, float *value);
     void (*gumbel)(int64_t width, const uint32_t *keys, float *out);
+    void (*gumbel_of_tokens)(int64_t count, const int64_t *tokens, const uint32_t *keys, float *out);
     void (*gumbel_of)(int64_t count, const float *v, float *out);
     float (*least_weight)(const weight_row *row, int64_t top_k, double top_p, uint32_t *scratch);
     void (*log_weights)(const weight_row *row, float *out);

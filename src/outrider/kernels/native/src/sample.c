@@ -47,6 +47,13 @@ int outrider_gumbel(int64_t width, const uint32_t *keys, float *out) {
     return OUTRIDER_OK;
 }
 
+int outrider_gumbel_of_tokens(int64_t count, const int64_t *tokens, const uint32_t *keys, float *out) {
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
+    current_kernels()->gumbel_of_tokens(count, tokens, keys, out);
+    return OUTRIDER_OK;
+}
+
 int outrider_gumbel_of(int64_t count, const float *v, float *out) {
     for (int64_t i = 0; i < count; i++)
         if (!(v[i] >= 0x1p-65f && v[i] < 1)) return OUTRIDER_BAD_ARGUMENT;

@@ -22,6 +22,9 @@ OUTRIDER_API int outrider_first_largest(int64_t rows, int64_t width, int64_t str
 /* Gumbel noise of tokens 0 to width - 1 under six key words: out [width]. */
 OUTRIDER_API int outrider_gumbel(int64_t width, const uint32_t *keys, float *out);
 
+/* The same noise of some tokens, 0 to UINT32_MAX each: out [count]. */
+OUTRIDER_API int outrider_gumbel_of_tokens(int64_t count, const int64_t *tokens, const uint32_t *keys, float *out);
+
 /* -log(-log1p(-v)) for 2^-65 <= v < 1, as outrider_gumbel has it: within 2^-22 + 1 unit in the last place. */
 OUTRIDER_API int outrider_gumbel_of(int64_t count, const float *v, float *out);
 

@@ -12,9 +12,9 @@
 
 /* The members of ``kernels`` that this file provides. */
 #define SAMPLE_KERNELS                                                                                       \
-    .first_largest = first_largest, .gumbel = gumbel_row, .gumbel_of = gumbel_of_each,                       \
-    .least_weight = least_weight, .log_weights = write_log_weights, .draw = draw_token,             \
-    .most_likely = most_likely
+    .first_largest = first_largest, .gumbel = gumbel_row, .gumbel_of_tokens = gumbel_of_tokens,             \
+    .gumbel_of = gumbel_of_each, .least_weight = least_weight, .log_weights = write_log_weights,             \
+    .draw = draw_token, .most_likely = most_likely
 
 /* Whether any of 64 numbers from i on is above ``bound``, or is NaN. */
 static inline int any_above(const float *x, int64_t width, int64_t i, vec bound) {
@@ -90,15 +90,18 @@ static inline vec gumbel_of(vec v) {
     return vec_sub(zero, log_of(k, vec_sub(vec_mul(e, scale), one)));
 }
 
-/* Noise of sixteen tokens whose hashes are known. Small hashes get 32 more bits: see Noise of noise.py. */
-static inline vec noise_of(const uint32_t *high, int64_t first, const uint32_t *keys) {
+/* Noise of sixteen tokens whose hashes are known: those from ``first`` on, or of ``tokens`` if these are given.
+ *
+ * Small hashes get 32 more bits: see Noise of noise.py. */
+static inline vec noise_of(const uint32_t *high, int64_t first, const int64_t *tokens, const uint32_t *keys) {
     const float unit = 0x1.fffffep-33f; /* 2^-32 less one part in 2^24, so that v stays below 1 */
     float v[LANES];
     for (int i = 0; i < LANES; i++) v[i] = (float)high[i] * unit;
     if (vec_any_above(vec_set(0x1p-8f), vec_load(v))) {
         for (int i = 0; i < LANES; i++) {
             if (high[i] >= 1u << 24) continue;
-            uint32_t low = mixed(token_word((uint32_t)first + (uint32_t)i), keys + 3);
+            uint32_t token = tokens ? (uint32_t)tokens[i] : (uint32_t)first + (uint32_t)i;
+            uint32_t low = mixed(token_word(token), keys + 3);
             v[i] = (float)((high[i] * 0x1p32 + low + 0.5) * 0x1p-64);
         }
     }
@@ -117,7 +120,18 @@ static void gumbel_row(int64_t width, const uint32_t *keys, float *out) {
     for (int64_t start = 0; start < width; start += HASH_BLOCK) {
         hash_block(start, keys, high);
         for (int64_t i = start; i < start + HASH_BLOCK && i < width; i += LANES)
-            vec_store_some(out + i, noise_of(high + (i - start), i, keys), lanes_from(i, width));
+            vec_store_some(out + i, noise_of(high + (i - start), i, NULL, keys), lanes_from(i, width));
+    }
+}
+
+static void gumbel_of_tokens(int64_t count, const int64_t *tokens, const uint32_t *keys, float *out) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        int n = lanes_from(i, count);
+        int64_t some[LANES];
+        uint32_t high[LANES];
+        for (int lane = 0; lane < LANES; lane++) some[lane] = tokens[lane < n ? i + lane : i];
+        for (int lane = 0; lane < LANES; lane++) high[lane] = mixed(token_word((uint32_t)some[lane]), keys);
+        vec_store_some(out + i, noise_of(high, 0, some, keys), n);
     }
 }
 
@@ -171,7 +185,7 @@ static int64_t draw_token(const weight_row *row, const uint32_t *keys, float *sc
             vec w = load_log_weights(row, start + i);
             if (!vec_any_above(vec_add(w, noise_bounds(bits + i)), vec_set(*score))) continue;
             vec_store(weights, w);
-            vec_store(scores, vec_add(w, noise_of(high + i, start + i, keys)));
+            vec_store(scores, vec_add(w, noise_of(high + i, start + i, NULL, keys)));
             for (int lane = 0; lane < LANES; lane++) {
                 if (weights[lane] < row->least || scores[lane] <= *score) continue;
                 *score = scores[lane], token = start + i + lane;
