@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outrider.errors import ConfigError
-from outrider.training.answers.filters import Duplicates, Excluded, loops
+from outrider.training.answers.filters import Duplicates, Excluded, LoopWatch, loops
 from outrider.training.answers.tally import Forecast, Tally, has_code, language
 
 QUESTION = "A train leaves the station at nine and drives sixty miles an hour for three hours. How far does it get?"
@@ -24,6 +26,22 @@ def test_loops() -> None:
     assert loops([8] * 24)
     assert not loops([8] * 23)  # too short to say
     assert not loops([*text, *text[:20]])  # a passage may come twice
+
+
+@given(st.lists(st.integers(0, 2), max_size=60), st.integers(0, 60), st.integers(0, 5))
+def test_a_loop_that_is_seen_early_stays_one(ids: list[int], before: int, step: int) -> None:
+    before = min(before, len(ids))
+    watch = LoopWatch(len(ids), ids[:before])
+    ends = [*range(before, len(ids), 1 + step), len(ids)]
+    seen = [watch(ids[before:end]) for end in ends]
+    assert seen[-1] == loops(ids)  # nothing is missed, and nothing is claimed that does not hold in the end
+    assert seen == sorted(seen)
+    assert all(loops(ids[:end]) for end, vain in zip(ends, seen, strict=True) if vain)
+
+
+def test_a_loop_is_seen_before_its_end() -> None:
+    text = random.Random(0).choices(range(1000), k=40) + [5, 6, 7] * 40
+    assert [LoopWatch(len(text))(text[:end]) for end in (40, 80, 110)] == [False, False, True]
 
 
 def test_duplicates() -> None:

@@ -16,6 +16,7 @@ from outrider import LLM
 from outrider.cli.train import app
 from outrider.errors import CapacityError, ConfigError
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.training.answers.filters import LoopWatch
 from outrider.training.answers.options import AnswerOptions, Effort, parse_count, parse_range
 from outrider.training.answers.run import write_answers
 from outrider.training.answers.user_turn import UserTurns
@@ -167,6 +168,18 @@ def test_given_prompts_come_first_and_pass_the_filters(llm: LLM, tmp_path: Path)
     assert report["dropped"] == {"duplicate": 1, "excluded": 1}
     report = write(llm, tmp_path / "kept", replace(options, exclude=(exclude,), keep_all=True), own=None)
     assert report["answers"] == 5
+
+
+def test_an_answer_that_must_end_as_a_loop_is_not_finished(
+    llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(OPTIONS, max_tokens=80, greedy=1.0, turns=(1, 1))
+    early = write(llm, tmp_path / "early", options, own=30)
+    monkeypatch.setattr(LoopWatch, "__call__", lambda self, output: False)
+    late = write(llm, tmp_path / "late", options, own=30)
+    assert contents(tmp_path / "early") == contents(tmp_path / "late")
+    assert early["dropped"]["loop in answer"] > 0
+    assert early["generated_tokens"] < late["generated_tokens"]
 
 
 def test_categories_of_given_prompts_reach_answers_and_documents(llm: LLM, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from outrider.engine.request import Request
 from outrider.llm import LLM
-from outrider.training.answers.script import Conversation, Script
+from outrider.training.answers.script import Ask, Conversation, Script
 
 
 def converse(
@@ -23,7 +23,7 @@ def converse(
     Raises:
         OutriderError: a request failed, as for a model whose output is not a number.
     """
-    running: dict[str, tuple[int, Script, Request]] = {}
+    running: dict[str, tuple[int, Script, Request, Ask]] = {}
 
     def advance(number: int, script: Script, last: Request | None) -> None:
         try:
@@ -33,7 +33,7 @@ def converse(
             return
         request = llm.request(list(ask.ids), ask.params)
         llm.engine.add(request)
-        running[request.id] = number, script, request
+        running[request.id] = number, script, request, ask
 
     try:
         while not stop():
@@ -42,10 +42,13 @@ def converse(
             if not running:
                 return
             llm.engine.step()
-            for number, script, request in list(running.values()):
+            for number, script, request, ask in list(running.values()):
                 if request.error is not None:
                     raise request.error
-                if request.finish_reason is not None:
+                in_vain = request.finish_reason is None and ask.in_vain(request.output)
+                if in_vain:
+                    llm.engine.abort(request.id)
+                if in_vain or request.finish_reason is not None:
                     del running[request.id]
                     advance(number, script, request)
     finally:

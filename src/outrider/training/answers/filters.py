@@ -34,6 +34,29 @@ def loops(ids: Sequence[int]) -> bool:
     return 1 - len(set(grams)) / len(grams) > _LOOP_SHARE
 
 
+class LoopWatch:
+    """Tells early that ``loops`` will be true of a text in the making, whatever is still to come.
+
+    That is once the 8-grams that have come before are too many for the longest text there can be.
+    """
+
+    def __init__(self, most: int, before: Sequence[int] = ()) -> None:
+        """``most``: tokens of the whole text at most. ``before``: those it begins with."""
+        self._grams = max(1, most - _LOOP_GRAM + 1)
+        self._ids = list(before)
+        self._before, self._read = len(before), 0
+        self._seen: set[tuple[int, ...]] = set()
+
+    def __call__(self, output: Sequence[int]) -> bool:
+        """``output``: all that has come behind ``before`` so far."""
+        self._ids += output[len(self._ids) - self._before :]
+        for i in range(self._read, len(self._ids) - _LOOP_GRAM + 1):
+            self._seen.add(tuple(self._ids[i : i + _LOOP_GRAM]))
+            self._read = i + 1
+        repeated = self._read - len(self._seen)
+        return len(self._ids) >= _LOOP_LEAST and 1 - (self._grams - repeated) / self._grams > _LOOP_SHARE
+
+
 class Duplicates:
     """Prompts that were kept, by content and by MinHash (Broder 1997) of their 5-grams of characters.
 

@@ -15,7 +15,7 @@ from typing import Any
 from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.training.answers.filters import Excluded, loops
+from outrider.training.answers.filters import Excluded, LoopWatch, loops
 from outrider.training.answers.openings import OPENINGS, PLAIN, Opening
 from outrider.training.answers.options import AnswerOptions
 from outrider.training.answers.user_turn import UserTurns
@@ -31,6 +31,8 @@ class Ask:
 
     ids: Sequence[int]
     params: SamplingParams
+    in_vain: Callable[[Sequence[int]], bool] = lambda output: False
+    """Whether an output that begins like this will be left out in any case; it need not be continued then."""
 
 
 @dataclass
@@ -127,7 +129,8 @@ class Author:
             stop=self.turns.stop,
             stop_token_ids=self.turns.end_ids | self.tokenizer.special_ids,
         )
-        request = yield Ask(place.ids, params)
+        watch = LoopWatch(len(place.written) + params.max_tokens, place.written)
+        request = yield Ask(place.ids, params, watch)
         output = list(request.output)
         found.generated += len(output)
         written = (self.tokenizer.decode(place.written) + request.text).strip()
@@ -155,7 +158,8 @@ class Author:
             temperature=0.0 if greedy else o.temperature,
             seed=self._seed(start.key, "answer", turn),
         )
-        request = yield Ask(ids, params)
+        ask = Ask(ids, params) if o.keep_all else Ask(ids, params, LoopWatch(params.max_tokens))
+        request = yield ask
         output = list(request.output)
         found.generated += len(output)
         reason = None if o.keep_all else "empty answer" if not request.text.strip() else None
