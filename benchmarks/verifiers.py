@@ -33,7 +33,7 @@ from outrider.config import ModelOptions
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
-from outrider.core.verify import DraftSampler, Verifier, make_verifier
+from outrider.core.verify import DraftSampler, Siblings, Verifier, make_verifier
 from outrider.engine.request import Request
 from outrider.engine.runner import ScheduledRequest, run_target
 from outrider.models.base import Model
@@ -41,7 +41,10 @@ from outrider.models.base import Model
 SHAPES: dict[str, tuple[int, ...]] = {"chain of 4": (1, 1, 1, 1), "tree 3-2-1": (3, 2, 1)}
 SETTINGS = [
     SpeculationParams(draft="none"),
-    *(SpeculationParams(verifier=v) for v in ("rejection", "block", "iterative", "specinfer", "sequoia", "traversal")),
+    *(
+        SpeculationParams(verifier=v)
+        for v in ("rejection", "block", "iterative", "specinfer", "sequoia", "traversal", "univer")
+    ),
     *(SpeculationParams(verifier="lenient", lenience=x) for x in (1.0, 0.5, 0.3, 0.1)),
     SpeculationParams(verifier="typical"),
 ]
@@ -98,14 +101,15 @@ class Bench:
         context = Context(tokens[:split], tokens[split:])
         for shape, widths in SHAPES.items():
             for seed in range(self.seeds):
-                scored: dict[tuple[bool, bool], tuple[Draft, Tensor]] = {}
+                scored: dict[tuple[bool, Siblings | None], tuple[Draft, Tensor]] = {}
                 for speculation in SETTINGS:
                     verifier, noise = make_verifier(speculation), Noise(seed)
                     if max(widths) > 1 and not verifier.takes_trees:
                         continue
-                    manner = (verifier.shares_noise, verifier.without_replacement or max(widths) == 1)
+                    manner = (verifier.shares_noise, verifier.siblings if max(widths) > 1 else None)
                     if manner not in scored:
-                        draft = self._grow(tokens, context, params, widths, DraftSampler(noise, len(tokens), *manner))
+                        draws = DraftSampler(noise, len(tokens), verifier.shares_noise, verifier.siblings)
+                        draft = self._grow(tokens, context, params, widths, draws)
                         scored[manner] = draft, self.target.score(tokens, draft)
                     self._time(*scored[manner], verifier, noise, params, context, tallies[shape, _label(speculation)])
 
@@ -138,9 +142,9 @@ class Bench:
             for parent in level:
                 row = q.log_weights(parent + 1)
                 drawn = draws.siblings(row, width, depth=depth, node=len(nodes))
-                nodes += drawn
-                parents += [parent] * len(drawn)
-                rows += [row] * len(drawn)
+                nodes += drawn.tokens
+                parents += [parent] * len(drawn.tokens)
+                rows += drawn.rows
             level = list(range(len(draft), len(nodes)))
             draft = Draft(tuple(nodes), tuple(parents), torch.stack(rows))
         return draft

@@ -181,4 +181,39 @@ def traversal() -> Drawing:
     return d
 
 
-FIGURES = {figure.__name__: figure for figure in (matching, rejection, block, recursive, sequoia, specinfer, traversal)}
+def univer() -> Drawing:
+    """One sure child and one drawn: what is kept of each token is the lower of two bounds."""
+    d = Drawing(760, 252)
+    base, scale = 196, 150
+    sure = max(range(len(Q)), key=lambda i: Q[i])
+    there = [1.0 if i == sure else q / (1 - Q[sure]) for i, q in enumerate(Q)]
+    for i, (p, q, name) in enumerate(zip(P, there, NAMES, strict=True)):
+        x = 52 + i * 76
+        kept = min(p, q)
+        d.bar(x, base, 24, kept * scale, GREEN)
+        d.bar(x, base - kept * scale, 24, (p - kept) * scale, AMBER)
+        d.bar(x + 28, base, 24, q * scale, BLUE if i == sure else VIOLET, strength=0.6)
+        d.text(x + 12, base - p * scale - 9, f"{p:.2f}", size=11, color=DIM, anchor="middle")
+        d.text(x + 40, base - q * scale - 9, f"{q:.2f}", size=11, color=DIM, anchor="middle")
+        d.text(x + 26, base + 14, name, mono=True, anchor="middle")
+    d.line(40, base, 436, base)
+    kept = sum(map(min, P, there))
+    for i, (color, lines) in enumerate(
+        [
+            (BLUE, ("a child for sure, verified last", "")),
+            (VIOLET, ("the chance to be the drawn child,", "which is verified first")),
+            (GREEN, (f"kept as a child, {kept:.2f}: as often as it is in", "the draft, and no more often than p")),
+            (AMBER, (f"{1 - kept:.2f}: drawn when no child is kept", "")),
+        ]
+    ):
+        y = 36 + 44 * i
+        d.box(456, y, 14, 14, color=color, strength=0.75)
+        for k, line in enumerate(lines):
+            d.text(478, y + 7 + 17 * k, line, size=12)
+    d.text(52, base + 40, "left p, right the chance that a token is in the draft of two children", size=12, color=DIM)
+    return d
+
+
+FIGURES = {
+    figure.__name__: figure for figure in (matching, rejection, block, recursive, sequoia, specinfer, traversal, univer)
+}

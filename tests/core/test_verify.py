@@ -15,7 +15,7 @@ from outrider.config import VERIFIERS as NAMES
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import VERIFIERS, DraftSampler, Lenient, Typical, Verifier, make_verifier
+from outrider.core.verify import VERIFIERS, DraftSampler, Lenient, Siblings, Typical, Verifier, make_verifier
 from outrider.core.verify.residual import log_weights_of, q_row, residual
 from outrider.errors import ConfigError, NumericalError
 
@@ -58,7 +58,9 @@ def test_lookup_holds_what_the_configuration_names() -> None:
     assert [name for name in NAMES if not BY_NAME[name].exact] == ["lenient", "typical"]
     assert [name for name in NAMES if BY_NAME[name].shares_noise] == ["matching"]
     assert [name for name in NAMES if not BY_NAME[name].takes_trees] == ["rejection", "block"]
-    assert [name for name in NAMES if not BY_NAME[name].without_replacement] == ["iterative", "specinfer"]
+    drawn = {how: [name for name in NAMES if BY_NAME[name].siblings is how] for how in Siblings}
+    assert drawn[Siblings.INDEPENDENT] == ["iterative", "specinfer"]
+    assert drawn[Siblings.GREEDY] == ["univer"]
 
 
 def test_parameters_reach_the_verifier() -> None:

@@ -27,7 +27,7 @@ def test_rows_together_choose_as_one_by_one(tree: Any, params: dict[str, float],
         logits[1, 5:] = -torch.inf
     for rows in (logits, logits[:1].expand(3, -1)):
         tree = make_tree_builder(view.speculation, 6, 2)
-        tree.extend([Choices([5, 6, 7], [-0.1, -3.0, -4.0], torch.zeros(12))])
+        tree.extend([Choices([5, 6, 7], [-0.1, -3.0, -4.0], [torch.zeros(12)] * 3)])
         assert len(tree.frontier) == 3
         sampler = ChildSampler(view, ranks=tree.ranks, vocab_size=11, vocabulary=vocabulary)
         full = vocabulary.full(rows) if vocabulary else rows

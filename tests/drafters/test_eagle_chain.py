@@ -169,10 +169,13 @@ def test_a_draft_leaves_nothing_to_the_search_for_garbage() -> None:
     width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
     gc.collect()
     gc.disable()
+    found = []
     try:
-        source.read(r, len(PROMPT) - 1, torch.zeros(1, width))
-        r.tokens.append(1)
-        assert source.propose([r], [5])[0]
-        assert gc.collect() == 0
+        for _ in range(3):
+            source.read(r, len(r.tokens) - 1, torch.zeros(1, width))
+            r.tokens.append(1)
+            assert source.propose([r], [5])[0]
+            found.append(gc.collect())
+        assert min(found) == 0  # other tests' threads may leave something in between
     finally:
         gc.enable()

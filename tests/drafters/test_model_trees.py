@@ -13,6 +13,7 @@ from torch import Tensor
 from outrider.cache import CacheSpec
 from outrider.core.draft import Draft
 from outrider.core.tree import depths, path_to
+from outrider.core.verify import Siblings
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.request import Request
@@ -133,14 +134,14 @@ def test_a_tree_of_width_one_is_the_chain() -> None:
             assert torch.equal(drafts[0].q_logits, drafts[1].q_logits)
 
 
-@pytest.mark.parametrize("without_replacement", [True, False])
-def test_rows_of_q_for_verifiers_that_compare(without_replacement: bool) -> None:
+@pytest.mark.parametrize("manner", Siblings)
+def test_rows_of_q_for_verifiers_that_compare(manner: Siblings) -> None:
     """Drawn trees carry the row each node was drawn from; trees that rank their nodes carry none."""
     view = view_of([1, 2, 3], WIDTHS, temperature=1.0)
     view.verifier = type(
         "Verifier",
         (),
-        {"shares_noise": False, "without_replacement": without_replacement, "takes_trees": True, "name": "test"},
+        {"shares_noise": False, "siblings": manner, "takes_trees": True, "name": "test"},
     )()
     source = drafter()
     source.start(view)
@@ -148,9 +149,16 @@ def test_rows_of_q_for_verifiers_that_compare(without_replacement: bool) -> None
     assert draft.q_logits is not None
     for node in range(len(draft)):
         expected = row(before(view, draft, node)).double().softmax(-1)
+        family = [i for i, parent in enumerate(draft.parents) if parent == draft.parents[node]]
+        if manner is Siblings.GREEDY and len(family) > 1:
+            others = [draft.tokens[i] for i in family[1:]]
+            assert others == expected.topk(len(others)).indices.tolist()
+            certain = torch.zeros_like(expected).index_fill(0, torch.tensor(draft.tokens[node]), 1.0)
+            rest = expected.index_fill(0, torch.tensor(others), 0.0)
+            expected = rest / rest.sum() if node == family[0] else certain
         torch.testing.assert_close(draft.q_logits[node].double().softmax(-1), expected, atol=1e-6, rtol=1e-5)
     siblings = [draft.tokens[i] for i in range(3)]
-    assert not without_replacement or len(set(siblings)) == 3
+    assert manner is Siblings.INDEPENDENT or len(set(siblings)) == 3
     object.__setattr__(view.speculation, "tree", "dynamic")
     ranked = propose(source, view, 6)
     assert ranked.q_logits is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outrider.cache import CacheSpec
 from outrider.core.tree import path_to
+from outrider.core.verify import Siblings
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.model.models import ModelsDrafter
@@ -56,7 +57,7 @@ def test_without_coupling_each_drafts_its_most_likely_tokens() -> None:
     view = request([1, 2, 3], temperature=1.0, seed=4)
     object.__setattr__(view.speculation, "tree", (2, 1))
     view.verifier = type(
-        "Verifier", (), {"shares_noise": False, "without_replacement": False, "takes_trees": True, "name": "test"}
+        "Verifier", (), {"shares_noise": False, "siblings": Siblings.INDEPENDENT, "takes_trees": True, "name": "test"}
     )()
     together = drafter()
     together.start(view)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
-from outrider.core.verify import Lenient, Recursive, Verifier
+from outrider.core.verify import Lenient, Recursive, Siblings, Verifier
 from tests.pairwise import slow_unless
 
 from . import toy
@@ -107,7 +107,7 @@ def test_the_law_is_the_targets_under_every_option(verifier: str, shape: str, op
     "source",
     [
         toy.static(4, temperature=0.5),
-        toy.drawn_as_if(toy.static(3), without_replacement=False),
+        toy.drawn_as_if(toy.static(3), Siblings.INDEPENDENT),
         toy.merged(*MODELS),
         toy.merged(*MODELS, MODELS[0]),
     ],
@@ -120,14 +120,14 @@ def test_draws_of_any_kind_are_taken_in_order(verifier: str, source: toy.Source)
 
 WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
     "residual not updated": (toy.Forgetful("wrong"), toy.static(2)),
-    "residual not updated, independent": (toy.Forgetful("wrong", without_replacement=False), toy.static(2)),
+    "residual not updated, independent": (toy.Forgetful("wrong", Siblings.INDEPENDENT), toy.static(2)),
     "residual not updated, dynamic": (toy.Forgetful("wrong"), toy.best_first(4)),
     "recovered from p, tree": (toy.Redrawn("wrong"), toy.static(2)),
     "recovered from p, chain": (toy.Redrawn("wrong"), toy.model(2)),
     "replacement ratios in draft order": (toy.ReplacementRatios("wrong"), toy.static(2)),
     "replacement ratios in random order": (
         toy.BY_NAME["specinfer"],
-        toy.drawn_as_if(toy.static(2), without_replacement=True),
+        toy.drawn_as_if(toy.static(2), Siblings.WITHOUT_REPLACEMENT),
     ),
     "random order without replacement": (Recursive("wrong", shuffled=True), toy.static(2)),
     "duplicates dropped": (toy.BY_NAME["iterative"], toy.merged(*MODELS)),
@@ -180,6 +180,32 @@ def test_traversal_expects_as_many_tokens_as_block_on_chains_and_no_fewer_than_s
         gains.append(tree[0] - tree[1])
     assert min(gains) > -1e-9
     assert max(gains) > 0.01
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_greedy_siblings_are_kept_as_often_as_can_be(count: int) -> None:
+    """The sure ones with their p, and one of the rest with the overlap of p and its q: optimal transport."""
+    target, draft = (toy_row[toy.PROMPT[0]].double().softmax(-1) for toy_row in (toy.TARGET, toy.DRAFT))
+    sure = draft.topk(count - 1).indices
+    rest = draft.index_fill(0, sure, 0.0)
+    kept = target[sure].sum() + torch.minimum(rest / rest.sum(), target.index_fill(0, sure, 0.0)).sum()
+    assert length(toy.BY_NAME["univer"], toy.static(count)) == pytest.approx(1 + float(kept), abs=1e-6)
+    greedy = toy.drawn_as_if(toy.static(count), Siblings.GREEDY)
+    assert length(toy.BY_NAME["sequoia"], greedy) == pytest.approx(1 + float(kept), abs=1e-6)
+
+
+def test_on_trees_greedy_siblings_are_kept_longer_by_whole_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains, over = [], []
+    for seed in (0, 3, 5, 8):
+        monkeypatch.setattr(toy, "TARGET", toy.table(100 + seed)[:3, :3])
+        monkeypatch.setattr(toy, "DRAFT", toy.table(200 + seed)[:3, :3])
+        tree = toy.static(2, 2)
+        univer = length(toy.BY_NAME["univer"], tree)
+        gains.append(univer - length(toy.BY_NAME["sequoia"], toy.drawn_as_if(tree, Siblings.GREEDY)))
+        over.append(univer - length(toy.BY_NAME["traversal"], tree))
+    assert min(gains) > -1e-9
+    assert max(gains) > 0.01
+    assert max(over) > 0.01
 
 
 def test_more_children_are_accepted_more_often() -> None:

@@ -20,7 +20,7 @@ from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft
 from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import DraftSampler, Verifier
+from outrider.core.verify import DraftSampler, Siblings, Verifier
 from tests.pairwise import slow_unless
 
 from . import toy
@@ -106,7 +106,7 @@ def test_every_sampling_option(verifier: str, options: str) -> None:
 
 WRONGS: dict[str, tuple[Verifier, toy.Source]] = {
     "recovered from p": (toy.Redrawn("wrong"), toy.model(3)),
-    "residual not updated": (toy.Forgetful("wrong", without_replacement=False), toy.static(3)),
+    "residual not updated": (toy.Forgetful("wrong", Siblings.INDEPENDENT), toy.static(3)),
     "replacement ratios in draft order": (toy.ReplacementRatios("wrong"), toy.static(3)),
     "lenient": (toy.BY_NAME["lenient"], toy.static(2, 1)),
     "typical": (toy.BY_NAME["typical"], toy.static(2, 1)),
@@ -143,7 +143,7 @@ P, Q = torch.tensor([0.25, 0.02, 0.70, 0.03]), torch.tensor([0.02, 0.50, 0.40, 0
 def drafted_and_given(noise: Noise) -> tuple[int, int]:
     """A drafted token, and the token that comes in its place."""
     verify, position = toy.BY_NAME["rejection"], len(toy.PROMPT)
-    sampler = DraftSampler(noise, position, verify.shares_noise, verify.without_replacement)
+    sampler = DraftSampler(noise, position, verify.shares_noise, verify.siblings)
     drafted = sampler.draw(Q.log(), depth=0, node=0)
     draft = Draft.chain([drafted], q_logits=Q.log()[None])
     target = TargetRows(P.log().expand(2, -1), WARM, Context(toy.PROMPT, ()), draft)

@@ -20,7 +20,7 @@ from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
 from outrider.core.tree import path_to
-from outrider.core.verify import VERIFIERS, DraftSampler, Recursive, Verifier, make_verifier
+from outrider.core.verify import VERIFIERS, DraftSampler, Recursive, Siblings, Verifier, make_verifier
 from outrider.models.toy import sequence_probs
 
 VOCAB = 4
@@ -66,7 +66,7 @@ def step(
     """The tokens that one step adds to ``output``."""
     base = len(PROMPT) + len(output)
     context = Context(PROMPT, output)
-    draft = source(context, DraftSampler(noise, base, verify.shares_noise, verify.without_replacement))
+    draft = source(context, DraftSampler(noise, base, verify.shares_noise, verify.siblings))
     last = [(*PROMPT, *output)[-1], *draft.tokens]
     p = TargetRows(TARGET[last], params, context, draft)
     verdict = verify(draft, p, noise, base)
@@ -173,10 +173,10 @@ def static(*widths: int, temperature: float = 1.0) -> Source:
                 last = (*PROMPT, *context.output)[-1] if parent < 0 else tokens[parent]
                 row = torch.log_softmax(DRAFT[last] / temperature, -1)
                 drawn = draws.siblings(row, width, depth=depth, node=len(tokens))
-                level += range(len(tokens), len(tokens) + len(drawn))
-                tokens += drawn
-                parents += [parent] * len(drawn)
-                rows += [row] * len(drawn)
+                level += range(len(tokens), len(tokens) + len(drawn.tokens))
+                tokens += drawn.tokens
+                parents += [parent] * len(drawn.tokens)
+                rows += drawn.rows
         return Draft(tuple(tokens), tuple(parents), torch.stack(rows))
 
     return propose
@@ -201,23 +201,24 @@ def mixed(context: Context, draws: DraftSampler) -> Draft:
     """Two siblings drawn from q around one that is not, and below the first one that is not."""
     last = (*PROMPT, *context.output)[-1]
     row, none = torch.log_softmax(DRAFT[last], -1), torch.full((VOCAB,), torch.nan)
-    first, third = draws.siblings(row, 2, depth=0, node=0)
-    return Draft((first, 1, third, 2), (-1, -1, -1, 0), torch.stack([row, none, row, none]))
+    drawn = draws.siblings(row, 2, depth=0, node=0)
+    (first, third), (one, three) = drawn.tokens, drawn.rows
+    return Draft((first, 1, third, 2), (-1, -1, -1, 0), torch.stack([one, none, three, none]))
 
 
 def grown(context: Context, draws: DraftSampler) -> Draft:
     """A tree whose shape depends on tokens drawn: a child below the first only if that is even, two if it is 2."""
     last = (*PROMPT, *context.output)[-1]
     row = torch.log_softmax(DRAFT[last], -1)
-    tokens = draws.siblings(row, 2, depth=0, node=0)
-    rows, parents = [row] * len(tokens), [-1] * len(tokens)
+    first = draws.siblings(row, 2, depth=0, node=0)
+    tokens, rows, parents = first.tokens, first.rows, [-1] * len(first.tokens)
     width = {0: 1, 2: 2}.get(tokens[0], 0)
     if width:
         below = torch.log_softmax(DRAFT[tokens[0]], -1)
         drawn = draws.siblings(below, width, depth=1, node=len(tokens))
-        tokens += drawn
-        rows += [below] * len(drawn)
-        parents += [0] * len(drawn)
+        tokens += drawn.tokens
+        rows += drawn.rows
+        parents += [0] * len(drawn.tokens)
     return Draft(tuple(tokens), tuple(parents), torch.stack(rows))
 
 
@@ -272,9 +273,9 @@ def merged(*tables: Table) -> Source:
     return propose
 
 
-def drawn_as_if(source: Source, *, without_replacement: bool) -> Source:
+def drawn_as_if(source: Source, manner: Siblings) -> Source:
     """The source, with siblings drawn in this way whatever the verifier asks for."""
-    return lambda context, draws: source(context, replace(draws, without_replacement=without_replacement))
+    return lambda context, draws: source(context, replace(draws, manner=manner))
 
 
 class Forgetful(Recursive):
@@ -306,4 +307,4 @@ class ReplacementRatios(Recursive):
     def _judge(
         self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
     ) -> tuple[int | None, Tensor]:
-        return Recursive(self.name, without_replacement=False)._judge(draft, siblings, p, noise, position)
+        return Recursive(self.name, Siblings.INDEPENDENT)._judge(draft, siblings, p, noise, position)

@@ -69,9 +69,7 @@ def acceptance_rate(verifier: Verifier, target: Tensor, draft: Tensor, steps: in
     for step in range(steps):
         row = step % len(target)
         log_q = torch.log_softmax(draft[row], -1)
-        token = DraftSampler(noise, step, verifier.shares_noise, verifier.without_replacement).draw(
-            log_q, depth=0, node=0
-        )
+        token = DraftSampler(noise, step, verifier.shares_noise, verifier.siblings).draw(log_q, depth=0, node=0)
         proposal = Draft.chain([token], q_logits=log_q[None])
         p = TargetRows(target[[row, row]], _SAMPLED, nothing, proposal)
         accepted += len(verifier(proposal, p, noise, step).path)

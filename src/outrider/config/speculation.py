@@ -15,7 +15,7 @@ from outrider.config.sources import source_record
 from outrider.errors import ConfigError
 
 VerifierName = Literal[
-    "matching", "rejection", "block", "iterative", "specinfer", "sequoia", "traversal", "lenient", "typical"
+    "matching", "rejection", "block", "iterative", "specinfer", "sequoia", "traversal", "univer", "lenient", "typical"
 ]
 
 VERIFIERS: tuple[str, ...] = get_args(VerifierName)

@@ -202,7 +202,7 @@ class Request:
 
     def draws(self) -> DraftSampler:
         v = self.verifier
-        return DraftSampler(self.noise, len(self.tokens), v.shares_noise, v.without_replacement, v.takes_trees)
+        return DraftSampler(self.noise, len(self.tokens), v.shares_noise, v.siblings, v.takes_trees)
 
     def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
         """Commit a step's accepted path and its last token, one by one, up to where the request ends."""

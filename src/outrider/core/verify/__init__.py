@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SpeculationParams
-from outrider.core.verify.base import DraftSampler, Verifier
+from outrider.core.verify.base import DraftSampler, Siblings, Verifier
 from outrider.core.verify.block import Block
 from outrider.core.verify.lossy import Lenient, Typical
 from outrider.core.verify.matching import Matching
@@ -28,10 +28,11 @@ _MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyTyp
         "matching": lambda _: Matching(),
         "rejection": lambda _: Recursive("rejection", takes_trees=False),
         "block": lambda _: Block(),
-        "iterative": lambda _: Recursive("iterative", without_replacement=False),
-        "specinfer": lambda _: Recursive("specinfer", without_replacement=False, shuffled=True),
-        "sequoia": lambda _: Recursive("sequoia", without_replacement=True),
-        "traversal": lambda _: Traversal(),
+        "iterative": lambda _: Recursive("iterative", Siblings.INDEPENDENT),
+        "specinfer": lambda _: Recursive("specinfer", Siblings.INDEPENDENT, shuffled=True),
+        "sequoia": lambda _: Recursive("sequoia"),
+        "traversal": lambda _: Traversal("traversal"),
+        "univer": lambda _: Traversal("univer", Siblings.GREEDY),
         "lenient": _lenient,
         "typical": _typical,
     }
@@ -56,6 +57,7 @@ __all__ = [
     "Lenient",
     "Matching",
     "Recursive",
+    "Siblings",
     "Traversal",
     "Typical",
     "Verifier",

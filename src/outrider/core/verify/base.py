@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose
+
+
+class Siblings(Enum):
+    """How the children of a node are drawn, where a draft has ``q_logits``."""
+
+    INDEPENDENT = "independent"
+    WITHOUT_REPLACEMENT = "without replacement"
+    GREEDY = "greedy"
+    """The most likely tokens for all but one, and one drawn from the rest (Hu et al. 2025, section 5)."""
 
 
 class Verifier(Protocol):
@@ -44,14 +55,19 @@ class Verifier(Protocol):
         ...
 
     @property
-    def without_replacement(self) -> bool:
-        """Whether the children of a node are drawn without replacement; else they are independent draws.
-
-        Only where a draft has ``q_logits``: see ``DraftSampler.siblings``.
-        """
+    def siblings(self) -> Siblings:
+        """How the children of a node are to be drawn: see ``DraftSampler.siblings``."""
         ...
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Children of one node, and of each the log-weights it was drawn from: float32 [vocab]."""
+
+    tokens: list[int]
+    rows: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,7 @@ class DraftSampler:
     noise: Noise
     base: int  # absolute position of the step's first token
     shares_noise: bool  # the verifier's
-    without_replacement: bool = True  # the verifier's
+    manner: Siblings = Siblings.WITHOUT_REPLACEMENT  # the verifier's
     takes_trees: bool = True  # the verifier's
 
     def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
@@ -75,22 +91,42 @@ class DraftSampler:
             return self.noise.draw(log_weights, self.base + depth)
         return self.noise.draw(log_weights, self.base, Purpose.DRAFT, node)
 
-    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> list[int]:
+    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> Drawn:
         """Draw up to ``count`` children of one node, nodes ``node`` and following of the draft.
 
         Without replacement they are the Gumbel-top-k (Kool et al. 2019, "Stochastic beams"), in the order in which
-        they were drawn: the first is what ``draw`` gives. There are fewer than ``count`` where fewer tokens are
-        possible. Independent children may be equal.
+        they were drawn: the first is what ``draw`` gives. Greedy ones begin with the token drawn. There are fewer than
+        ``count`` where fewer tokens are possible. Independent children may be equal.
 
-        A draft with ``q_logits`` has all of them as nodes, in this order, duplicates too, each with the row
-        ``log_weights``: a child left out or added because of what was drawn is no longer a draw from ``q``. Drafts
-        that choose among tokens they have drawn, or merge them, leave ``q_logits`` out (docs/algorithms/iterative.md).
+        A draft with ``q_logits`` has all of them as nodes, in this order, duplicates too, each with its row: a child
+        left out or added because of what was drawn is no longer a draw from ``q``. Drafts that choose among tokens
+        they have drawn, or merge them, leave ``q_logits`` out (docs/algorithms/iterative.md).
         """
-        if not self.without_replacement:
-            return [self.draw(log_weights, depth=depth, node=node + i) for i in range(count)]
-        if self.shares_noise:
-            return self.noise.draw_without_replacement(log_weights, count, self.base + depth)
-        return self.noise.draw_without_replacement(log_weights, count, self.base, Purpose.DRAFT, node)
+        if count < 1:
+            return Drawn([], [])
+        if self.manner is Siblings.GREEDY:
+            return self._greedy(log_weights, count, depth=depth, node=node)
+        if self.manner is Siblings.INDEPENDENT:
+            tokens = [self.draw(log_weights, depth=depth, node=node + i) for i in range(count)]
+        elif self.shares_noise:
+            tokens = self.noise.draw_without_replacement(log_weights, count, self.base + depth)
+        else:
+            tokens = self.noise.draw_without_replacement(log_weights, count, self.base, Purpose.DRAFT, node)
+        return Drawn(tokens, [log_weights] * len(tokens))
+
+    def _greedy(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> Drawn:
+        """One child drawn from all but the ``count - 1`` most likely tokens, which follow it."""
+        weights = log_weights.cpu()
+        best = weights.argsort(descending=True, stable=True)[:count]  # of equals the first
+        if not weights[best[0]].isfinite():
+            self.draw(weights, depth=depth, node=node)  # which raises
+        best = best[weights[best] > -torch.inf]
+        sure = best[: count - 1]
+        certain = torch.full((len(sure), len(weights)), -torch.inf).scatter_(1, sure[:, None], 0.0)
+        if len(best) < count:  # these are all there are
+            return Drawn(sure.tolist(), list(certain))
+        left = weights.index_fill(0, sure, -torch.inf)
+        return Drawn([self.draw(left, depth=depth, node=node), *sure.tolist()], [left, *certain])
 
     def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
         """What the target adds to log-weights at this depth before it takes the largest: float32, one for each token.

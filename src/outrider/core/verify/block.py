@@ -7,6 +7,7 @@ from torch import Tensor
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose
+from outrider.core.verify.base import Siblings
 from outrider.core.verify.residual import log_weights_of, q_row, require_chain
 
 
@@ -30,7 +31,7 @@ class Block:
     exact = True
     shares_noise = False
     takes_trees = False
-    without_replacement = True
+    siblings = Siblings.WITHOUT_REPLACEMENT
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         """Raises ConfigError for a draft with branches."""

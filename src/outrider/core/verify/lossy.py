@@ -12,6 +12,7 @@ from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose
 from outrider.core.tree import children
+from outrider.core.verify.base import Siblings
 from outrider.core.verify.recursive import Recursive
 
 
@@ -29,7 +30,7 @@ class Lenient:
     exact: ClassVar[bool] = False
     shares_noise: ClassVar[bool] = False
     takes_trees: ClassVar[bool] = True
-    without_replacement: ClassVar[bool] = True
+    siblings: ClassVar[Siblings] = Siblings.WITHOUT_REPLACEMENT
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         if p.greedy:
@@ -65,7 +66,7 @@ class Typical:
     exact: ClassVar[bool] = False
     shares_noise: ClassVar[bool] = False
     takes_trees: ClassVar[bool] = True
-    without_replacement: ClassVar[bool] = True
+    siblings: ClassVar[Siblings] = Siblings.WITHOUT_REPLACEMENT
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         below = children(draft.parents)

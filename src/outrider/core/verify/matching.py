@@ -5,6 +5,7 @@ from __future__ import annotations
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise
+from outrider.core.verify.base import Siblings
 
 
 class Matching:
@@ -19,7 +20,7 @@ class Matching:
     exact = True
     shares_noise = True
     takes_trees = True
-    without_replacement = True
+    siblings = Siblings.WITHOUT_REPLACEMENT
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         path: list[int] = []

@@ -17,6 +17,7 @@ from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose
 from outrider.core.tree import children
+from outrider.core.verify.base import Siblings
 from outrider.core.verify.residual import log_weights_of, q_row, require_chain, residual
 
 
@@ -37,8 +38,8 @@ class Recursive:
     """
 
     name: str
-    without_replacement: bool = True
-    """Siblings were drawn without replacement: each from its ``q`` without the tokens of those before it."""
+    siblings: Siblings = Siblings.WITHOUT_REPLACEMENT
+    """Without replacement each was drawn from its ``q`` without the tokens of those before it."""
     shuffled: bool = False
     """Judge siblings in random order, which needs them drawn independently, instead of the draft's."""
     takes_trees: bool = True
@@ -70,7 +71,7 @@ class Recursive:
         refused: list[int] = []
         for node in self._order(siblings, noise, position):
             token = draft.tokens[node]
-            q = q_row(draft, node, left.shape[0], taken=refused if self.without_replacement else ())
+            q = q_row(draft, node, left.shape[0], taken=() if self.siblings is Siblings.INDEPENDENT else refused)
             u = noise.uniform(position, Purpose.ACCEPT, node)
             # u < left/q without the division: q may be so small that it overflows, and left = 0 is never accepted.
             if u * (self.lenience * float(q[token])) < float(left[token]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose
 from outrider.core.tree import children
+from outrider.core.verify.base import Siblings
 from outrider.core.verify.residual import log_weights_of, q_row
 
 
@@ -30,12 +32,13 @@ class _Row:
         spare = float(after.sum())
         if spare > 0:
             self.left = after / spare
-            self.weight = spare / (spare + 1 - self.weight)
+            self.weight = spare / (spare + (1 - self.weight))  # in this order never above 1
         elif self.weight < 1:  # with weight 1 it means left = q, where refusals have probability 0
             self.weight = 0.0
         self.refused.append(token)
 
 
+@dataclass(frozen=True)
 class Traversal:
     """Keep a path by its probability as a whole, the longest first: block verification on trees.
 
@@ -50,13 +53,14 @@ class Traversal:
 
     and where nothing is kept of any child, the node is kept with probability ``weight``, and the token after it drawn
     from ``left``. Exact under the conditions of Sequoia. On a chain it is ``Block`` (docs/algorithms/traversal.md).
+    Where siblings are greedy, no rule keeps a child with a higher probability (docs/algorithms/univer.md).
     """
 
-    name = "traversal"
-    exact = True
-    shares_noise = False
-    takes_trees = True
-    without_replacement = True
+    name: str
+    siblings: Siblings = Siblings.WITHOUT_REPLACEMENT
+    exact: ClassVar[bool] = True
+    shares_noise: ClassVar[bool] = False
+    takes_trees: ClassVar[bool] = True
 
     def __call__(self, draft: Draft, p: TargetRows, noise: Noise, position: int) -> Verdict:
         below = [nodes[::-1] for nodes in children(draft.parents)]

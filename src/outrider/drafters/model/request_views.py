@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config import SpeculationParams
-from outrider.core.verify import DraftSampler
+from outrider.core.verify.base import DraftSampler, Drawn
 from outrider.drafters.api import ForwardingView, RequestView
 
 
@@ -41,7 +41,7 @@ class _Shifted(DraftSampler):
     def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
         return super().draw(log_weights, depth=depth + self.shift, node=node + self.shift)
 
-    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> list[int]:
+    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> Drawn:
         return super().siblings(log_weights, count, depth=depth + self.shift, node=node + self.shift)
 
     def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
@@ -59,9 +59,7 @@ def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> Ch
         [*request.tokens, *drafted],
         depth,
         request.speculation,
-        _Shifted(
-            draws.noise, draws.base, draws.shares_noise, draws.without_replacement, draws.takes_trees, len(drafted)
-        ),
+        _Shifted(draws.noise, draws.base, draws.shares_noise, draws.manner, draws.takes_trees, len(drafted)),
     )
 
 

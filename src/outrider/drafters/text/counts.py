@@ -81,7 +81,7 @@ class CountsDrafter(SingleRequestDrafter):
                 elif request.speculation.counts_as_q and not tree.ranks:
                     row = log_counts(followers, self._vocab_size)
                     drawn = draws.siblings(row, tree.width(node), depth=len(path), node=tree.key(node))
-                    found.append(Choices(drawn, q_logits=row))
+                    found.append(Choices(drawn.tokens, q_logits=drawn.rows))
                 else:
                     found.append(ranked(followers, tree.width(node)))
             tree.extend(found)

@@ -30,7 +30,7 @@ class Choices:
 
     tokens: Sequence[int]
     scores: Sequence[float] = ()  # log-probability of each, where the tree ``ranks`` or the source knows it
-    q_logits: Tensor | None = None  # float32 [vocab], log-weights they were drawn from, where the verifier needs them
+    q_logits: Sequence[Tensor] = ()  # of each, what it was drawn from: float32 [vocab]; where a verifier needs it
 
 
 class TreeBuilder(Protocol):
@@ -93,8 +93,7 @@ class StaticTreeBuilder:
             self.parents += [node] * len(places)
             self._places += places
             self._scores += choices.scores[: len(places)]
-            if choices.q_logits is not None:
-                self._q += [choices.q_logits] * len(places)
+            self._q += choices.q_logits[: len(places)]
         self.frontier = [node for node in range(fresh, len(self.tokens)) if self._at(node)]
 
     def scores_to(self, node: int) -> list[float]:

@@ -98,7 +98,8 @@ class ChildSampler:
         if self._draws.shares_noise:
             noise = torch.from_numpy(self._draws.race_noise(len(row), depth=depth))
             return most_likely(row.cpu() + noise, count)
-        return Choices(self._draws.siblings(row, count, depth=depth, node=key), q_logits=row)
+        drawn = self._draws.siblings(row, count, depth=depth, node=key)
+        return Choices(drawn.tokens, q_logits=drawn.rows)
 
     def level(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
         """The choices behind every frontier node of a tree, from their rows: [frontier, vocab]."""
