@@ -40,6 +40,7 @@ from outrider.utils.json_files import read_json_object
 
 KINDS = {"eagle": "eagle3", "dflash": "dflash", "medusa": "medusa", "draft": "draft"}
 MORE = 10  # times the tokens of the largest size
+LEAST_DRAFTS = 100  # that reach a position whose α is told
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,10 @@ def measure(args: argparse.Namespace, folder: Path, point: Point) -> Point:
     answers = [decode(llm, ids, params, speculation, str(i))[0] for i, ids in enumerate(prompts)]
     llm.close()
     drafts_made = sum(a.proposals for a in answers)
-    return Point(point.name, point.tokens, tuple(alphas(answers)), tau(answers), max(1, drafts_made), point.repeated)
+    rounds = [pair for answer in answers for pair in answer.rounds]
+    reached = [sum(depth > i and accepted >= i for depth, accepted in rounds) for i in range(len(point.alpha))]
+    known = [a for a, count in zip(alphas(answers), reached, strict=False) if count >= LEAST_DRAFTS]
+    return Point(point.name, point.tokens, tuple(known), tau(answers), max(1, drafts_made), point.repeated)
 
 
 def forecast(points: Sequence[Point]) -> tuple[Fit, dict[str, Any]]:
@@ -186,7 +190,7 @@ def plot(path: Path, curves: Mapping[str, tuple[Fit, Sequence[Point]]]) -> None:
             axes.plot([p.tokens for p in points], [p.alpha[i] for p in points], marker, color=colour)
         axes.set(xscale="log", xlabel="fresh tokens of answers", ylim=(0, 1), title=title)
     panes[0][0].set_ylabel("acceptance α")
-    panes[0][-1].legend(loc="upper left", ncols=3, fontsize="small")
+    panes[0][0].legend(loc="upper left", ncols=3, fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     pyplot().close(figure)
