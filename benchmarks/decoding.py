@@ -108,7 +108,15 @@ def median_ms(answers: Sequence[Answer]) -> dict[str, float | None]:
     }
 
 
-def load(model: str, draft: str, heads: Sequence[str], drafts: Sequence[str], device: str, dtype: str) -> LLM:
+def load(
+    model: str,
+    draft: str,
+    heads: Sequence[str],
+    drafts: Sequence[str],
+    device: str,
+    dtype: str,
+    datastore: str = "auto",
+) -> LLM:
     """An engine for one request at a time; nothing is kept of a question for the next."""
     return LLM(
         model,
@@ -117,6 +125,7 @@ def load(model: str, draft: str, heads: Sequence[str], drafts: Sequence[str], de
         draft_model=tuple(drafts) or None,
         device=device,
         dtype=dtype,  # type: ignore[arg-type]
+        datastore=datastore,
         max_batch_size=1,
         prefix_reuse=False,
     )

@@ -4,7 +4,7 @@
     python -m benchmarks.drafts question.jsonl -s eagle:5:tree=dynamic --verifiers matching sequoia traversal
 
 A source is ``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]`` as of ``outrider bench``, and may name the folder of its head or
-draft model behind an ``@``. By category and temperature: acceptance α by position (where all positions before it were
+draft model, or the file of its datastore, behind an ``@`` (``suffix:auto@none``: without a datastore). By category and temperature: acceptance α by position (where all positions before it were
 accepted), τ, and speed relative to plain decoding, which takes turns with all of them; each with a 95% bootstrap
 interval over questions. By source: the milliseconds of a proposal and of one of its levels (of a block drafter or
 Medusa, whose levels come from one pass, their share of it), beside those of the target's run of 1 and of 1 + K rows.
@@ -36,7 +36,10 @@ CONTEXT = 256  # tokens before the rows whose run is timed
 
 @dataclass(frozen=True)
 class Contender:
-    """A source as it is asked for. ``folder``: of its head or draft model; "": the shipped head, or none."""
+    """A source as it is asked for.
+
+    ``folder``: of its head or draft model, or the file of its datastore ("none": it has none); "": what is shipped.
+    """
 
     name: str
     speculation: SpeculationParams
@@ -72,8 +75,11 @@ def engines(model: str, chosen: Sequence[Contender], device: str, dtype: str) ->
     for folder in dict.fromkeys(["", *(c.folder for c in chosen)]):
         names = [n for c in chosen if c.folder == folder for n in c.speculation.combination.names]
         small = [n for n in names if source_record(n).min_draft_models]
-        heads, drafts = ([], [folder]) if small and folder else ([folder] if folder else [], [])
-        made[folder] = load(model, draft_to_load(model, drafts, names), heads, drafts, device, dtype)
+        stored = folder == "none" or Path(folder).is_file()
+        drafts = [folder] if folder and small else []
+        heads = [folder] if folder and not small and not stored else []
+        source = draft_to_load(model, drafts, names)
+        made[folder] = load(model, source, heads, drafts, device, dtype, datastore=folder if stored else "auto")
     return made
 
 

@@ -22,7 +22,8 @@ from outrider.core.shapes import Acceptance
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.trained.heads import head_memory, load_heads
+from outrider.drafters.text.datastore import Datastore, shipped_datastore
+from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import ConfigError, IncompatibleDraftError
@@ -88,6 +89,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
             target_cache=kv_cache,
             draft_layers=config.draft_layers,
             draft_table=_load_table(config, vocab_size),
+            datastore=_load_datastore(config, model, vocab_size),
             custom_sources=config.custom_sources,
         )
     )
@@ -166,6 +168,19 @@ def _load_table(config: EngineConfig, vocab_size: int) -> DraftTable | None:
     table = DraftTable.load(Path(config.draft_table))
     table.check_vocabulary(vocab_size)
     return table
+
+
+def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int) -> Datastore | None:
+    if config.datastore == "none":
+        return None
+    path: Path | None = Path(config.datastore).expanduser()
+    if config.datastore == "auto":
+        path = shipped_datastore(target_fingerprint(model).digest)
+    if path is None:
+        return None
+    store = Datastore.load(path)
+    store.check_vocabulary(vocab_size)
+    return store
 
 
 def _report(plan: MemoryPlan, progress: bool) -> None:

@@ -37,7 +37,7 @@ COMMON = {
     f"report {MACHINE} json",
 }
 """The options that ``--help`` shows."""
-_DRAFTING = "tree verifier lenience heads draft-table tree-nodes posterior-threshold posterior-alpha"
+_DRAFTING = "tree verifier lenience heads draft-table datastore tree-nodes posterior-threshold posterior-alpha"
 _MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
 _MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {

@@ -105,6 +105,11 @@ class EngineConfig:
 
     None: they learn live.
     """
+    datastore: str = "auto"
+    """Answers from `outrider train datastore`, for suffix to copy from; or none.
+
+    auto: those shipped for the model, if there are any.
+    """
     enable_lora: bool = False
     """Requests may bring low-rank adapters of their own (LoRA, as PEFT writes them)."""
     lora_modules: Mapping[str, str] | Iterable[str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ class EngineOptions(TypedDict, total=False):
     heads: str | Iterable[str]
     draft_layers: int | None
     draft_table: str | None
+    datastore: str
     enable_lora: bool
     lora_modules: Mapping[str, str] | Iterable[str]
     extra_sources: Iterable[str]

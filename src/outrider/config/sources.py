@@ -86,8 +86,9 @@ SOURCES: dict[str, DraftSource] = {
         DraftSource(name="none", summary="no drafts, plain decoding", builder=None),
         DraftSource(
             name="suffix",
-            summary="what followed the same text, here or in earlier responses",
+            summary="what followed the same text, here, in earlier responses or in a datastore",
             builder=f"{_DRAFTERS}.text.suffix:build",
+            engine_option="datastore",
             shape=DraftShape.GROWING,
             page="suffix",
         ),

@@ -11,6 +11,7 @@ from torch import nn
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.draft_table import DraftTable
+from outrider.drafters.text.datastore import Datastore
 from outrider.models.base import HeadTarget, Model
 from outrider.tokenizer.tokenizer import Tokenizer
 
@@ -26,6 +27,7 @@ class DrafterContext:
     draft_tokenizers: tuple[Tokenizer, ...] = ()  # the draft models'
     same_vocabulary: bool = True  # whether draft models have the target's tokens
     draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
+    datastore: Datastore | None = None  # answers that suffix copies from
     custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
     heads: Mapping[str, nn.Module] = field(default_factory=dict)  # trained for the target, by source
     target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache

@@ -12,7 +12,7 @@ from outrider.config.engine import CACHES, DTYPES, IMPLEMENTATIONS, KV_CACHE_DTY
 _GROUPS = {
     "Drafting": "draft spec_length draft_model heads tree tree_nodes verifier draft_temperature prediction lenience "
     "posterior_threshold posterior_alpha lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table "
-    "extra_sources",
+    "datastore extra_sources",
     "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty presence_penalty "
     "frequency_penalty logit_bias ignore_eos logprobs beam_width length_penalty",
     "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation tensor_parallel_size "
@@ -31,7 +31,7 @@ GROUP = {name: group for group, names in _GROUPS.items() for name in names.split
 
 _RARE = (
     "heads tree tree_nodes verifier draft_temperature prediction lenience posterior_threshold posterior_alpha "
-    "lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table extra_sources stop "
+    "lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table datastore extra_sources stop "
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
     "beam_width length_penalty enable_lora lora_modules "
     "draft_dtype kv_cache_dtype device implementation tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse "
@@ -54,6 +54,7 @@ SHOWN = {
     "FleetOptions.kv_tokens": "the machine's",
     "draft_layers": "a third",
     "draft_table": "live",
+    "datastore": "the shipped one",
     "draft_temperature": "the request's",
     "lenience": str(LENIENCE),
     "posterior_threshold": str(POSTERIOR_THRESHOLD),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from outrider.cli.shared.help import add, print_without_command
-from outrider.cli.train import answers, drafts, export, heads, table
+from outrider.cli.train import answers, datastore, drafts, export, heads, table
 
 app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", invoke_without_command=True)
 app.callback()(print_without_command)
@@ -19,4 +19,5 @@ add(app, "draft", drafts.draft, short_help="Train a small draft model.")
 add(app, "boost", drafts.boost, short_help="Train a set of draft models.")
 add(app, "export", export.export, short_help="Write an EAGLE-3 head for vLLM.")
 add(app, "import", export.import_, short_help="Take over an EAGLE-3 head of speculators.")
+add(app, "datastore", datastore.datastore, short_help="Sort answers, for suffix to copy from.")
 add(app, "table", table.table, short_help="Count tokens for unigram and bigram.")

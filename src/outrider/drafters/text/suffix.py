@@ -1,4 +1,4 @@
-"""Continues as this text, and earlier responses, did where they ended alike: frequency-scored trees.
+"""Continues as this text, earlier responses and a datastore did where they ended alike: frequency-scored trees.
 
 After SuffixDecoding (Oliaro et al. 2024); how it scores and why is in docs/algorithms/suffix.md.
 """
@@ -15,21 +15,22 @@ from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
+from outrider.drafters.text.datastore import Datastore
 from outrider.drafters.text.responses import TOKEN_BYTES, Responses
 from outrider.drafters.text.suffix_index import MAX_MATCH, Occurrence, SuffixIndex
 from outrider.utils.domains import Domains, Lease
 
 CAPACITY = (1 << 16) * TOKEN_BYTES  # bytes of earlier responses
-OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences looked at in the request itself, and in earlier responses
+OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences looked at in the request itself, and in what others were answered
 FREE_NODES = 3  # drafted whatever their probability: four rows cost what one costs
 LEAST = 0.14  # probability of further nodes: the share of a run's cost that a row adds, times tokens a run
 _LEAST_EVER = 0.01  # probability of nodes that are never drafted
 _REUSED = 4  # tokens that agree where a response counts as used
 
 
-def _confidence(least: float, most: float) -> list[float]:
+def _confidence(least: float, most: float, rate: float = 0.28) -> list[float]:
     """How often the token after a lone occurrence comes again, by the length of its match."""
-    return [0.0, *(most - (most - least) * math.exp(-0.28 * m) for m in range(MAX_MATCH))]
+    return [0.0, *(most - (most - least) * math.exp(-rate * m) for m in range(MAX_MATCH))]
 
 
 class _Weights(NamedTuple):
@@ -52,12 +53,13 @@ def _weights(confidence: float) -> _Weights:
 
 OWN = [_weights(c) for c in _confidence(0.32, 0.93)]
 SHARED = [_weights(c) for c in _confidence(0.10, 0.60)]
+STORED = [_weights(c) for c in _confidence(0.09, 0.60, 0.10)]  # fitted to answers that were held out
 
 
 class Continuation(NamedTuple):
     """Where a text went on, and how much that is believed."""
 
-    table: Sequence[_Weights]  # by length of match: OWN or SHARED
+    table: Sequence[_Weights]  # by length of match: OWN, SHARED or STORED
     tokens: Sequence[int]
     end: int
     match: int
@@ -96,6 +98,8 @@ def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[in
         elif tokens is own and end - len(own) < len(path):
             token = path[end - len(own)]
         else:
+            continue
+        if token < 0:  # the end of a text of the datastore
             continue
         groups.setdefault(table[match], {}).setdefault(token, []).append(place)
     found: dict[int, Candidate] = {}
@@ -147,15 +151,15 @@ class _State:
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``suffix``."""
-    return SuffixDrafter(context.vocab_size)
+    return SuffixDrafter(context.vocab_size, datastore=context.datastore)
 
 
 class SuffixDrafter(SingleRequestDrafter):
-    """Drafts trees from the request's own tokens and from earlier responses with the same cache salt."""
+    """Drafts trees from the request's own tokens, earlier responses with the same cache salt, and a datastore."""
 
-    def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
+    def __init__(self, vocab_size: int, capacity: int = CAPACITY, datastore: Datastore | None = None) -> None:
         """``capacity``: bytes of earlier responses that are kept, of all domains together; 0 keeps none."""
-        self._vocab_size = vocab_size
+        self._vocab_size, self._datastore = vocab_size, datastore
         self._states: dict[str, _State] = {}
         self.responses = Domains(Responses, capacity)
         self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
@@ -192,6 +196,8 @@ class SuffixDrafter(SingleRequestDrafter):
         shared = earlier.find(tail, SHARED_LIMIT)
         earlier.used(o.text for o in shared if o.match >= _REUSED)
         root = [*continuations(state.index.find(tail, OWN_LIMIT), OWN), *continuations(shared, SHARED)]
+        if self._datastore is not None:
+            root += continuations(self._datastore.find(tail, SHARED_LIMIT), STORED)
         if request.speculation.counts_as_q:
             return self._sampled_chain(request, root, min(budget, request.depth_limit))
         return grow(root, tokens, budget, request.depth_limit, branching=request.draws().takes_trees)

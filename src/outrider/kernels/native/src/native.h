@@ -285,6 +285,16 @@ typedef struct {
 OUTRIDER_API int outrider_draft_chain(const outrider_feature_head *head, const outrider_cache *cache,
                                       outrider_chain *chain);
 
+/* ---- Retrieval ------------------------------------------------------------------------------------------------ */
+
+/* Places whose context, read backwards, agrees longest with the end of ``tail`` [length]: up to ``limit``, 64 at most.
+ *
+ * order: [places], sorted by the 12 tokens of ``text`` before each place, the nearest first; no place is below 16.
+ * place, match: [limit], the longest agreement first, of equals those first in order; an agreement has 1 to 16 tokens.
+ * Returns how many there are; -1 for arguments that cannot be. */
+OUTRIDER_API int64_t outrider_nearest(int64_t places, const int32_t *order, const int32_t *text, int64_t length,
+                                      const int32_t *tail, int64_t limit, int32_t *place, int32_t *match);
+
 /* ---- The machine ---------------------------------------------------------------------------------------------- */
 
 OUTRIDER_API int outrider_abi(void);
