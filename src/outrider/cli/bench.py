@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from outrider.data.workloads import Question
     from outrider.llm import LLM
 
-_OPTIONS = ("draft_model", "heads", "spec_length", "temperature", "kv_cache", *o.LOADING)
+_OPTIONS = ("draft_model", "heads", "datastore", "spec_length", "temperature", "kv_cache", *o.LOADING)
 
 Sources = Annotated[
     list[str] | None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from outrider.analysis.certify.session import Coverage
 
 
-@options_from(EngineConfig, only=("draft_model", "heads", "kv_cache", *o.LOADING))
+@options_from(EngineConfig, only=("draft_model", "heads", "datastore", "kv_cache", *o.LOADING))
 def certify(
     model: o.Model = o.DEFAULT_MODEL,
     draft: Annotated[

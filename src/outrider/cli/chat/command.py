@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = (
     *("draft", "spec_length", "tree", "tree_nodes", "verifier", "lenience", "posterior_threshold", "posterior_alpha"),
-    *("draft_model", "heads", "draft_table", "max_seq_len", *o.LOADING),
+    *("draft_model", "heads", "draft_table", "datastore", "max_seq_len", *o.LOADING),
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
 )
 _MAX_TOKENS = 1024  # an answer that runs on is stopped with Ctrl-C; one that is cut off annoys

@@ -54,7 +54,6 @@ SHOWN = {
     "FleetOptions.kv_tokens": "the machine's",
     "draft_layers": "a third",
     "draft_table": "live",
-    "datastore": "the shipped one",
     "draft_temperature": "the request's",
     "lenience": str(LENIENCE),
     "posterior_threshold": str(POSTERIOR_THRESHOLD),
