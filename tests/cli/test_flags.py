@@ -54,8 +54,8 @@ RARE = {
     "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
     "stream-interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog "
     "header-timeout body-timeout keep-alive-timeout write-timeout fleet ray-address routing share-drafts traces",
-    "bench": f"max-chars category heads python {_MACHINE} kv-cache",
-    "certify": f"heads kv-cache {_MACHINE}",
+    "bench": f"max-chars category heads datastore python {_MACHINE} kv-cache",
+    "certify": f"heads datastore kv-cache {_MACHINE}",
 }
 """Those that ``--help-all`` adds."""
 

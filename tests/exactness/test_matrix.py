@@ -39,6 +39,7 @@ from outrider.drafters.model.models import ModelsDrafter
 from outrider.drafters.model.universal import UniversalDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
+from outrider.drafters.text.datastore import collect
 from outrider.drafters.text.grammar import GrammarDrafter
 from outrider.drafters.text.lookahead import LookaheadDrafter
 from outrider.drafters.text.lookup import LookupDrafter
@@ -162,6 +163,7 @@ def parts() -> dict[str, Drafter]:
 
 PREDICTION = (0, 1, 3, 0, 1, 2, 0, 1, 3, 3, 0, 2)
 TABLE = count([0, 1, 2, 0, 1, 3, 0, 2, 3, 1], VOCAB)
+STORE = collect([([1, 3], [0, 1, 2, 2, 0]), ([], [3, 1, 0, 2, 1, 1])], VOCAB)
 
 
 def static_tree(view: RequestView, budget: int) -> Draft:
@@ -234,6 +236,9 @@ SOURCES: dict[str, Source] = {
     "model, cold": Source(model, {"draft_temperature": 0.4}),
     "model, greedy": Source(model, {"draft_temperature": 0.0}),
     "suffix": Source(lambda cache: SuffixDrafter(VOCAB), {"draft": "suffix", "tree_nodes": 7}),
+    "suffix, datastore": Source(
+        lambda cache: SuffixDrafter(VOCAB, datastore=STORE), {"draft": "suffix", "counts_as_q": True, "tree_nodes": 7}
+    ),
     "suffix, counts as q": Source(lambda cache: SuffixDrafter(VOCAB), {"draft": "suffix", "counts_as_q": True}),
     "recycling": Source(lambda cache: RecyclingDrafter(VOCAB), {"draft": "recycling", "tree_nodes": 7}),
     "recycling, as q": Source(lambda cache: RecyclingDrafter(VOCAB), {"draft": "recycling", "counts_as_q": True}),
