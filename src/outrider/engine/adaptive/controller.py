@@ -173,6 +173,8 @@ class AdaptiveLength:
             selected[i] = drafts[i].only(nodes[i]) if i in nodes else EMPTY
         self._drafted = len(selected) - selected.count(EMPTY)
         self._attribute_scoring(requests, fixed, {i: selected[i] for i in nodes})
+        for i, chosen in nodes.items():
+            self._requests[requests[i].id].expect(selected[i], [proposals[i].probabilities[node] for node in chosen])
         return selected
 
     def observe_forward_pass(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
@@ -242,7 +244,7 @@ class AdaptiveLength:
             name
             for name, source in statistics.sources.items()
             if source.pause == 0
-            and (source.started or (totals[name].may_start and self._may_encode(request, name, together)))
+            and (source.started or (totals[name].may_start(self._token) and self._may_encode(request, name, together)))
         )
         for source in statistics.sources.values():
             source.pause = max(0, source.pause - 1)

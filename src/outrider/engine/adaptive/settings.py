@@ -91,7 +91,7 @@ class AdaptiveSettings:
     """Steps in which a drafter new to the engine is asked whatever it costs. More: first calls distort less."""
     gain_window: int = 200
     """Steps whose average tells what a drafter gains in a step. Larger: steadier, follows the traffic more slowly."""
-    gain_noise: float = 0.5
+    gain_noise: float = 1.0
     """Tokens by which the gain of a step varies by chance. Larger: it takes more steps to know that a drafter loses."""
     trial_levels: int = 2
     """Levels that a drafter may propose before the cost of a level is known."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from outrider.core.draft import EMPTY, Draft
@@ -42,10 +42,9 @@ class SourceTotals:
         """Seconds that a request may expect to gain in a step, until it knows better from its own steps."""
         return max(0.0, self.gained / self.steps) if self.steps else 0.0
 
-    @property
-    def may_start(self) -> bool:
-        """Whether another request may begin with the drafter."""
-        return self.is_new or self.debt <= 0 or self.expected_gain > 0
+    def may_start(self, token: float) -> bool:
+        """Whether another request may begin with the drafter: unless it loses, and that is not yet paid for."""
+        return self.is_new or self.debt <= 0 or not self.loses(token)
 
     def loses(self, token: float) -> bool:
         """Whether it has cost more than it gained in so many steps that chance does not explain it."""
@@ -77,24 +76,31 @@ class SourceStatistics:
     """What one of a request's drafters has gained lately."""
 
     profit: float = 0.0  # seconds a step, decaying average
+    prospect: float = 0.0  # the same of what was expected when nodes were selected
     pause: int = 0  # steps without it from here on
     started: bool = False  # whether it has proposed for this request before
     proposing: float = 0.0  # seconds its proposal took in this step
     scoring: float = 0.0  # seconds its scored nodes added to the forward pass of this step
+    expected: float = 0.0  # of its scored nodes, how many were expected to be accepted in this step
 
     def record_step(self, accepted: int, token: float, totals: SourceTotals) -> None:
-        """A step is over in which ``accepted`` of its nodes were accepted; ``token``: seconds that each saved."""
+        """A step is over in which ``accepted`` of its nodes were accepted; ``token``: seconds that each saved.
+
+        It rests if it has lost lately and was expected to: in ten steps, luck weighs more than what a drafter is worth.
+        What is expected has been corrected by all that was accepted before.
+        """
         if self.proposing or self.scoring:
             settings = totals.settings
-            gain = accepted * token - self.scoring - self.proposing
-            self.profit = settings.decay * self.profit + (1 - settings.decay) * gain
+            cost, weight = self.scoring + self.proposing, 1 - settings.decay
+            self.profit += weight * (accepted * token - cost - self.profit)
+            self.prospect += weight * (self.expected * token - cost - self.prospect)
             totals.count_step()
-            if self.profit < 0 and not totals.is_new:
+            if self.profit < 0 and self.prospect < 0 and not totals.is_new:
                 # ``select`` judges rows one by one; those of a drafter that loses all the same are waste.
-                cost = self.proposing + self.scoring if totals.loses(token) else self.proposing
-                pause = math.ceil(cost / (settings.max_waste * token)) - 1
+                waste = cost if totals.loses(token) else self.proposing
+                pause = math.ceil(waste / (settings.max_waste * token)) - 1
                 self.pause = min(settings.max_pause, max(0, pause))
-        self.proposing = self.scoring = 0.0
+        self.proposing = self.scoring = self.expected = 0.0
 
 
 @dataclass
@@ -106,6 +112,13 @@ class RequestStatistics:
     active: tuple[str, ...] = ()  # those that are not paused
     proposed: Draft = EMPTY
     tokens: int = 0  # committed so far
+
+    def expect(self, draft: Draft, probabilities: Sequence[float]) -> None:
+        """Note how many nodes of a draft that is scored are expected to be accepted, for who proposed them."""
+        first = next(iter(self.sources))
+        for node, probability in enumerate(probabilities):
+            name = draft.source_of(node)
+            self.sources[name if name in self.sources else first].expected += probability
 
     def count_by_source(self, draft: Draft, nodes: Iterable[int]) -> Counter[str]:
         """How many of these nodes each drafter proposed; a node that names none of them counts for the first."""
