@@ -3,11 +3,12 @@
     python -m benchmarks.drafts question.jsonl -s eagle:5 -s dflash:6@my-block -s medusa:4 -s model:4@my-draft
     python -m benchmarks.drafts question.jsonl -s eagle:5:tree=dynamic --verifiers matching sequoia traversal
 
-A source is ``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]`` as of ``outrider bench``, and may name the folder of its head or
-draft model, or the file of its datastore, behind an ``@`` (``suffix:auto@none``: without a datastore). By category and temperature: acceptance α by position (where all positions before it were
-accepted), τ, and speed relative to plain decoding, which takes turns with all of them; each with a 95% bootstrap
-interval over questions. By source: the milliseconds of a proposal and of one of its levels (of a block drafter or
-Medusa, whose levels come from one pass, their share of it), beside those of the target's run of 1 and of 1 + K rows.
+A source is ``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]`` as of ``outrider bench``, and may name the folder of its head
+or draft model, or the file of its datastore, behind an ``@`` (``suffix:auto@none``: without a datastore). By category
+and temperature: acceptance α by position (where all positions before it were accepted), τ, and speed relative to
+plain decoding, which takes turns with all of them; each with a 95% bootstrap interval over questions. By source: the
+milliseconds of a proposal and of one of its levels (of a block drafter or Medusa, whose levels come from one pass,
+their share of it), beside those of the target's run of 1 and of 1 + K rows.
 """
 
 from __future__ import annotations
