@@ -20,9 +20,9 @@ from outrider.config import EngineConfig, source_record
 from outrider.config.combination import parse
 from outrider.core.shapes import Acceptance
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.datastore import Datastore, shipped_datastore
 from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.text.datastore import Datastore, shipped_datastore
 from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from outrider import LLM, SamplingParams
 from outrider.cli.train import app
-from outrider.drafters.text import datastore
-from outrider.drafters.text.datastore import Datastore, collect, read_origin, shipped_datastore
+from outrider.drafters import datastore
+from outrider.drafters.datastore import Datastore, collect, read_origin, shipped_datastore
+from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.suffix import SuffixDrafter
-from outrider.drafters.text.suffix_index import MAX_MATCH
 from outrider.errors import ConfigError, ModelFormatError
 from tests.whole import model_folder
 
@@ -37,6 +37,7 @@ def agreement(text: list[int], tail: list[int]) -> int:
 
 
 @given(texts, st.lists(st.integers(0, 4), max_size=20), st.integers(1, 40))
+@settings(deadline=None)  # the library may have to be compiled
 def test_the_longest_contexts_are_found(given: list[tuple[list[int], list[int]]], tail: list[int], limit: int) -> None:
     if not any(answer for _, answer in given):
         with pytest.raises(ConfigError, match="no answers"):

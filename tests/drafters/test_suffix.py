@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.tree import children, depths
+from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.responses import TOKEN_BYTES
 from outrider.drafters.text.suffix import FREE_NODES, OWN, SHARED, SuffixDrafter, continuations, predict
-from outrider.drafters.text.suffix_index import MAX_MATCH, SuffixIndex
+from outrider.drafters.text.suffix_index import SuffixIndex
 from outrider.engine.request import Request
 from outrider.utils.domains import DOMAIN_BYTES
 from tests.drafters.views import grow, request

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.responses import Responses
-from outrider.drafters.text.suffix_index import KEPT, LENGTHS, MAX_MATCH, SuffixIndex
+from outrider.drafters.text.suffix_index import KEPT, LENGTHS, SuffixIndex
 
 texts = st.lists(st.integers(0, 2), min_size=1, max_size=30)
 

@@ -30,6 +30,7 @@ from outrider.core.tree import path_to
 from outrider.core.verify import Recursive, Siblings
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.datastore import collect
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.draft_table import count
 from outrider.drafters.model.hierarchical import HierarchicalDrafter
@@ -39,7 +40,6 @@ from outrider.drafters.model.models import ModelsDrafter
 from outrider.drafters.model.universal import UniversalDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
-from outrider.drafters.text.datastore import collect
 from outrider.drafters.text.grammar import GrammarDrafter
 from outrider.drafters.text.lookahead import LookaheadDrafter
 from outrider.drafters.text.lookup import LookupDrafter

@@ -9,9 +9,9 @@ from functools import cached_property
 from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
+from outrider.drafters.datastore import Datastore
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.draft_table import DraftTable
-from outrider.drafters.text.datastore import Datastore
 from outrider.models.base import HeadTarget, Model
 from outrider.tokenizer.tokenizer import Tokenizer
 

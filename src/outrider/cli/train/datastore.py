@@ -30,7 +30,7 @@ def datastore(
     from outrider.checkpoints.catalog import resolve
     from outrider.checkpoints.loader import load_model
     from outrider.config import ModelOptions
-    from outrider.drafters.text.datastore import collect
+    from outrider.drafters.datastore import collect
     from outrider.drafters.trained.heads import target_fingerprint
     from outrider.tokenizer.tokenizer import Tokenizer
     from outrider.training.data.documents import read_data

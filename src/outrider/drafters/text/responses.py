@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from outrider.drafters.text.suffix_index import Occurrence, SuffixIndex
+from outrider.drafters.occurrence import Occurrence
+from outrider.drafters.text.suffix_index import SuffixIndex
 
 TOKEN_BYTES = 200  # that a token takes with what points to it, about
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.datastore import Datastore
+from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 from outrider.drafters.text.best_first import Children, best_first
 from outrider.drafters.text.counts import sampled_chain
-from outrider.drafters.text.datastore import Datastore
 from outrider.drafters.text.responses import TOKEN_BYTES, Responses
-from outrider.drafters.text.suffix_index import MAX_MATCH, Occurrence, SuffixIndex
+from outrider.drafters.text.suffix_index import SuffixIndex
 from outrider.utils.domains import Domains, Lease
 
 CAPACITY = (1 << 16) * TOKEN_BYTES  # bytes of earlier responses

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 
 LENGTHS = (4, 2, 1)  # of the endings that are indexed, the longest first
-MAX_MATCH = 16  # longer agreements are worth no more
 KEPT = 32  # the most recent occurrences of an ending that are surely kept
 
 _END_BITS = 32
 _END = (1 << _END_BITS) - 1
-
-
-class Occurrence(NamedTuple):
-    """A text goes on at ``tokens[end]``; before that, ``match`` tokens agree with what was looked for."""
-
-    text: int
-    tokens: Sequence[int]
-    end: int
-    match: int
 
 
 class SuffixIndex:

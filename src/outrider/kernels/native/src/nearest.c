@@ -1,4 +1,4 @@
-/* Places of a sorted text whose context is nearest to the end of another: outrider.drafters.text.datastore. */
+/* Places of a sorted text whose context is nearest to the end of another: outrider.drafters.datastore. */
 #include "native.h"
 
 #define SORTED 12 /* tokens before a place that it is sorted by, the nearest first */

@@ -23,12 +23,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from outrider.checkpoints.weights.safetensors import read_header
-from outrider.drafters.text.suffix_index import MAX_MATCH, Occurrence
+from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.native.library import library
 
 FORMAT = "outrider-datastore-1"
-_SHIPPED = Path(__file__).parents[2] / "heads" / "shipped"
+_SHIPPED = Path(__file__).parents[1] / "heads" / "shipped"
 _FILE = "datastore.safetensors"
 _SORTED = 12  # tokens before a place that it is sorted by
 _MOST = 64  # places found at once: MOST of nearest.c
