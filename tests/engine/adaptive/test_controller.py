@@ -82,6 +82,12 @@ def test_a_source_that_costs_much_and_wins_nothing_rests_and_is_tried_again() ->
     assert sum(n > 0 for n in recovered[-100:]) > 90
 
 
+def test_a_source_that_pays_does_not_rest_for_bad_luck() -> None:
+    """Right in one step of five, it gains 2.5 ms a step for 1 ms; runs of ten failures are common, and say nothing."""
+    drafted = play(AdaptiveLength(lambda: REAL), asked(), 0.2, steps=600, seconds=0.001, scores=[0.2] * 8)
+    assert sum(n > 0 for n in drafted) > 450
+
+
 @pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 10, 22), (0.9, 700, 800)])
 def test_short_requests_pay_together_for_attempts(chance: float, least: int, most: int) -> None:
     """An attempt takes as long as 0.4 runs: where none succeeds, there is one for every 40 steps at most."""
