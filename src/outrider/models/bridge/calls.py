@@ -28,7 +28,15 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _WITHOUT_EFFECT = frozenset(
     (
         *("dropout", "sliding_window", "is_causal", "attention_mask", "layer_idx", "deterministic"),
-        *("position_ids", "position_embeddings", "cache_position", "past_key_values", "cache_params", "use_cache"),
+        *(
+            "position_ids",
+            "position_embeddings",
+            "cache_position",
+            "cache",
+            "past_key_values",
+            "cache_params",
+            "use_cache",
+        ),
         *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "logits_to_keep"),
     )
 )

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from outrider.models.bridge.calls import CURRENT, Call, current
 from outrider.models.bridge.errors import NotBridgedError
 
+_STATES = ("cache", "past_key_values", "cache_params", "state")
+"""What models call what they keep from one token to the next: ``cache`` since transformers 5.24."""
 _NO_CACHE_OF_OURS = ("rwkv", "xlstm")
 """Types that make their state themselves, and return it."""
 
@@ -35,7 +37,7 @@ class Network:
         self.config: Any = module.config
         self.text_config: Any = _text_config(module.config)
         names = inspect.signature(module.forward).parameters
-        self._keyword = next((name for name in ("past_key_values", "cache_params", "state") if name in names), None)
+        self._keyword = next((name for name in _STATES if name in names), None)
         if self._keyword is None:
             raise NotBridgedError("it keeps nothing from one token to the next: a text is run as a whole each time")
         self.tells_positions = False
