@@ -42,6 +42,7 @@ def test_a_loop_that_is_seen_early_stays_one(ids: list[int], before: int, step: 
 def test_a_loop_is_seen_before_its_end() -> None:
     text = random.Random(0).choices(range(1000), k=40) + [5, 6, 7] * 40
     assert [LoopWatch(len(text))(text[:end]) for end in (40, 80, 110)] == [False, False, True]
+    assert not LoopWatch(23)([8] * 23)  # too short to say, as for ``loops``
 
 
 def test_duplicates() -> None:
