@@ -104,7 +104,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_drafts_are_copied_from_it_and_end_with_its_texts() -> None:
-    store = collect([([8, 7, 6, 5, 1, 2], [3, 4, 5]), ([6], [7])], 10)
+    store = collect([*[([8, 7, 6, 5, 1, 2], [3, 4, 5])] * 6, ([6], [7])], 10)  # so often that the end is certain too
     source = SuffixDrafter(10, datastore=store)
     view = request([9, 8, 7, 6, 5, 1, 2])
     source.start(view)
