@@ -20,7 +20,7 @@ from outrider.config import EngineConfig, source_record
 from outrider.config.combination import parse
 from outrider.core.shapes import Acceptance
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.datastore import Datastore, shipped_datastore
+from outrider.drafters.datastore import Datastore, read_origin, shipped_datastore
 from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
@@ -61,6 +61,8 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    if config.datastore not in ("auto", "none"):
+        read_origin(Path(config.datastore).expanduser())  # an error comes before weights are read
     folder = resolve(config.model, progress=progress)
     tokenizer = Tokenizer.from_folder(folder)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
