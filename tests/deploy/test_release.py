@@ -78,4 +78,4 @@ def test_the_source_distribution_has_all_but_large_test_data() -> None:
         elif not fnmatch.fnmatch(f"/{name}", target["exclude"][0].replace("**", "*")) and path.is_file():
             size += path.stat().st_size
     assert outside <= {".ci", ".github", ".gitignore"}
-    assert size < 32 << 20
+    assert size < 28 << 20

@@ -50,6 +50,9 @@ def test_the_longest_contexts_are_found(given: list[tuple[list[int], list[int]]]
     found = store.find(tail, limit)
     sorted_by = 12  # tokens: places that agree for more are neighbours, in no order
     assert [min(o.match, sorted_by) for o in found] == [min(n, sorted_by) for n in lengths[:limit]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datastore, "library", lambda: None)
+        assert collect(given, 5).find(tail, limit) == found  # where there is no native library
     for place in found:
         assert list(place.tokens[place.end - place.match : place.end]) == tail[len(tail) - place.match :]
         assert place.tokens[place.end] >= 0

@@ -166,7 +166,7 @@ class Noise:
         first = self.draw(log_weights, position, purpose, node)
         row = self.gumbel(position, log_weights.shape[0], purpose, node)
         scores = log_weights.cpu().numpy() + row.numpy()
-        ranked = [int(token) for token in _largest(scores, count)]
+        ranked = [int(token) for token in largest(scores, count)]
         return [first, *(token for token in ranked if token != first)][:count]
 
     def _digest(self, position: int, purpose: Purpose, node: int) -> bytes:
@@ -185,7 +185,7 @@ class Noise:
         return torch.from_numpy(sampler.gumbel(keys, vocab_size) if sampler else numpy_gumbel(keys, vocab_size))
 
 
-def _largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+def largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """Where the ``count`` largest are, largest first, the first of equals first; -inf is never among them."""
     bound = -np.inf
     maxima = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0, initial=-np.inf)

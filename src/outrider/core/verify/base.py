@@ -13,7 +13,7 @@ from torch import Tensor
 
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
-from outrider.core.noise import Noise, Purpose
+from outrider.core.noise import Noise, Purpose, largest
 
 
 class Siblings(Enum):
@@ -117,10 +117,9 @@ class DraftSampler:
     def _greedy(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> Drawn:
         """One child drawn from all but the ``count - 1`` most likely tokens, which follow it."""
         weights = log_weights.cpu()
-        best = weights.argsort(descending=True, stable=True)[:count]  # of equals the first
-        if not weights[best[0]].isfinite():
+        if not weights.max().isfinite():
             self.draw(weights, depth=depth, node=node)  # which raises
-        best = best[weights[best] > -torch.inf]
+        best = torch.from_numpy(largest(weights.numpy(), count))
         sure = best[: count - 1]
         certain = torch.full((len(sure), len(weights)), -torch.inf).scatter_(1, sure[:, None], 0.0)
         if len(best) < count:  # these are all there are
