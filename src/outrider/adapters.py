@@ -20,7 +20,7 @@ class Adapters:
         """``enabled``: whether requests may bring their own."""
         self._model, self._enabled = model, enabled
         self._found: dict[str, tuple[str, Adapter]] = {}  # folder and adapter, by name
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of loading; requests for adapters that are loaded never wait
 
     def load(self, folders: Mapping[str, str]) -> None:
         """Load adapters by name. Raises ConfigError if the model takes none, or what ``load_adapter`` raises."""
@@ -44,25 +44,27 @@ class Adapters:
             OutriderError: it cannot be loaded.
         """
         name, folder = request.lora_name, request.lora_path
-        with self._lock:
-            held = self._found.get(name)
-            if held is None:
-                if not self._enabled or not folder:
-                    remedy = "give its lora_path" if self._enabled else "start with enable_lora=True"
-                    raise InvalidRequestError(f"the adapter {name!r} is not loaded: {remedy}", param="lora_request")
-                return self._load(name, folder)
-            if folder and folder != held[0]:
-                raise InvalidRequestError(
-                    f"the adapter {name!r} was loaded from {held[0]!r}: name that of {folder!r} differently",
-                    param="lora_request",
-                )
-            return held[1]
+        held = self._found.get(name) or self._loaded(name, folder)
+        if folder and folder != held[0]:
+            raise InvalidRequestError(
+                f"the adapter {name!r} was loaded from {held[0]!r}: name that of {folder!r} differently",
+                param="lora_request",
+            )
+        return held[1]
 
-    def _load(self, name: str, folder: str) -> Adapter:
+    def _loaded(self, name: str, folder: str) -> tuple[str, Adapter]:
+        """The adapter from ``folder``, unless another thread has loaded one of that name by now."""
+        if not self._enabled or not folder:
+            remedy = "give its lora_path" if self._enabled else "start with enable_lora=True"
+            raise InvalidRequestError(f"the adapter {name!r} is not loaded: {remedy}", param="lora_request")
+        with self._lock:
+            if name not in self._found:
+                self._load(name, folder)
+            return self._found[name]
+
+    def _load(self, name: str, folder: str) -> None:
         if not self._model.takes_adapters:
             raise ConfigError(
                 f"the adapter {name!r} needs the native library of the CPU: use device='cpu', or merge it"
             )
-        adapter = load_adapter(name, Path(folder), self._model.config)
-        self._found[name] = folder, adapter
-        return adapter
+        self._found[name] = folder, load_adapter(name, Path(folder), self._model.config)

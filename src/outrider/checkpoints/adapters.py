@@ -5,8 +5,9 @@ Whatever is not understood is refused: an adapter that is read in part says some
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.kernels.native.model_structs import ADAPTED
 from outrider.models.adapters import Adapter, LowRank
 from outrider.models.config import ModelConfig
-from outrider.utils.json_files import read_json_object
+from outrider.utils.json_files import read_json_object, shown
 
 _READ = {"peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern"}
 _IRRELEVANT = words(
@@ -27,10 +28,15 @@ _IRRELEVANT = words(
     "runtime_config loftq_config eva_config corda_config base_model_class parent_library"
 )
 """About training, or said again by the names of the tensors."""
+_OF_MLP = ("gate_proj", "up_proj", "down_proj")
 _MOST_RANK = 1024
+_MOST_ALPHA = 1e18
+_MOST_PATTERNS = 2048  # PEFT writes one for a linear layer at most, and each is held against every linear layer
 _NAME = re.compile(
-    rf"base_model\.model\.model\.layers\.(\d+)\.(?:self_attn|mlp)\.({'|'.join(ADAPTED)})\.lora_([AB])\.weight"
+    rf"base_model\.model\.model\.layers\.([0-9]{{1,6}})\.\w+\.({'|'.join(ADAPTED)})\.lora_([AB])\.weight"
 )
+_PATTERN = re.compile(r"\^?((?:[A-Za-z0-9_.]|\\\.)+)\$?")
+"""A name, perhaps with the signs that a regular expression has around one and before its dots."""
 
 
 def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
@@ -42,10 +48,9 @@ def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
     """
     told, path = folder / "adapter_config.json", folder / "adapter_model.safetensors"
     for file in (told, path):
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise ModelNotFoundError(f"the adapter {name!r} has no {file.name} in {str(folder)!r}: name PEFT's folder")
-    options = read_json_object(told)
-    _check(name, options)
+    options = AdapterOptions(name, read_json_object(told))
     if not config.is_llama:
         raise ModelFormatError(
             f"the adapter {name!r} is for a model of the family {config.family!r}: adapters are supported for models "
@@ -53,52 +58,113 @@ def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
         )
     infos = read_header(path)
     tensors = LazyTensors(dict.fromkeys(infos, path), infos)
-    pairs: dict[tuple[int, str], dict[str, Tensor]] = {}
+    pairs: dict[tuple[int, str], dict[str, str]] = {}
     for key in tensors:
         found = _NAME.fullmatch(key)
-        if found is None or int(found[1]) >= config.num_layers:
+        where = (int(found[1]), found[2]) if found else (0, "")
+        if not found or key != _tensor(where, found[3]) or where[0] >= config.num_layers:
             raise ModelFormatError(
-                f"the adapter {name!r} holds {key!r}, which is not supported: LoRA of {', '.join(ADAPTED)} is"
+                f"the adapter {name!r} holds {shown(key)}, which is not supported: LoRA of {', '.join(ADAPTED)} is"
             )
-        pairs.setdefault((int(found[1]), found[2]), {})[found[3]] = tensors[key]
-    return Adapter(name, config, {where: _pair(name, where, pair, options) for where, pair in pairs.items()})
+        pairs.setdefault(where, {})[found[3]] = key
+    shapes = {key: info.shape for key, info in infos.items()}
+    for where, pair in pairs.items():  # all of them, before a number is read
+        _check_pair(options, where, pair, shapes)
+    return Adapter(name, config, {where: _matrices(options, where, pair, tensors) for where, pair in pairs.items()})
 
 
-def _check(name: str, options: Mapping[str, Any]) -> None:
-    if options.get("peft_type") != "LORA":
-        kind = options.get("peft_type")
-        raise ModelFormatError(f"the adapter {name!r} has peft_type={kind!r}: only LORA is supported")
-    rank = options.get("r")
-    if not isinstance(rank, int) or not 1 <= rank <= _MOST_RANK:
-        raise ModelFormatError(f"the adapter {name!r} has r={rank!r}: 1 to {_MOST_RANK} are supported")
-    for key, value in options.items():
-        if key in _READ or key in _IRRELEVANT or not value or (key == "bias" and value == "none"):
-            continue
-        raise ModelFormatError(f"the adapter {name!r} has {key}={value!r}, which is not supported: train it without")
+class AdapterOptions:
+    """What ``adapter_config.json`` says, checked."""
+
+    def __init__(self, name: str, raw: Mapping[str, Any]) -> None:
+        self.name = name
+        if raw.get("peft_type") != "LORA":
+            raise self.wrong("peft_type", raw.get("peft_type"), "only LORA is supported")
+        for key, value in raw.items():
+            if not (key in _READ or key in _IRRELEVANT or not value or (key == "bias" and value == "none")):
+                raise self.wrong(shown(key).strip("'"), value, "it is not supported, train without")
+        self._rank = self._checked_rank("r", raw.get("r"))
+        self._alpha = self._checked_alpha("lora_alpha", raw.get("lora_alpha", 8))
+        self._rooted = raw.get("use_rslora") or False
+        if not isinstance(self._rooted, bool):
+            raise self.wrong("use_rslora", self._rooted, "true and false are supported")
+        self._ranks = [(p, self._checked_rank("rank_pattern", v)) for p, v in self._patterns(raw, "rank_pattern")]
+        self._alphas = [(p, self._checked_alpha("alpha_pattern", v)) for p, v in self._patterns(raw, "alpha_pattern")]
+
+    def rank(self, module: str) -> int:
+        return next((rank for pattern, rank in self._ranks if _names(pattern, module)), self._rank)
+
+    def scale(self, module: str) -> float:
+        """What PEFT multiplies B A by."""
+        alpha = next((alpha for pattern, alpha in self._alphas if _names(pattern, module)), self._alpha)
+        rank = self.rank(module)
+        return alpha / rank**0.5 if self._rooted else alpha / rank
+
+    def wrong(self, key: str, value: object, remedy: str) -> ModelFormatError:
+        return ModelFormatError(f"the adapter {self.name!r} has {key}={shown(value)}: {remedy}")
+
+    def _checked_rank(self, key: str, value: object) -> int:
+        if type(value) is not int or not 1 <= value <= _MOST_RANK:
+            raise self.wrong(key, value, f"ranks from 1 to {_MOST_RANK} are supported")
+        return value
+
+    def _checked_alpha(self, key: str, value: object) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _MOST_ALPHA:
+            raise self.wrong(key, value, "a number is needed")
+        return value
+
+    def _patterns(self, raw: Mapping[str, Any], key: str) -> Iterator[tuple[str, object]]:
+        """Names of linear layers with their values, in the file's order."""
+        patterns = raw.get(key) or {}
+        if not isinstance(patterns, dict) or len(patterns) > _MOST_PATTERNS:
+            raise self.wrong(key, patterns, f"an object of at most {_MOST_PATTERNS} names is needed")
+        for pattern, value in patterns.items():
+            for name in pattern.split("|"):
+                if not _PATTERN.fullmatch(name):
+                    remedy = "names and ends of names of linear layers are supported, other regular expressions are not"
+                    raise self.wrong(key, pattern, remedy)
+                yield name, value
 
 
-def _pair(name: str, where: tuple[int, str], pair: Mapping[str, Tensor], options: Mapping[str, Any]) -> LowRank:
-    """A [rank, inputs] and B [outputs, rank] as ``Adapter`` takes them, with PEFT's scale."""
+def _names(pattern: str, module: str) -> bool:
+    """Whether PEFT's regular expression ``(.*\\.)?(pattern)$`` matches, of a pattern that is a name.
+
+    No regular expression of a file is run: one that goes back and forth would never end.
+    """
+    end = pattern.removeprefix("^").removesuffix("$").replace("\\.", "\0")
+    begin = len(module) - len(end)
+    if begin < 0 or (begin and (pattern.startswith("^") or module[begin - 1] != ".")):
+        return False
+    return all(p in (m, ".") or (p == "\0" and m == ".") for p, m in zip(end, module[begin:], strict=True))
+
+
+def _module(where: tuple[int, str]) -> str:
     layer, part = where
+    return f"model.layers.{layer}.{'mlp' if part in _OF_MLP else 'self_attn'}.{part}"
+
+
+def _tensor(where: tuple[int, str], side: str) -> str:
+    return f"base_model.model.{_module(where)}.lora_{side}.weight"
+
+
+def _check_pair(
+    options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Whether there are an A [rank, inputs] and a B [outputs, rank]."""
+    module = _module(where)
     if set(pair) != {"A", "B"}:
-        raise ModelFormatError(f"the adapter {name!r} has only one of lora_A and lora_B for {part} of layer {layer}")
-    block = "mlp" if part in ("gate_proj", "up_proj", "down_proj") else "self_attn"
-    module = f"model.layers.{layer}.{block}.{part}"
-    rank = _by_pattern(options.get("rank_pattern"), module, options["r"])
-    alpha = _by_pattern(options.get("alpha_pattern"), module, options.get("lora_alpha", 8))
-    a, b = pair["A"].float(), pair["B"].float()
-    if a.dim() != 2 or b.dim() != 2 or a.shape[0] != rank or b.shape[1] != rank:
+        raise ModelFormatError(f"the adapter {options.name!r} has only one of lora_A and lora_B for {module}")
+    rank, a, b = options.rank(module), shapes[pair["A"]], shapes[pair["B"]]
+    if len(a) != 2 or len(b) != 2 or a[0] != rank or b[1] != rank:
         raise ModelFormatError(
-            f"the adapter {name!r} has matrices of {list(a.shape)} and {list(b.shape)} for {module}, and says that "
-            f"their rank is {rank}: it is damaged"
+            f"the adapter {options.name!r} has matrices of {shown(list(a))} and {shown(list(b))} for {module}, and "
+            f"says that their rank is {rank}: it is damaged"
         )
-    scale = alpha / rank**0.5 if options.get("use_rslora") else alpha / rank
-    return a.T, b.T * scale
 
 
-def _by_pattern(patterns: Any, module: str, usual: Any) -> Any:
-    """The value of the first pattern that the module's name ends with, as PEFT has it."""
-    for pattern, value in (patterns or {}).items():
-        if re.fullmatch(rf"(.*\.)?({pattern})", module):
-            return value
-    return usual
+def _matrices(
+    options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], tensors: Mapping[str, Tensor]
+) -> LowRank:
+    """A and B as ``Adapter`` takes them, with PEFT's scale."""
+    a, b = tensors[pair["A"]].float(), tensors[pair["B"]].float()
+    return a.T, b.T * options.scale(_module(where))

@@ -11,11 +11,13 @@ from outrider.errors import ModelFormatError
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
+_LONGEST = 300  # of nested values
 
 
 def shown(value: object) -> str:
-    """``repr`` on one line of bounded length, for values out of files that may hold anything."""
-    return _SHORT.repr(value)
+    """``repr`` on one line of at most 300 letters, for values out of files that may hold anything."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
