@@ -75,6 +75,23 @@ def test_the_same_proposals(kind: str, options: dict[str, Any]) -> None:
     assert layered._model.cache.free_tokens() == 2 * 2000
 
 
+@pytest.mark.parametrize("tree", [(2, 2, 1), (-1, 0, -1, 1), "dynamic", "learned"])
+@pytest.mark.parametrize("kind", ["ngram", "model", "wrong"])
+def test_beside_a_source_that_takes_trees_it_drafts_its_chain(kind: str, tree: Any) -> None:
+    chain, beside = (HierarchicalDrafter(wrap(table(0, mix=1.0)), inner(kind)) for _ in range(2))
+    tokens = [1, 2, 3, 1, 2, 3, 1]
+    plain = request(tokens, speculation={"spec_length": 4}, seed=5, temperature=1.0)
+    treed = request(
+        tokens, speculation={"draft": "model+hierarchical", "tree": tree, "spec_length": 4}, seed=5, temperature=1.0
+    )
+    for drafter, view in ((chain, plain), (beside, treed)):
+        drafter.start(view)
+    expected, draft = propose(chain, plain, 4), propose(beside, treed, 4)
+    assert len(draft) == 4
+    assert draft.is_chain
+    assert draft.tokens == expected.tokens
+
+
 @pytest.mark.parametrize("verifier", ["matching", "rejection", "sequoia"])
 def test_a_token_drafted_for_another_source_has_the_noise_of_its_own_place(verifier: str) -> None:
     """And so does not repeat the draws of the tokens before it, which would make them depend on one another."""

@@ -167,6 +167,23 @@ def test_what_one_tenant_s_requests_break_is_not_switched_off_for_another() -> N
     assert "no signal" in str(other.stats.draft_error)
 
 
+def test_a_source_that_fails_one_kind_of_request_drafts_on_for_others() -> None:
+    """Where trees make it raise, chains of the same tenant are drafted, and where a grammar does, free text is."""
+    chains = Scripted(lambda view, budget: failing(view, budget) if view.speculation.tree else good(view, budget))
+    good = right("picky")._script
+    served = engine(TARGET, more={"picky": chains})
+    for i in range(MAX_STRIKES + 1):
+        r = request([0, 1], GREEDY, id=str(i), draft="picky", tree="dynamic")
+        run(served, r)
+    assert "after failing" in str(r.stats.draft_error)
+    for verifier in ("matching", "rejection"):
+        other = request([0, 1], GREEDY, id="chain", draft="picky", verifier=verifier)
+        run(served, other)
+        assert list(other.output) == PLAIN
+        assert other.stats.draft_error is None
+        assert other.stats.by_source["picky"]["accepted"] > 0
+
+
 def test_a_request_names_only_sources_that_are_loaded() -> None:
     served = engine(TARGET)
     with pytest.raises(ConfigError, match=r"'x\.y:Z' is not loaded.*extra_sources"):

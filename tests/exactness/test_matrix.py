@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
+from outrider.config import SOURCES as RECORDS
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, TargetRows
@@ -288,6 +289,40 @@ SOURCES: dict[str, Source] = {
     )
     for shape, tree in (("static", (3, 2, 1)), ("odd", (-1, 0, -1, 1, 1, 2)), ("dynamic", "dynamic"))
 }
+MERGED_WITH: dict[str, Callable[[KVCache], Drafter]] = {
+    "lookup": lambda cache: LookupDrafter(),
+    "bigram": lambda cache: bigram(VOCAB),
+    "models": models,
+    "universal": universal,
+    "layer_skip": layer_skip,
+    "hierarchical": hierarchical,
+    "eagle": trained("eagle3", feature_layers=(1,), **EAGLE),
+    "dflash": trained("dflash", **BLOCK),
+    "medusa": trained("medusa", heads=3),
+    "blockwise": trained("blockwise", heads=3, intermediate_size=3),
+    "pass": trained("pass", heads=3),
+    "grammar": lambda cache: GrammarDrafter(),
+}
+"""Sources that ``parts`` does not have."""
+TREES: dict[str, Any] = {"static": (3, 2, 1), "odd": (-1, 0, -1, 1, 1, 2), "dynamic": "dynamic", "learned": "learned"}
+
+
+def with_a_tree(name: str, shape: str) -> Source:
+    """A source merged with one that takes trees, whether it does so itself or not."""
+    other = "ngram" if name == "model" else "model"
+    options = {"draft": f"{other}+{name}", "tree": TREES[shape], "tree_nodes": 6}
+    if name == "prediction":
+        options["prediction"] = PREDICTION
+    return Source(MERGED_WITH.get(name, nothing), options, branches=True)
+
+
+MERGED = [name for name in RECORDS if name != "none"]
+SOURCES |= {
+    f"merged, {name} and {shape} tree": with_a_tree(name, shape)
+    for i, name in enumerate(MERGED)
+    for j, shape in enumerate(TREES)
+    if name == "hierarchical" or i % len(TREES) == j
+}
 HEADS = {
     "eagle": "rejection",
     "eagle 3.1": "rejection",
@@ -358,7 +393,9 @@ def requests(
 
 def engine_with(source: str) -> Engine:
     cache = TARGET.new_cache(CACHE)
-    drafters = parts() | {SOURCES[source].options.get("draft", "source"): SOURCES[source].make(cache)}
+    name = re.split(r"[+,/]", SOURCES[source].options.get("draft", "source"))[-1]
+    made = SOURCES[source].make
+    drafters = parts() | ({} if made is nothing and name != "source" else {name: made(cache)})
     return Engine(TARGET, drafters=drafters, eos_token_ids=(), vocab_size=VOCAB, cache=CACHE, kv_cache=cache)
 
 
@@ -484,7 +521,7 @@ def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: o
 
 def one_verifier(source: str) -> str | None:
     """The only one that variants of other sources are sampled with: heads grow as draft models do, say."""
-    if source.endswith("odd tree"):
+    if source.endswith("odd tree") or (source.startswith("merged, ") and " and " in source):
         return "sequoia"
     return "specinfer" if source.startswith("cold model") else HEADS.get(source)
 

@@ -15,7 +15,7 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.draft_cache import PREFILL_CHUNK, CachedSequence, DraftModel
 from outrider.drafters.model.model import ModelDrafter, pending_drafts
-from outrider.drafters.model.request_views import with_drafted
+from outrider.drafters.model.request_views import as_chain, with_drafted
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of
 
@@ -58,7 +58,7 @@ class HierarchicalDrafter(Drafter):
         self._inner.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        chains = pending_drafts(self._model, requests, budgets)
+        chains = pending_drafts(self._model, [as_chain(request) for request in requests], budgets)
         growing = self._read_prompts(chains)
         while growing:
             growing = self._round(growing)

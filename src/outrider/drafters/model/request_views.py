@@ -63,6 +63,35 @@ def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> Ch
     )
 
 
+@dataclass(frozen=True)
+class _ChainView(ForwardingView):
+    """A request that asks for a tree, as one that asks for none."""
+
+    request: RequestView
+    speculation: SpeculationParams
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self.request.tokens
+
+    @property
+    def depth_limit(self) -> int:
+        return self.request.depth_limit
+
+    def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        return self.request.should_continue(source, paths)
+
+    def draws(self) -> DraftSampler:
+        return self.request.draws()
+
+
+def as_chain(request: RequestView) -> RequestView:
+    """The request for a source whose drafts never branch, whatever shape it asks other sources for."""
+    if request.speculation.tree is None:
+        return request
+    return _ChainView(request, replace(request.speculation, tree=None))
+
+
 def greedy(request: RequestView) -> ChangedView:
     """The request as one whose drafts are to be the most likely tokens."""
     speculation = replace(request.speculation, draft_temperature=0.0)

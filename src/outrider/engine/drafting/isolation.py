@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -23,7 +24,22 @@ logger = logging.getLogger(__name__)
 MAX_SECONDS = 1.0  # that a drafter may take for one call
 MAX_SECONDS_PER_TOKEN = 0.02  # and for each token it sees for the first time: draft models read prompts
 MAX_OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
-MAX_STRIKES = 3  # requests of a tenant that a drafter may fail before it is switched off for all of them
+MAX_STRIKES = 3  # requests of a tenant and kind that a drafter may fail before it is switched off for all of them
+
+
+class _Kind(NamedTuple):
+    """What sets requests apart that a drafter may fail from those that it serves: few values, so that strikes count."""
+
+    tree: str  # empty: chains
+    greedy: bool
+    structured: bool
+    shares_noise: bool
+
+    @classmethod
+    def of(cls, request: Request) -> _Kind:
+        tree = request.speculation.tree
+        shape = tree if isinstance(tree, str) else "static" if tree else ""
+        return cls(shape, request.params.greedy, request.constraint is not None, request.verifier.shares_noise)
 
 
 class IsolatedDrafters:
@@ -31,7 +47,8 @@ class IsolatedDrafters:
 
     A drafter that raises, takes too long, or returns what the target cannot score is switched off for the requests at
     hand; the reason is logged once and kept in their statistics. After ``MAX_STRIKES`` such requests it is switched
-    off for those to come of the same tenant: what one asks for is not for others to feel.
+    off for those to come of the same tenant and kind: what one asks for is not for others to feel, and a source that
+    fails on trees, say, goes on to draft chains.
     """
 
     def __init__(
@@ -45,7 +62,7 @@ class IsolatedDrafters:
         self._clock = clock
         self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens it has drafted behind
         self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, drafter) was late
-        self._strikes: Counter[tuple[str, str]] = Counter()  # by tenant and drafter
+        self._strikes: Counter[tuple[str, str, _Kind]] = Counter()  # by tenant, drafter and kind of request
 
     @property
     def caches(self) -> list[KVCache]:
@@ -63,9 +80,10 @@ class IsolatedDrafters:
 
     def start(self, request: Request) -> None:
         """Start every drafter of the request but those that have failed too often."""
+        kind = _Kind.of(request)
         for name in request.speculation.combination.names:
-            if self._strikes[request.tenant, name] >= MAX_STRIKES and name not in request.switched_off:
-                self._note(name, request, f"switched off after failing {MAX_STRIKES} requests")
+            if self._strikes[request.tenant, name, kind] >= MAX_STRIKES and name not in request.switched_off:
+                self._note(name, request, f"switched off after failing {MAX_STRIKES} requests of this kind")
             if name not in request.switched_off:
                 self._seen[request.id, name] = 0
             self._call(name, [request], lambda drafter: drafter.start(request))
@@ -183,11 +201,12 @@ class IsolatedDrafters:
             return
         for request in affected:
             self._note(name, request, f"{type(error).__name__}: {error}")
-        strikes = self._strikes
-        strikes.update({(request.tenant, name) for request in affected})
+        strikes = {(request.tenant, name, _Kind.of(request)) for request in affected}
+        self._strikes.update(strikes)
         lasting = f"for {len(affected)} request(s)"
-        if any(strikes[request.tenant, name] == MAX_STRIKES for request in affected):
-            lasting = "for this engine" if not affected[0].tenant else "for a caller"
+        if any(self._strikes[strike] == MAX_STRIKES for strike in strikes):
+            whose = "for this engine" if not affected[0].tenant else "for a caller"
+            lasting = f"{whose}, as to requests of this kind"
         logger.warning("draft source %r switched off %s: %s: %s", name, lasting, type(error).__name__, error)
 
     def _note(self, name: str, request: Request, reason: str) -> None:
