@@ -7,6 +7,7 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -17,6 +18,8 @@ from huggingface_hub.utils._paths import filter_repo_objects
 from outrider.checkpoints import catalog
 from outrider.checkpoints.builtin import BUILTINS, pull
 from outrider.checkpoints.catalog import gguf_folder, resolve
+from outrider.checkpoints.hub import parse_hub_ref
+from outrider.checkpoints.removal import remove
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
 from tests.checkpoints.files import write_folder, write_gguf
@@ -138,7 +141,11 @@ def test_other_files_and_folders(tmp_path: Path) -> None:
         ("Stories-15M", "did you mean stories15m"),
         ("no-such-thing-at-all", "smollm2-135m-instruct, tinyllama-1.1b-chat, stories15m"),
         ("./missing", "no model './missing'"),
-        ("missing.gguf", "no model 'missing.gguf'"),
+        ("missing.gguf", "no model 'missing.gguf': there is no such file. Check the path"),
+        ("here-Q4_1.gguf", "there is no such file, but here-Q4_0.gguf"),
+        ("no-folder/m.gguf", "there is no such file, nor a folder no-folder"),
+        ("smolm", "did you mean smollm2-135m-instruct?"),
+        ("llama3.2:1b", "a name of Ollama's library, which is not known here"),
         ("a/b/c", "no model 'a/b/c'"),
         ("", "no model ''"),
         ("a\nb", r"no model 'a\nb'"),
@@ -150,6 +157,7 @@ def test_other_files_and_folders(tmp_path: Path) -> None:
 )
 def test_unknown_names(ref: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "here-Q4_0.gguf").touch()
     with pytest.raises(ModelNotFoundError) as caught:
         resolve(ref)
     assert says in str(caught.value)
@@ -183,6 +191,107 @@ def test_offline_is_one_line_with_a_way_out(error: Exception, monkeypatch: pytes
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(DownloadError, match=r"org/name .*\(no\): use a local folder or a built-in model") as caught:
+    with pytest.raises(
+        DownloadError, match=r"org/name .*\(no\): use a local folder, a \.gguf file or a built-in model"
+    ) as caught:
         resolve("org/name")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["", "hf.co/", "https://huggingface.co/", "HTTPS://HuggingFace.co/", "hf://"])
+@pytest.mark.parametrize(
+    ("rest", "means"),
+    [
+        ("org/name", ("org/name", None)),
+        ("org/name/tree/main", ("org/name", None)),
+        ("org/name:Q8_0", ("org/name", "Q8_0")),
+        ("org/Name-GGUF", ("org/Name-GGUF", "Q4_K_M")),
+        ("org/Name-GGUF:q4_0", ("org/Name-GGUF", "q4_0")),
+        ("org/name/resolve/main/a/x-Q8_0.gguf?download=true", ("org/name", "a/x-Q8_0.gguf")),
+        ("org/name/blob/v1.0/x.gguf", ("org/name", "x.gguf")),
+    ],
+)
+def test_hub_names_are_understood_as_people_copy_them(address: str, rest: str, means: tuple[str, str | None]) -> None:
+    found = parse_hub_ref(address + rest)
+    assert found is not None
+    assert (found.repo, found.gguf) == means
+
+
+class FakeHub:
+    """A repository of GGUF files, in a cache as the hub's own: names are links to blobs."""
+
+    def __init__(self, root: Path, *files: str) -> None:
+        self.root, self.files = root, files
+
+    def snapshot_download(self, repo_id: str, **options: Any) -> str:
+        self.asked = repo_id
+        folder = self.root / "snapshots" / "abc"
+        folder.mkdir(parents=True, exist_ok=True)
+        for place, name in enumerate(filter_repo_objects(self.files, **options)):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if not (folder / name).exists():
+                write_gguf(self.root / f"blob{place}")
+                (folder / name).symlink_to(self.root / f"blob{place}")
+        return str(folder)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    fake = FakeHub(
+        tmp_path / "hub", "m-Q4_K_M.gguf", "m.q8_0.gguf", "UD/m-UD-Q2_K.gguf", "mmproj-F16.gguf", "m-F16.gguf",
+        "m-BF16-00001-of-00002.gguf", "m-BF16-00002-of-00002.gguf", "Q5_0.gguf", "m-Q4_K_M.bin",
+    )  # fmt: skip
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda repo_id: list(fake.files))
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("ref", "file"),
+    [
+        ("hf.co/org/m-GGUF", "m-Q4_K_M.gguf"),
+        ("org/m-GGUF:Q4_K_M", "m-Q4_K_M.gguf"),
+        ("org/m:Q8_0", "m.q8_0.gguf"),
+        ("org/m:f16", "m-F16.gguf"),
+        ("org/m:UD-Q2_K", "UD/m-UD-Q2_K.gguf"),
+        ("org/m:Q5_0", "Q5_0.gguf"),
+        ("https://huggingface.co/org/m/resolve/main/UD/m-UD-Q2_K.gguf", "UD/m-UD-Q2_K.gguf"),
+    ],
+)
+def test_a_gguf_file_of_the_hub_is_found_by_its_type(ref: str, file: str, hub: FakeHub) -> None:
+    resolve("org/m:Q8_0")  # what is in the cache besides does not matter
+    folder = resolve(ref)
+    assert open_checkpoint(folder)
+    assert json.loads((folder / "outrider.json").read_text())["source"]["path"].endswith(f"/{file}")
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ("org/m:Q3_K", r"org/m has no GGUF file Q3_K: use the type of one of m-Q4_K_M\.gguf, m\.q8_0\.gguf"),
+        ("org/m:BF16", r"org/m:BF16 is 2 files \(.*\): join its parts with llama\.cpp's llama-gguf-split --merge"),
+    ],
+)
+def test_types_that_the_hub_does_not_have(ref: str, says: str, hub: FakeHub) -> None:
+    with pytest.raises(ModelNotFoundError, match=says):
+        resolve(ref)
+
+
+def test_a_gguf_file_of_the_hub_is_removed_with_what_was_made_of_it(
+    hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[str] = []
+    strategy = SimpleNamespace(execute=lambda: None)
+    repo = SimpleNamespace(
+        repo_type="model",
+        repo_id="org/m",
+        repo_path=hub.root,
+        size_on_disk=1,
+        revisions=[SimpleNamespace(commit_hash="abc")],
+    )
+    scan = SimpleNamespace(repos=[repo], delete_revisions=lambda *hashes: deleted.extend(hashes) or strategy)
+    monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda: scan)
+    folder = resolve("org/m:Q8_0")
+    assert remove("hf.co/org/m:Q8_0").folder == hub.root
+    assert deleted == ["abc"]
+    assert not folder.exists()

@@ -98,6 +98,11 @@ def test_sampling_options_that_are_refused(options: dict[str, Any], message: str
         (lambda: engine_config("m", draft="hierarchical"), "needs a draft model"),
         (lambda: engine_config("m", draft="hierarchical", draft_model=("a", "b", "c")), "name at most 2"),
         (lambda: EngineConfig(model="m", dtype="float8"), "dtype='float8'"),  # type: ignore[arg-type]
+        (lambda: EngineConfig(model="m", dtype="float16"), "dtype='float16' is unknown: did you mean bfloat16\\? Use"),  # type: ignore[arg-type]
+        (
+            lambda: EngineConfig(model="m", speculation=SpeculationParams(draft="suffx")),
+            "did you mean suffix\\? Use one",
+        ),
         (lambda: EngineConfig(model="m", draft_dtype="q5_0"), "use one of auto, bfloat16, float32, q8_0, q4_0, q4_1"),  # type: ignore[arg-type]
         (lambda: EngineConfig(model="m", max_seq_len=1), "max_seq_len=1"),
     ],

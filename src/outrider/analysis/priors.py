@@ -10,6 +10,7 @@ from outrider.analysis.candidates import MAX_DEPTH, SourceCandidate
 from outrider.analysis.cost import DraftCost
 from outrider.analysis.roofline import Hardware, ModelSize, Roofline
 from outrider.errors import ConfigError
+from outrider.utils.suggest import unknown
 
 TextKind = Literal["repetitive", "mixed", "novel"]
 TEXTS: tuple[TextKind, ...] = ("repetitive", "mixed", "novel")
@@ -31,7 +32,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.text not in TEXTS:
-            raise ConfigError(f"text={self.text!r} is unknown: use one of {', '.join(TEXTS)}")
+            raise ConfigError(unknown("text", self.text, TEXTS))
         if self.temperature < 0 or self.batch < 1 or self.output_tokens < 1:
             raise ConfigError(
                 f"temperature={self.temperature}, batch={self.batch}, "

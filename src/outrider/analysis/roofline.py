@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, replace
 
 from outrider.errors import ConfigError
+from outrider.utils.suggest import unknown
 
 BANDWIDTH_EFFICIENCY = 0.8  # of the data sheet's, when a forward pass over few rows reads the weights
 FLOPS_EFFICIENCY = 0.6  # of the data sheet's, in dense matrix products
@@ -76,7 +77,7 @@ def find_hardware(name: str) -> Hardware:
     for known, hardware in HARDWARE.items():
         if known.replace(" ", "").lower() == wanted:
             return hardware
-    raise ConfigError(f"hardware={name!r} is unknown: use one of {', '.join(HARDWARE)}")
+    raise ConfigError(unknown("hardware", name, HARDWARE))
 
 
 @dataclass(frozen=True)

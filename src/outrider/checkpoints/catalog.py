@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from outrider.checkpoints.builtin import BUILTINS, pull
-from outrider.checkpoints.hub import download, is_hub_id
+from outrider.checkpoints.hub import HubRef, download, download_gguf, parse_hub_ref
 from outrider.checkpoints.manifest import check_files, read_source, sha256_of, write_manifest
 from outrider.checkpoints.weights import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.utils.json_files import shown
+from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
 
+_OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is hashed when converting
 
 
 def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
     """The folder of the model ``ref`` names, in Hugging Face layout, made or fetched if need be.
 
-    ``ref`` is a folder, a ``.gguf`` file (prepared once), a built-in name (pulled once) or a hub id ``org/name``.
+    ``ref`` is a folder, a ``.gguf`` file (prepared once), a built-in name (pulled once), or ``org/name`` of the hub,
+    with or without its address: safetensors, or as ``org/name:Q4_K_M`` the GGUF file with weights of this type.
     ``progress`` tells on stderr what takes time; ``verify`` reads every byte of what the cache holds.
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
@@ -33,23 +36,50 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
         return _local_folder(path)
     if os.path.isfile(path):
         if path.suffix == ".gguf":
-            return _converted(path.resolve(), progress=progress, verify=verify)
+            return _converted(real_place(path), progress=progress, verify=verify)
         if path.suffix in PICKLE_SUFFIXES:
             raise ModelFormatError(f"{path} is a pickle, which can run code when read: convert it to safetensors")
         raise ModelFormatError(f"{path} is not a model: give a folder with config.json, or a .gguf file")
     if ref in BUILTINS:
         return pull(BUILTINS[ref], progress=progress, verify=verify)
-    if ref.startswith((".", "/", "~")) or path.suffix == ".gguf" or not is_hub_id(ref):
-        raise _unknown(ref)
-    return _local_folder(download(ref, progress=progress))
+    hub = None if ref.startswith((".", "/", "~")) else parse_hub_ref(ref)
+    if hub is None:
+        raise ModelNotFoundError(f"no model {shown(ref)}: {_remedy(ref, path)}")
+    return _from_hub(hub, progress=progress, verify=verify)
 
 
-def _unknown(ref: str) -> ModelNotFoundError:
-    near = difflib.get_close_matches(ref.lower(), BUILTINS, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return ModelNotFoundError(
-        f"no model {shown(ref)}: {hint}Use a folder, a .gguf file, a hub id org/name, or one of {', '.join(BUILTINS)}"
-    )
+def _from_hub(hub: HubRef, *, progress: bool, verify: bool) -> Path:
+    if hub.gguf is None:
+        return _local_folder(download(hub.repo, progress=progress))
+    file = download_gguf(hub.repo, hub.gguf, progress=progress)
+    return _converted(real_place(file), progress=progress, verify=verify)
+
+
+def _remedy(ref: str, path: Path) -> str:
+    """What to write in place of ``ref``, which is nothing."""
+    if path.suffix == ".gguf" or ref.startswith((".", "/", "~")):
+        kind = "file" if path.suffix == ".gguf" else "file or folder"
+        return f"there is no such {kind}{_beside(path)}. Check the path"
+    if _OLLAMA_NAME.fullmatch(ref):
+        hint = "it looks like a name of Ollama's library, which is not known here. "
+    else:
+        families = {name.split("-")[0]: name for name in BUILTINS}
+        near = [families.get(name, name) for name in close_to(ref, [*BUILTINS, *families], count=2)]
+        hint = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
+    return f"{hint}Use a folder, a .gguf file, org/name or org/name:Q4_K_M of the hub, or one of {', '.join(BUILTINS)}"
+
+
+def _beside(path: Path) -> str:
+    """Files with a name like that of ``path``, in its folder."""
+    try:
+        folder = path.parent
+        if not folder.is_dir():
+            return f", nor a folder {folder}"
+        names = [file.name for file in folder.iterdir() if file.is_dir() or file.suffix == ".gguf"]
+    except (OSError, ValueError):  # a folder that cannot be read, or a text that is no path
+        return ""
+    near = close_to(path.name, names, count=2)
+    return f", but {' and '.join(near)}" if near else ""
 
 
 def _local_folder(folder: Path) -> Path:
@@ -62,6 +92,12 @@ def _local_folder(folder: Path) -> Path:
     files = f"*.safetensors or {GGUF_WEIGHTS}"
     remedy = f"give the file {inside[0]}" if inside else f"a model folder has config.json and {files}"
     raise ModelFormatError(f"{folder} has no config.json: {remedy}")
+
+
+def real_place(file: Path) -> Path:
+    """The path of a file without links in its folders. A link keeps its own name: the hub's cache names its targets by
+    their digests."""
+    return file.parent.resolve() / file.name
 
 
 def gguf_folder(gguf: Path) -> Path:

@@ -39,7 +39,7 @@ def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:
     size = source.stat().st_size
     require_space(bytes_needed(0), source.name)
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)  # the hub's cache has a link of its own there
     except OSError:  # another disk, or one without links
         require_space(size + bytes_needed(0), source.name)
         with (

@@ -1,9 +1,11 @@
-"""Models from the Hugging Face hub, through ``huggingface_hub`` and its cache: weights in safetensors only."""
+"""Models from the Hugging Face hub, through ``huggingface_hub`` and its cache: safetensors, or one GGUF file."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
@@ -12,11 +14,36 @@ from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+# As people copy them from a browser, from Ollama or from llama.cpp.
+_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://(?:models/)?", re.IGNORECASE)
+_REF = re.compile(
+    rf"(?P<repo>{_HUB_ID.pattern}?)"
+    r"(?:/(?:blob|resolve)/[\w.-]+/(?P<file>[\w./-]+\.gguf)|/tree/[\w.-]+)?(?::(?P<type>[\w.-]+))?/?(?:\?.*)?"
+)
+_USUAL_TYPE = "Q4_K_M"  # where none is named, as Ollama and llama.cpp choose
+
+
+@dataclass(frozen=True)
+class HubRef:
+    """A model of the hub. ``gguf``: the type of its weights, or the name of the file; None: safetensors."""
+
+    repo: str
+    gguf: str | None
 
 
 def is_hub_id(ref: str) -> bool:
     """Whether ``ref`` has the form ``org/name``."""
     return _HUB_ID.fullmatch(ref) is not None
+
+
+def parse_hub_ref(ref: str) -> HubRef | None:
+    """What ``ref`` names on the hub: ``org/name``, ``org/name:Q4_K_M``, or either behind the hub's address."""
+    address = _ADDRESS.match(ref)
+    found = _REF.fullmatch(ref[address.end() :] if address else ref)
+    if found is None or (found["repo"].endswith(".gguf") and address is None):
+        return None
+    repo = found["repo"]
+    return HubRef(repo, found["file"] or found["type"] or (_USUAL_TYPE if repo.lower().endswith("gguf") else None))
 
 
 def download(repo_id: str, *, progress: bool = False) -> Path:
@@ -25,6 +52,53 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
     Raises ``ModelNotFoundError`` if the hub does not know it or does not give it to this user, ``DownloadError`` if
     the hub cannot be reached, ``ModelFormatError`` if there are no safetensors weights.
     """
+    path = _snapshot(repo_id, _WANTED, _UNWANTED, progress=progress)
+    if not any(path.glob("*.safetensors")):
+        raise ModelFormatError(
+            f"{repo_id} has no model*.safetensors: name a GGUF file of its by the type, as in {repo_id}:{_USUAL_TYPE}, "
+            "or convert it to safetensors; pickles (*.bin, *.pt) are not fetched, because they can run code"
+        )
+    return path
+
+
+def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
+    """The GGUF file of ``repo_id`` that has this name, or whose name ends with this type of weights, in any case.
+
+    Raises as ``download``, and ``ModelNotFoundError`` if there is no such file, or more than one.
+    """
+    from huggingface_hub.utils import filter_repo_objects
+
+    if wanted.endswith(".gguf"):
+        patterns = [wanted]
+    else:
+        cases = dict.fromkeys((wanted, wanted.upper(), wanted.lower()))
+        ends = [f"{case}{part}.gguf" for case in cases for part in ("", "-?????-of-?????")]
+        patterns = [pattern for end in ends for pattern in (end, f"*[-._/]{end}")]
+    unwanted = ["*mmproj*"]  # towers that see images, beside the model
+    folder = _snapshot(repo_id, patterns, unwanted, progress=progress)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.gguf"))
+    found = list(filter_repo_objects(names, allow_patterns=patterns, ignore_patterns=unwanted))
+    if len(found) > 1:
+        parts = "-of-" in found[0]
+        remedy = "join its parts with llama.cpp's llama-gguf-split --merge" if parts else "name one of them"
+        raise ModelNotFoundError(f"{repo_id}:{wanted} is {len(found)} files ({', '.join(found[:3])}): {remedy}")
+    if not found:
+        raise ModelNotFoundError(f"{repo_id} has no GGUF file {wanted}: {_what_there_is(repo_id)}")
+    return folder / found[0]
+
+
+def _what_there_is(repo_id: str) -> str:
+    """The GGUF files of a repository, as a remedy."""
+    from huggingface_hub import list_repo_files
+
+    try:
+        files = [name for name in list_repo_files(repo_id) if name.endswith(".gguf")]
+    except (OSError, ValueError, RuntimeError):
+        return "look at its files on the hub, and name the type of one"
+    return f"use the type of one of {', '.join(files[:20])}" if files else "it has none at all"
+
+
+def _snapshot(repo_id: str, wanted: Sequence[str], unwanted: Sequence[str], *, progress: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -33,7 +107,7 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
     if silence:
         disable_progress_bars()
     try:
-        folder = snapshot_download(repo_id, allow_patterns=list(_WANTED), ignore_patterns=list(_UNWANTED))
+        return Path(snapshot_download(repo_id, allow_patterns=list(wanted), ignore_patterns=list(unwanted)))
     except GatedRepoError:
         raise ModelNotFoundError(
             f"{repo_id} asks for consent first: accept its terms on the hub, then run `hf auth login`"
@@ -43,16 +117,9 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DownloadError(
-            f"{repo_id} could not be fetched from the hub ({reason}): use a local folder or a built-in model "
-            "(`outrider models list`)"
+            f"{repo_id} could not be fetched from the hub ({reason}): use a local folder, a .gguf file or a built-in "
+            "model (`outrider models list`)"
         ) from None
     finally:
         if silence:
             enable_progress_bars()
-    path = Path(folder)
-    if not any(path.glob("*.safetensors")):
-        raise ModelFormatError(
-            f"{repo_id} has no model*.safetensors: other formats are not fetched, pickles (*.bin, *.pt) because they "
-            "can run code; convert it to safetensors"
-        )
-    return path

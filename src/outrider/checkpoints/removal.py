@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.checkpoints.builtin import BUILTINS, folder_of
-from outrider.checkpoints.catalog import gguf_folder
+from outrider.checkpoints.catalog import gguf_folder, real_place
+from outrider.checkpoints.hub import parse_hub_ref
+from outrider.checkpoints.manifest import read_source
 from outrider.errors import InvalidRequestError, ModelNotFoundError
 from outrider.utils.json_files import shown
 from outrider.utils.user_cache import cache_root, locked
@@ -35,7 +37,7 @@ def remove(ref: str) -> Removed:
     if ref in BUILTINS:
         folder = folder_of(BUILTINS[ref])
     elif path.suffix == ".gguf":
-        folder = gguf_folder(path.resolve())
+        folder = gguf_folder(real_place(path))
     elif ref and path.is_dir() and cache_root() not in path.resolve().parents:
         raise InvalidRequestError(f"{ref} is a folder of your own, which no cache holds: delete it yourself")
     else:
@@ -55,11 +57,21 @@ def _from_hub(ref: str) -> Removed:
         cache = scan_cache_dir()
     except CacheNotFound:
         raise _unknown(ref) from None
+    hub = parse_hub_ref(ref)
     for repo in cache.repos:
-        if repo.repo_type == "model" and repo.repo_id == ref:
+        if hub is not None and repo.repo_type == "model" and repo.repo_id == hub.repo:
             cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions)).execute()
+            _remove_converted(repo.repo_path.resolve())
             return Removed(ref, repo.repo_path, repo.size_on_disk)
     raise _unknown(ref)
+
+
+def _remove_converted(repo: Path) -> None:
+    """What was made of the GGUF files of a repository of the hub."""
+    for folder in (cache_root() / "gguf").glob("[!.]*"):
+        if repo in Path(str((read_source(folder) or {}).get("path"))).parents:
+            with locked(folder.name):
+                shutil.rmtree(folder)
 
 
 def _unknown(ref: str) -> ModelNotFoundError:

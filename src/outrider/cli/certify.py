@@ -94,11 +94,12 @@ def _model(
     from outrider.cli.shared.working import working
     from outrider.config import SOURCES, VERIFIERS, source_record
     from outrider.data import workloads
+    from outrider.utils.suggest import unknown
 
     for what, asked, known in (("draft", draft, SOURCES), ("verifier", verifier, VERIFIERS)):
         for name in asked or ():
             if name not in known:
-                raise ConfigError(f"{what}={name!r} is unknown: use one of {', '.join(known)}")
+                raise ConfigError(unknown(what, name, known))
     for name in draft or ():
         if source_record(name).min_draft_models and "draft_model" not in options:
             raise ConfigError(f"draft={name!r} needs a draft model: name one with --draft-model")

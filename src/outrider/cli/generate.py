@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,12 +50,26 @@ def generate(
     """
     if raw and system is not None:
         raise InvalidRequestError(f"system={system!r} is part of a chat: leave it out, or leave out --raw")
+    if raw and image:
+        raise InvalidRequestError(f"image={str(image[0])!r} is part of a chat: leave it out, or leave out --raw")
     form = o.structured(json_schema, json_object, regex, choice, grammar)
     params = SamplingParams(**o.own(SamplingParams, given), structured=form)
-    words = _prompt(text, prompt)
-    llm = o.load(model, **o.engine(given), max_batch_size=1)
-    if image and raw:
-        raise InvalidRequestError(f"image={str(image[0])!r} is part of a chat: leave it out, or leave out --raw")
+    answer(_prompt(text, prompt), params, model, o.engine(given), raw=raw, system=system, image=image, as_json=as_json)
+
+
+def answer(
+    words: str,
+    params: SamplingParams,
+    model: str,
+    options: Mapping[str, Any],
+    *,
+    raw: bool = False,
+    system: str | None = None,
+    image: Sequence[Path] | None = None,
+    as_json: bool = False,
+) -> None:
+    """Load ``model`` with ``options``, and write its answer to one prompt, as ``generate`` documents it."""
+    llm = o.load(model, **options, max_batch_size=1)
     shown = [{"type": "image", "image": file} for file in image or ()]
     content = [*shown, {"type": "text", "text": words}] if shown else words
     messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
@@ -63,8 +78,7 @@ def generate(
     is_chat = system is not None or bool(shown) or (not raw and llm.tokenizer.chat_template is not None)
     request: Any = messages if is_chat else words
     if as_json:
-        answer = llm.chat if is_chat else llm.generate
-        output = answer(request, params)
+        output = (llm.chat if is_chat else llm.generate)(request, params)
         typer.echo(json.dumps(o.as_json(output, model=model, draft=llm.speculation.draft), ensure_ascii=False))
         return
     from outrider.cli.shared.screen import Screen, report
@@ -80,13 +94,14 @@ def _prompt(argument: str | None, option: str | None) -> str:
     if argument is not None and option is not None:
         raise InvalidRequestError(f"prompt={argument!r} is given a second time with --prompt: leave one out")
     given = option if argument is None else argument
-    text = _piped() if given is None else given
+    text = piped() if given is None else given
     if not text:
         raise InvalidRequestError("the prompt is empty: give at least one character", param="prompt")
     return text
 
 
-def _piped() -> str:
+def piped() -> str:
+    """What is piped in. Raises InvalidRequestError where that is a terminal, or no text."""
     if sys.stdin.isatty():
         raise InvalidRequestError("no prompt: write one behind the command, or pipe a text in", param="prompt")
     try:

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from outrider import __version__
-from outrider.cli import bench, certify, chat, doctor, figures, generate, models, pick, plan, serve, train, transcribe
+from outrider.cli import (
+    bench,
+    certify,
+    chat,
+    doctor,
+    figures,
+    generate,
+    models,
+    ollama,
+    pick,
+    plan,
+    serve,
+    train,
+    transcribe,
+)
 from outrider.cli.shared.help import add, print_without_command
 from outrider.errors import OutriderError
 
@@ -18,6 +32,7 @@ _UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
 app = typer.Typer(
     name="outrider",
     help="Run open language models several times faster, without changing what they say.",
+    epilog="Ollama's commands work too: run, ps, pull, list, show and rm.",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -39,6 +54,16 @@ add(app, "bench", bench.bench, short_help="Time draft sources and other engines.
 add(app, "plan", plan.plan, short_help="Recommend a draft source by measurement.")
 add(app, "pick", pick.pick, short_help="Recommend a draft source by rules.")
 add(app, "figures", figures.figures, short_help="Draw the figures of the literature.")
+for name, command in {
+    "run": ollama.run,
+    "ps": ollama.ps,
+    "pull": models.pull_command,
+    "list": models.list_command,
+    "ls": models.list_command,
+    "show": models.info_command,
+    "rm": models.rm_command,
+}.items():
+    add(app, name, command, hidden=True)
 app.add_typer(models.app, name="models", short_help="List, fetch, inspect and remove models.")
 app.add_typer(train.app, name="train", short_help="Train draft heads, draft models and tables.")
 

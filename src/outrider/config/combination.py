@@ -17,6 +17,7 @@ from itertools import chain
 
 from outrider.config.sources import SOURCES, DraftSource
 from outrider.errors import ConfigError
+from outrider.utils.suggest import unknown
 
 AUTO = "auto"
 """An engine's choice: the first of ``head_sources()`` that it was given a head for, else ``USUAL``."""
@@ -84,7 +85,7 @@ def check_known(draft: str) -> Combination:
     for name in combination.names:
         if name not in SOURCES and not is_custom(name):
             raise ConfigError(
-                f"draft={name!r} is unknown: use one of {', '.join((*SOURCES, 'cascade'))}, package.module:Class for "
+                f"{unknown('draft', name, (*SOURCES, 'cascade'))}, package.module:Class for "
                 "one of your own, or several: 'a,b' (the first that has something), 'a/b' (the best), 'a+b' (merged)"
             )
     return combination

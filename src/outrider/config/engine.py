@@ -13,6 +13,7 @@ from outrider.config.fields import checks_names, short_repr
 from outrider.config.sources import head_sources, source_record
 from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError
+from outrider.utils.suggest import unknown
 
 CacheName = Literal["contiguous", "paged"]
 KVCacheDType = Literal["auto", "bfloat16", "float32", "int8"]
@@ -56,13 +57,11 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
-            raise ConfigError(f"dtype={self.dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+            raise ConfigError(unknown("dtype", self.dtype, DTYPES))
         if self.kv_cache_dtype not in KV_CACHE_DTYPES:
-            known = ", ".join(KV_CACHE_DTYPES)
-            raise ConfigError(f"kv_cache_dtype={self.kv_cache_dtype!r} is unknown: use one of {known}")
+            raise ConfigError(unknown("kv_cache_dtype", self.kv_cache_dtype, KV_CACHE_DTYPES))
         if self.implementation not in IMPLEMENTATIONS:
-            known = ", ".join(IMPLEMENTATIONS)
-            raise ConfigError(f"implementation={self.implementation!r} is unknown: use one of {known}")
+            raise ConfigError(unknown("implementation", self.implementation, IMPLEMENTATIONS))
         if self.max_seq_len is not None and (not is_int(self.max_seq_len) or self.max_seq_len < 2):
             raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")
 
@@ -185,7 +184,7 @@ class EngineConfig:
             if value is not None and (not is_int(value) or value < 1):
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1, or leave it out")
         if self.kv_cache not in CACHES:
-            raise ConfigError(f"kv_cache={self.kv_cache!r} is unknown: use one of {', '.join(CACHES)}")
+            raise ConfigError(unknown("kv_cache", self.kv_cache, CACHES))
         if self.max_batched_tokens < self.max_batch_size:
             raise ConfigError(
                 f"max_batched_tokens={self.max_batched_tokens} is less than max_batch_size={self.max_batch_size}: "

@@ -13,6 +13,7 @@ from outrider.config.combination import AUTO, Combination, parse
 from outrider.config.fields import checks_names, short_repr
 from outrider.config.sources import source_record
 from outrider.errors import ConfigError
+from outrider.utils.suggest import unknown
 
 VerifierName = Literal[
     "matching", "rejection", "block", "iterative", "specinfer", "sequoia", "traversal", "univer", "lenient", "typical"
@@ -123,7 +124,7 @@ class SpeculationParams:
         if self.spec_length != "auto" and (not is_int(self.spec_length) or self.spec_length < 1):
             raise ConfigError(f"spec_length={self.spec_length!r} is not valid: use at least 1, auto, or draft='none'")
         if self.verifier not in VERIFIERS:
-            raise ConfigError(f"verifier={self.verifier!r} is unknown: use one of {', '.join(VERIFIERS)}")
+            raise ConfigError(unknown("verifier", self.verifier, VERIFIERS))
         if self.draft_temperature is not None and not (
             is_finite(self.draft_temperature) and self.draft_temperature >= 0
         ):

@@ -8,6 +8,6 @@ race.py       plain and drafted side by side         settings.py   what /set cha
 completion.py what Tab offers                        quotes.py     messages of several lines
 """
 
-from outrider.cli.chat.command import chat
+from outrider.cli.chat.command import MAX_TOKENS, OPTIONS, chat, talk
 
-__all__ = ["chat"]
+__all__ = ["MAX_TOKENS", "OPTIONS", "chat", "talk"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,18 +16,19 @@ from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.errors import OutriderError
 
 if TYPE_CHECKING:
+    from outrider.cli.chat.files import Message
     from outrider.cli.chat.prompt import Prompt
     from outrider.cli.chat.session import Session
 
-_OPTIONS = (
+OPTIONS = (
     *("draft", "spec_length", "tree", "tree_nodes", "verifier", "lenience", "posterior_threshold", "posterior_alpha"),
     *("draft_model", "heads", "draft_table", "datastore", "max_seq_len", *o.LOADING),
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
 )
-_MAX_TOKENS = 1024  # an answer that runs on is stopped with Ctrl-C; one that is cut off annoys
+MAX_TOKENS = 1024  # an answer that runs on is stopped with Ctrl-C; one that is cut off annoys
 
 
-@options_from(SpeculationParams, EngineConfig, SamplingParams, only=_OPTIONS, max_tokens=_MAX_TOKENS)
+@options_from(SpeculationParams, EngineConfig, SamplingParams, only=OPTIONS, max_tokens=MAX_TOKENS)
 def chat(
     model: o.Model = o.DEFAULT_MODEL,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
@@ -43,11 +45,20 @@ def chat(
 
     Ctrl-C stops an answer, and once more leaves. Without a terminal, each line of the input is answered in turn.
     """
+    from outrider.cli.chat import files
+
+    opening = files.read(files.last_path() if resume else load) if resume or load else []
+    talk(model, given, opening, system=system, no_history=no_history)
+
+
+def talk(
+    model: str, given: Given, opening: Sequence[Message] = (), *, system: str | None = None, no_history: bool = False
+) -> None:
+    """Load ``model``, and hold a conversation that begins with ``opening``, as ``chat`` documents it."""
     params = SamplingParams(**o.own(SamplingParams, given))
     from outrider.cli.chat import files
     from outrider.cli.chat.prompt import make_prompt
 
-    opening = files.read(files.last_path() if resume else load) if resume or load else []
     llm = o.load(model, **o.engine(given), max_batch_size=1)
     llm.tokenizer.render_chat([{"role": "user", "content": ""}])  # no template: say so before the first line
     from outrider.cli.chat.session import Session

@@ -8,6 +8,7 @@ from typing import Any
 from outrider.config import SamplingParams
 from outrider.config.fields import default_of, field_docs
 from outrider.errors import InvalidRequestError
+from outrider.utils.suggest import close_to
 
 SAMPLING = (
     *("temperature", "top_p", "top_k", "min_p", "max_tokens", "min_tokens", "seed", "stop"),
@@ -37,7 +38,8 @@ def own_name(name: str) -> str:
     """The setting that ``name`` means, under any of its names; raises InvalidRequestError if there is none."""
     name = _OTHER_NAMES.get(name, name).replace("-", "_")
     if name not in NAMES:
-        raise InvalidRequestError(f"there is no setting {name!r}: use one of {', '.join(NAMES)}")
+        near = "".join(f"did you mean {each}? " for each in close_to(name, NAMES))
+        raise InvalidRequestError(f"there is no setting {name!r}: {near}use one of {', '.join(NAMES)}")
     return name
 
 

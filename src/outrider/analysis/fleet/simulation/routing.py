@@ -11,6 +11,7 @@ from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError
 from outrider.fleet.routing import MAX_PROMPT, PERIOD, Job, Load, make_router
 from outrider.fleet.settings import POLICIES, PolicyName
+from outrider.utils.suggest import unknown
 
 __all__ = ["PERIOD", "Routing", "policy_name"]
 
@@ -18,7 +19,7 @@ __all__ = ["PERIOD", "Routing", "policy_name"]
 def policy_name(name: str) -> PolicyName:
     """Raises InvalidRequestError for what is no policy."""
     if name not in POLICIES:
-        raise InvalidRequestError(f"routing={name!r} is unknown: use one of {', '.join(POLICIES)}", param="routing")
+        raise InvalidRequestError(unknown("routing", name, POLICIES), param="routing")
     return name  # type: ignore[return-value]  # it is one of them
 
 
