@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import sys
@@ -20,6 +21,7 @@ from outrider.config.engine import ALIASES
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import ConfigError, EngineDeadError, IncompatibleDraftError, InvalidRequestError
 from outrider.utils.json_files import shown
+from outrider.vision import ReadPrompt
 from tests.whole import model_folder, other_vocabulary
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -53,6 +55,29 @@ def test_a_draft_that_is_the_target_is_accepted(llm: LLM) -> None:
     assert output.stats.mean_acceptance_length is not None
     assert output.stats.mean_acceptance_length > 3
     assert output.stats.target_runs < len(output.token_ids)
+
+
+@pytest.mark.parametrize("token", [-1, 2**31, 2**40, 2**63, "vocabulary"])
+def test_an_id_that_no_token_has_is_named_with_the_vocabulary_s_range(llm: LLM, token: int | str) -> None:
+    size = llm.engine.vocab_size
+    wrong = size if isinstance(token, str) else token
+    named = rf"names token {wrong}, .* use ids from 0 to {size - 1}|={wrong} is not valid"
+    served = AsyncLLM(llm)
+    prompts: list[Any] = [[5, wrong], {"prompt_token_ids": [wrong]}, ReadPrompt([wrong])]
+    for prompt in prompts:
+        with pytest.raises(InvalidRequestError, match=rf"prompt names token {wrong}, .* use ids from 0 to {size - 1}"):
+            llm.generate([prompt], PARAMS)
+        with pytest.raises(InvalidRequestError, match=f"prompt names token {wrong}"):
+            asyncio.run(served.generate(prompt, PARAMS))
+    served.close()
+    for name in ("stop_token_ids", "allowed_token_ids", "banned_token_ids", "logit_bias"):
+        ids: Any = {wrong: 1.0} if name == "logit_bias" else [wrong]
+        with pytest.raises(InvalidRequestError, match=named):
+            llm.generate("hello", SamplingParams(**{name: ids}))
+    with pytest.raises(InvalidRequestError, match=named):
+        llm.generate("hello", PARAMS, speculation=SpeculationParams(draft="prediction", prediction=[5, wrong]))
+    assert llm.tokenizer.token_text(wrong) == ""
+    assert not llm.engine.busy
 
 
 def test_many_prompts_equal_one_by_one(llm: LLM) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,6 +15,7 @@ from outrider.config.adapters import LoRARequest
 from outrider.config.combination import AUTO
 from outrider.config.structured import StructuredOutput
 from outrider.core.constraint import Constraint
+from outrider.core.distribution import check_ids
 from outrider.engine.beams.request import BeamRequest, RankedBeam
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
@@ -86,6 +88,7 @@ class InputProcessor:
         for images that cannot be read.
         """
         if isinstance(prompt, ReadPrompt):
+            check_ids("prompt", prompt.token_ids, self._tokenizer.vocab_size)
             return prompt
         images: list[ImageSource] = []
         if isinstance(prompt, Mapping):
@@ -111,7 +114,9 @@ class InputProcessor:
                 "LLM.generate and LLM.chat take several, in a list",
                 param="prompt",
             )
-        return list(prompt)  # type: ignore[arg-type]
+        ids = [operator.index(token) for token in prompt]  # type: ignore[arg-type]
+        check_ids("prompt", ids, self._tokenizer.vocab_size)
+        return ids
 
     def request(
         self,
@@ -174,6 +179,8 @@ class InputProcessor:
         if isinstance(speculation.prediction, str):
             expected = self._tokenizer.encode(speculation.prediction, add_special_tokens=False)
             speculation = replace(speculation, prediction=expected)
+        elif speculation.prediction is not None:
+            check_ids("prediction", tuple(speculation.prediction), self._tokenizer.vocab_size)
         return speculation
 
 

@@ -61,16 +61,22 @@ def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
 
     Raises:
         InvalidRequestError: an id in ``logit_bias``, ``allowed_token_ids``, ``banned_token_ids`` or
-            ``stop_token_ids`` is not below ``vocab_size``.
+            ``stop_token_ids`` is negative, or not below ``vocab_size``.
     """
     for name in ("logit_bias", "allowed_token_ids", "banned_token_ids", "stop_token_ids"):
-        for token in getattr(params, name) or ():
-            if token >= vocab_size:
-                raise InvalidRequestError(
-                    f"{name} names token {token}, but the model's vocabulary has {vocab_size} tokens: "
-                    f"use ids from 0 to {vocab_size - 1}",
-                    param=name,
-                )
+        check_ids(name, tuple(getattr(params, name) or ()), vocab_size)
+
+
+def check_ids(name: str, ids: Sequence[int], vocab_size: int) -> None:
+    """Raise ``InvalidRequestError`` for the first of ``ids`` that no token has; ``name``: of the option they are of."""
+    if not ids or (min(ids) >= 0 and max(ids) < vocab_size):
+        return
+    token = next(token for token in ids if not 0 <= token < vocab_size)
+    raise InvalidRequestError(
+        f"{name} names token {token}, but the model's vocabulary has {vocab_size} tokens: "
+        f"use ids from 0 to {vocab_size - 1}",
+        param=name,
+    )
 
 
 def log_weights(

@@ -1,4 +1,4 @@
-"""An engine that its callers step themselves, in their own thread."""
+"""An engine that its callers step themselves, each in its own thread."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError
+from outrider.utils.turns import TurnLock
 
 
 class EngineLoop:
-    """Steps an engine while somebody waits for its tokens.
+    """Steps an engine while somebody waits for its tokens, in any number of threads.
 
-    Whoever steps it does so for all: tokens of other open requests are kept until they are asked for. For requests of
-    other threads there is ``EngineThread``.
+    Whoever steps it does so for all: tokens of other open requests are kept until they are asked for. Threads take
+    turns, so that requests of several run side by side; ``EngineThread`` is for those that must not wait for a step.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine: Engine | None = engine
         self._closed: EngineDeadError | None = None
         self._inboxes: dict[str, deque[StepOutput]] = {}
+        self._turn = TurnLock()
+        self._left: deque[str] = deque()  # requests that nobody wants any more, to abort before the next step
 
     @property
     def engine(self) -> Engine:
@@ -32,18 +35,22 @@ class EngineLoop:
 
     def start(self, request: Request) -> None:
         """Add a request, which runs until ``finish``."""
-        self.engine.add(request)
-        self._inboxes[request.id] = deque()
+        with self._turn:
+            self._abort_left()
+            self.engine.add(request)
+            self._inboxes[request.id] = deque()
 
     def step(self) -> None:
         """One step of the engine."""
-        for step in self.engine.step():
-            self._inboxes[step.request_id].append(step)
+        with self._turn:
+            self._step()
 
     def finish(self, request: Request) -> list[StepOutput]:
         """What a request has given; it leaves the engine, ended or not."""
-        self.engine.abort(request.id)
-        return list(self._inboxes.pop(request.id, ()))
+        with self._turn:
+            self._abort_left()
+            self.engine.abort(request.id)
+            return list(self._inboxes.pop(request.id, ()))
 
     def run(self, requests: Sequence[Request], after_step: Callable[[], None]) -> list[list[StepOutput]]:
         """Run requests side by side to their ends, and return what each gave."""
@@ -51,7 +58,7 @@ class EngineLoop:
             for request in requests:
                 self.start(request)
             while any(map(_goes_on, requests)):
-                self.step()
+                self._step_for(requests)
                 after_step()
         finally:
             given = [self.finish(request) for request in requests]  # also after an interruption
@@ -59,26 +66,53 @@ class EngineLoop:
 
     def stream(self, request: Request) -> Iterator[StepOutput]:
         """A request's tokens as they are committed; it is aborted when nobody wants more of them."""
-        self.engine.add(request)
-        inbox = self._inboxes[request.id] = deque()
+        self.start(request)
+        inbox = self._inboxes[request.id]
         try:
             while inbox or _goes_on(request):
-                if not inbox:
-                    self.step()
+                with self._turn:
+                    if not inbox and _goes_on(request):
+                        self._step()
                 while inbox:
                     yield inbox.popleft()
         finally:
-            if self._closed is None:
-                self.engine.abort(request.id)
-                del self._inboxes[request.id]
+            self._leave(request)
         if request.error is not None:
             raise request.error
 
     def close(self, error: EngineDeadError) -> None:
         """Abort all requests and let go of the engine; whoever asks for more afterwards gets ``error``."""
-        for request_id in self._inboxes:
-            self.engine.abort(request_id)
-        self._closed, self._engine = error, None
+        with self._turn:
+            for request_id in self._inboxes:
+                self.engine.abort(request_id)
+            self._closed, self._engine = error, None
+
+    def _step(self) -> None:
+        self._abort_left()
+        for step in self.engine.step():
+            self._inboxes[step.request_id].append(step)
+
+    def _step_for(self, requests: Sequence[Request]) -> None:
+        """A step, unless another thread has ended all of ``requests`` meanwhile."""
+        with self._turn:
+            if any(map(_goes_on, requests)):
+                self._step()
+
+    def _leave(self, request: Request) -> None:
+        """Abort a request. A stream that is collected as garbage may be so within a step, which is not waited for."""
+        self._left.append(request.id)
+        if self._turn.take_if_free():
+            try:
+                self._abort_left()
+            finally:
+                self._turn.release()
+
+    def _abort_left(self) -> None:
+        while self._left:
+            request_id = self._left.popleft()
+            if self._engine is not None:
+                self._engine.abort(request_id)
+            self._inboxes.pop(request_id, None)
 
 
 def _goes_on(request: Request) -> bool:

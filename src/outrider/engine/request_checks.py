@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from outrider.config.combination import is_custom
 from outrider.config.sampling import SamplingParams
-from outrider.core.distribution import check_token_ids
+from outrider.core.distribution import check_ids, check_token_ids
 from outrider.engine.request import Request
 from outrider.errors import ConfigError, InvalidRequestError
 
@@ -33,11 +33,10 @@ def check_request(
             "be left to generate: shorten the prompt",
             param="prompt",
         )
-    for token in request.prompt:
-        if not 0 <= token < vocab_size:
-            raise InvalidRequestError(
-                f"the prompt names token {token}, but the vocabulary ends at {vocab_size - 1}", param="prompt"
-            )
+    check_ids("prompt", request.prompt, vocab_size)
+    expected = request.speculation.prediction
+    if expected is not None and not isinstance(expected, str):
+        check_ids("prediction", tuple(expected), vocab_size)
     check_token_ids(request.params, vocab_size)
     _check_some_token_is_possible(request.params, vocab_size, eos)
     if request.params.structured is not None and request.constraint is None:

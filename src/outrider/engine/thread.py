@@ -11,6 +11,7 @@ from itertools import groupby
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, OutriderError
+from outrider.utils.turns import TurnLock, exits
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class EngineThread:
         self._listeners: dict[str, Listener] = {}
         self._requests: dict[str, Request] = {}
         self._failed_steps = 0
-        self._closing = False
+        self._turn = TurnLock()  # nobody else wants it, until the interpreter exits
         self.death: EngineDeadError | None = None
         self._thread = threading.Thread(target=self._run, name="outrider-engine", daemon=True)
         self._thread.start()
@@ -74,7 +75,8 @@ class EngineThread:
     def close(self) -> None:
         """Stop the thread; requests that still run end with an ``EngineDeadError``."""
         self._commands.put(None)
-        self._thread.join()
+        if not exits():
+            self._thread.join()
 
     # -- on the thread ---------------------------------------------------------------------------------------------
 
@@ -103,7 +105,8 @@ class EngineThread:
 
     def _step(self) -> None:
         try:
-            outputs = self._engine.step()
+            with self._turn:
+                outputs = self._engine.step()
         except EngineDeadError:
             raise
         except Exception as error:

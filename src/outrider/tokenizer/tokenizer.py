@@ -136,12 +136,20 @@ class Tokenizer:
             else:
                 (text,) = self._backend.decode_batch([list(ids)], skip_special_tokens=skip_special_tokens)
         except (OverflowError, TypeError):
-            raise InvalidRequestError("token ids are integers of at least 0", param="token_ids") from None
+            wrong = next((i for i in ids if not (isinstance(i, int) and 0 <= i < self.vocab_size)), None)
+            raise InvalidRequestError(
+                f"{wrong!r} is no token id: use integers from 0 to {self.vocab_size - 1}", param="token_ids"
+            ) from None
         return text
+
+    def _spelling(self, token_id: int) -> str | None:
+        """A token as the file spells it; None for an id without a meaning."""
+        token: str | None = self._backend.id_to_token(token_id) if 0 <= token_id < self.vocab_size else None
+        return token
 
     def has_token(self, token_id: int) -> bool:
         """Whether this id has a meaning; a padded embedding has rows beyond those that do."""
-        return self._backend.id_to_token(token_id) is not None
+        return self._spelling(token_id) is not None
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes this token alone stands for, whole characters or not; empty for an id without a meaning."""
@@ -151,7 +159,7 @@ class Tokenizer:
         return found
 
     def _bytes_of(self, token_id: int) -> bytes:
-        token: str | None = self._backend.id_to_token(token_id)
+        token = self._spelling(token_id)
         if token is None:
             return b""
         if self.byte_level:
@@ -165,7 +173,7 @@ class Tokenizer:
 
     def is_byte_token(self, token_id: int) -> bool:
         """Whether this is one byte of a SentencePiece character, such as ``<0xE2>``."""
-        return self.byte_fallback and bool(_BYTE_TOKEN.fullmatch(self._backend.id_to_token(token_id) or ""))
+        return self.byte_fallback and bool(_BYTE_TOKEN.fullmatch(self._spelling(token_id) or ""))
 
     @cached_property
     def byte_level(self) -> bool:
