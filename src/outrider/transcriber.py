@@ -27,7 +27,15 @@ from outrider.speech import (
 )
 from outrider.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["RequestSteps", "SoundSource", "Transcriber", "Transcribing", "decoder_prompt", "run_side_by_side"]
+__all__ = [
+    "RequestSteps",
+    "SoundSource",
+    "Transcriber",
+    "Transcribing",
+    "decoder_prompt",
+    "hearing",
+    "run_side_by_side",
+]
 
 SoundSource = str | Path | bytes | Sound
 
@@ -53,16 +61,22 @@ def decoder_prompt(model: Model) -> tuple[int, ...]:
     return model.config.decoder_prompt
 
 
+def hearing(model: object, name: str) -> tuple[int, int]:
+    """Mel bands that a model hears, and tokens of its context; reads no file.
+
+    Raises ``InvalidRequestError`` if it hears no sound.
+    """
+    if not isinstance(model, EncoderDecoderModel) or model.config.mel_bins is None:
+        raise InvalidRequestError(f"{name} hears no sound: transcribe with a Whisper model", param="model")
+    return model.config.mel_bins, model.config.max_seq_len
+
+
 class Transcriber:
     """Of one model that hears."""
 
     def __init__(self, folder: Path, model: Model, tokenizer: Tokenizer, processor: InputProcessor) -> None:
         """``folder``: of the model. Raises ``InvalidRequestError`` if it hears no sound."""
-        if not isinstance(model, EncoderDecoderModel) or model.config.mel_bins is None:
-            raise InvalidRequestError(
-                f"{tokenizer.name} hears no sound: transcribe with a Whisper model", param="model"
-            )
-        self._bins, self._context = model.config.mel_bins, model.config.max_seq_len
+        self._bins, self._context = hearing(model, tokenizer.name)
         self._tokenizer, self._processor = tokenizer, processor
         self.vocabulary = SpeechVocabulary.of(folder, tokenizer)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.signal
 import torch
 from scipy.io import wavfile
 from transformers import WhisperFeatureExtractor
@@ -121,3 +123,54 @@ def test_subtitles() -> None:
         "WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nOne &amp; two.\n\n01:01:01.040 --> 01:01:02.000\na -> &lt;b> 9\n"
     )
     assert found.text == "One & two. a --> <b>\n\n9"
+
+
+@pytest.mark.parametrize("rate", [*range(1_001, 1_000_000, 38_461), 31_999, 191_999, 999_983])
+def test_no_rate_makes_a_long_filter(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its taps are twenty times the larger of the two factors, whatever the length of the sound."""
+    factors: list[tuple[int, int]] = []
+
+    def resample_poly(samples: Any, up: int, down: int) -> Any:
+        factors.append((up, down))
+        return samples[: -(-len(samples) * up // down)]
+
+    monkeypatch.setattr(scipy.signal, "resample_poly", resample_poly)
+    read_sound(wav(np.zeros(1000, np.int16), rate))
+    [(up, down)] = factors
+    assert max(up, down) <= 16_001
+    assert abs(rate / 16_000 * up / down - 1) < 4e-5
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 22_255, 24_000, 32_000, 44_056, 44_100, 48_000, 192_000])
+def test_ordinary_rates_are_exact(rate: int) -> None:
+    samples = noise(0.2)
+    common = math.gcd(rate, 16_000)
+    expected = scipy.signal.resample_poly(samples, 16_000 // common, rate // common)
+    np.testing.assert_array_equal(read_sound(wav(samples, rate)).samples, expected)
+
+
+@pytest.mark.parametrize("chunk", [b"abcd\0\0\0\0", b"data\0\0\0\0", b"LIST\2\0\0\0ab"])
+def test_a_file_of_nothing_but_chunks_is_not_read_to_its_end(chunk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(audio, "_has_soundfile", lambda: False)
+    plain = wav(np.zeros(1600, np.int16))
+
+    def of(count: int) -> bytes:
+        body = plain[8:36] + chunk * count + plain[36:]
+        return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+    assert read_sound(of(10)).seconds == pytest.approx(0.1)
+    with pytest.raises(InvalidRequestError, match="is not a WAV file that can be read"):
+        read_sound(of(100_000))
+
+
+def test_ffmpeg_stops_where_a_sound_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes may hold days of silence, which would all be kept in memory before they are measured."""
+    program = tmp_path / "ffmpeg"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat > /dev/null\nhead -c 256000 /dev/zero\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(audio, "_has_soundfile", lambda: False)
+    with pytest.raises(InvalidRequestError, match="lasts 4 s, but at most 3 s are taken"):
+        read_sound(b"OggS whatever", most_seconds=3)
+    assert "-t 4.000 pipe:1" in (tmp_path / "arguments").read_text()

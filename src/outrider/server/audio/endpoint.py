@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 from starlette.responses import PlainTextResponse, Response
 
+from outrider.errors import InvalidRequestError
 from outrider.server.audio.form import Form, read_form
 from outrider.server.audio.run import Transcription
 from outrider.server.audio.schema import TranscriptionRequest, TranscriptionResponse, TranslationRequest
@@ -20,8 +21,9 @@ from outrider.server.http.openapi import documented_form
 from outrider.server.http.request_body import refusal
 from outrider.server.http.stream import EventStream, unless_disconnected
 from outrider.server.http.stream_format import OPENAI_EVENTS, Chunk
-from outrider.server.models import by_deadline, deadline_of, service_of
+from outrider.server.models import Models, by_deadline, deadline_of, service_of
 from outrider.speech import Segment, Transcript, TranscriptionOptions
+from outrider.transcriber import hearing
 
 router = APIRouter()
 
@@ -33,6 +35,7 @@ _LISTS = ("timestamp_granularities",)
 @router.post("/v1/audio/transcriptions", **documented_form(TranscriptionRequest, TranscriptionResponse, streams=True))
 async def transcriptions(request: Request) -> Response:
     """Write down what is said in a file. With ``stream``, segments come as server-sent events."""
+    _check_that_some_hear(request)
     form = await read_form(request)
     body = _fields(TranscriptionRequest, form)
     others = [each for each in body.timestamp_granularities or () if each != "segment"]
@@ -51,9 +54,28 @@ async def transcriptions(request: Request) -> Response:
 @router.post("/v1/audio/translations", **documented_form(TranslationRequest, TranscriptionResponse, streams=False))
 async def translations(request: Request) -> Response:
     """Write down in English what is said in a file."""
+    _check_that_some_hear(request)
     form = await read_form(request)
     body = _fields(TranslationRequest, form)
     return await _answer(request, form, body, replace(_options(body), task="translate"), stream=False)
+
+
+def _check_that_some_hear(request: Request) -> None:
+    """Refuse before a body is read, unless some model hears, or may once it is loaded.
+
+    Raises ApiError 503 while the only model is being loaded, and InvalidRequestError where none hears.
+    """
+    models: Models = request.app.state.models
+    if models.pool is not None and any(service.state != "ready" for service in models.services):
+        return
+    refusals = []
+    for llm in [service.engine.llm for service in models.services]:
+        try:
+            hearing(llm.model, llm.tokenizer.name)
+        except InvalidRequestError as error:
+            refusals.append(error)
+    if len(refusals) == len(models.services):
+        raise refusals[0]
 
 
 def _fields(kind: type[T], form: Form) -> T:

@@ -39,7 +39,7 @@ def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], C
         coding = request.headers.get("content-encoding", "").strip().lower()
         if coding not in ("", "identity"):
             raise ApiError(415, f"Content-Encoding {coding[:_SHOWN]!r} is not read here: send the body as it is")
-        body = await _body(request)
+        body = await read_body(request)
         models: Any = request.app.state.models
         CALLER.set(Caller(caller_name(request), len(body)))
         max_seq_len = models.max_seq_len
@@ -55,7 +55,8 @@ def caller_name(request: Request) -> str:
     return tenant or (request.client.host if request.client else "")
 
 
-async def _body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
+    """All of it. Raises ApiError: 408 if it does not arrive in time, 499 if the client has gone."""
     try:
         async with asyncio.timeout(request.app.state.models.settings.body_timeout):
             return await request.body()
