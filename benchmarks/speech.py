@@ -20,8 +20,8 @@ import torch
 
 from outrider import LLM
 from outrider.config import SpeculationParams
+from outrider.config.request import Scheduling
 from outrider.engine.stats import RequestStats
-from outrider.input_processor import Scheduling
 from outrider.speech import Sound, Transcript, TranscriptionOptions, read_sound
 
 

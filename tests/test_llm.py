@@ -155,7 +155,7 @@ def test_conversations_are_answered_side_by_side_as_one_by_one(llm: LLM, monkeyp
 @pytest.mark.parametrize(
     ("messages", "says"),
     [
-        ([], r"messages=\[\] is no conversation: give one list of messages"),
+        ([], r"messages=\[\] is empty: give at least one message"),
         ("hello", "messages='hello' is no conversation"),
         (SAID, "messages={'content': 'hello', 'role': 'user'} is no conversation"),
         ([[SAID], []], r"messages\[1\]=\[\] is no conversation"),

@@ -8,12 +8,13 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from outrider.config import EngineOptions, SamplingParams
+from outrider.config import EngineOptions
 from outrider.config.options import shows_options
+from outrider.config.request import Params, RequestOptions, Speculation, request_options
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.thread import EngineThread, Event
 from outrider.errors import CapacityError, ConfigError
-from outrider.input_processor import Message, Prompt, Scheduling, Speculation, either
+from outrider.input_processor import Message, Prompt, either
 from outrider.llm import LLM
 from outrider.output import Output, one_or_all
 
@@ -82,11 +83,11 @@ class AsyncLLM:
     async def stream(
         self,
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Params = None,
         *,
         speculation: Speculation = None,
-        sampling_params: SamplingParams | None = None,
-        **scheduling: Unpack[Scheduling],
+        sampling_params: Params = None,
+        **scheduling: Unpack[RequestOptions],
     ) -> AsyncIterator[StepOutput]:
         """Tokens as they are committed; see ``LLM.stream``."""
         request = await self._made(self.llm.request, prompt, either(params, sampling_params), speculation, scheduling)
@@ -98,11 +99,11 @@ class AsyncLLM:
     async def generate(
         self,
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Params = None,
         *,
         speculation: Speculation = None,
-        sampling_params: SamplingParams | None = None,
-        **scheduling: Unpack[Scheduling],
+        sampling_params: Params = None,
+        **scheduling: Unpack[RequestOptions],
     ) -> Output | Any:  # Any: with n above 1, list[Output]
         """The output of one prompt; with ``n`` above 1, a list of ``n``."""
         options = either(params, sampling_params)
@@ -118,13 +119,14 @@ class AsyncLLM:
         self,
         make: Callable[..., T],
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None,
+        params: Params,
         speculation: Speculation,
-        scheduling: Scheduling,
+        options: RequestOptions,
     ) -> T:
         """Requests. A grammar, or images, may take seconds, which the loop's other tasks must not wait for."""
         images = self.llm.sees and not isinstance(prompt, str)
-        if not images and (params is None or params.structured is None):
+        params, speculation, scheduling = request_options(params, speculation, options)
+        if not images and params.structured is None:
             return make(prompt, params, speculation, **scheduling)
         return await asyncio.to_thread(make, prompt, params, speculation, **scheduling)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from outrider.adapters import Adapters
 from outrider.config import SamplingParams, SpeculationParams
@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int] | ImagePrompt | ReadPrompt
-Speculation = SpeculationParams | None
-
-
-class Scheduling(TypedDict, total=False):
-    """When a request runs, with whom it shares, and what it tells besides tokens."""
-
-    priority: int  # lower runs first; default 0
-    cache_salt: str  # only requests with the same one share cached prefixes and what is learned; default ""
-    tenant: str  # tenants share the machine fairly, whatever each asks for; default ""
-    lora_request: LoRARequest | None  # the adapter that is added to the model; default none
-    reports_drafts: bool  # each step's last ``StepOutput`` has the step's draft; default False
 
 
 class InputProcessor:
@@ -107,6 +96,7 @@ class InputProcessor:
         if isinstance(prompt, str):
             return self._tokenizer.encode(prompt)
         if is_conversation(prompt):
+            _check_messages(prompt)
             return self._tokenizer.encode_chat(prompt)
         if not isinstance(prompt, Sequence) or not all(hasattr(kind, "__index__") for kind in set(map(type, prompt))):
             raise InvalidRequestError(
@@ -122,7 +112,7 @@ class InputProcessor:
         self,
         ids: list[int],
         params: SamplingParams,
-        speculation: Speculation,
+        speculation: SpeculationParams | None,
         after: Request | None = None,
         *,
         images: PromptImages | None = None,
@@ -196,6 +186,17 @@ def is_conversation(prompt: object) -> TypeGuard[Sequence[Message]]:
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
 
 
+def _check_messages(messages: Sequence[Message]) -> None:
+    """What no template can write. Raises InvalidRequestError."""
+    for place, message in enumerate(messages):
+        if not message.get("role"):
+            raise InvalidRequestError(
+                f"messages[{place}] has no role: give user, assistant or system", param="messages"
+            )
+        if message.get("content") is None and message["role"] in ("user", "system"):
+            raise InvalidRequestError(f"messages[{place}] has no content: give text", param="messages")
+
+
 def conversations(messages: object) -> list[Sequence[Message]] | None:
     """Those of a list of conversations; None where ``messages`` are one.
 
@@ -203,6 +204,12 @@ def conversations(messages: object) -> list[Sequence[Message]] | None:
     """
     if is_conversation(messages):
         return None
+    if isinstance(messages, Sequence) and not messages:
+        raise InvalidRequestError(
+            f"messages={messages!r} is empty: give at least one message, as in "
+            '[{"role": "user", "content": "Hello"}]',
+            param="messages",
+        )
     items = messages if isinstance(messages, Sequence) and not isinstance(messages, str) else ()
     if items and all(map(is_conversation, items)):
         return list(items)
@@ -212,6 +219,17 @@ def conversations(messages: object) -> list[Sequence[Message]] | None:
         f"{value} is no conversation: give one list of messages with role and content, or a list of such lists",
         param="messages",
     )
+
+
+def prompts_in(prompts: Any) -> list[Prompt] | None:
+    """Those of a list of prompts; None where ``prompts`` are one. Raises ``InvalidRequestError`` for anything else."""
+    if isinstance(prompts, str | Mapping):
+        return None
+    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes):
+        raise InvalidRequestError(
+            f"prompts={shown(prompts)} is no text: give a text, or a list of texts", param="prompts"
+        )
+    return list(prompts)
 
 
 def with_options(prompt: Any, several: Sequence[Any] | None, params: Any, speculation: Any) -> list[tuple[Any, ...]]:
@@ -226,14 +244,18 @@ def with_options(prompt: Any, several: Sequence[Any] | None, params: Any, specul
 
 
 def _for_one(value: Any, name: str) -> Any:
-    if isinstance(value, Sequence):
+    if _is_list(value):
         raise InvalidRequestError(f"one prompt came with a list of {name}: give one, or a list of prompts", param=name)
     return value
 
 
 def _for_each(value: Any, count: int, name: str) -> list[Any]:
-    if not isinstance(value, Sequence):
+    if not _is_list(value):
         return [value] * count
     if len(value) != count:
         raise InvalidRequestError(f"{count} prompts came with {len(value)} {name}: give one, or one each", param=name)
     return list(value)
+
+
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -15,6 +16,8 @@ from outrider.adapters import Adapters
 from outrider.config import EngineOptions, SamplingParams, engine_config
 from outrider.config.adapters import parse_lora_modules
 from outrider.config.options import shows_options
+from outrider.config.request import Params, RequestOptions, Scheduling, Speculation, request_options
+from outrider.engine.embedding import embedding
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
@@ -22,10 +25,9 @@ from outrider.input_processor import (
     InputProcessor,
     Message,
     Prompt,
-    Scheduling,
-    Speculation,
     conversations,
     either,
+    prompts_in,
     with_options,
 )
 from outrider.loading import load
@@ -42,6 +44,18 @@ _HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_pro
 """What ``LLM.close`` lets go of."""
 
 
+_ELSEWHERE = {
+    "get_tokenizer": "LLM.tokenizer",
+    "encode": "LLM.embed, or LLM.tokenizer.encode for token ids",
+    "create_chat_completion": "LLM.chat",
+    "create_completion": "LLM.generate",
+    "create_embedding": "LLM.embed",
+    "beam_search": "LLM.generate with SamplingParams(beam_width=...)",
+    "llm_engine": "LLM.engine",
+}
+"""What other libraries call parts of theirs, and where those are here."""
+
+
 class LLM:
     """A target model that drafts ahead of itself.
 
@@ -54,7 +68,7 @@ class LLM:
     _closed = False
 
     @shows_options
-    def __init__(self, model: str, *, progress: bool = False, **options: Unpack[EngineOptions]) -> None:
+    def __init__(self, model: str | PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> None:
         """Load ``model``, and what drafts for it.
 
         Names of vLLM and transformers are accepted where they mean the same: ``max_model_len``, ``max_num_seqs``,
@@ -70,7 +84,7 @@ class LLM:
             ConfigError: an option is unknown, or the options do not go together.
             OutriderError: the model cannot be found or loaded.
         """
-        loaded = load(engine_config(model, **options), progress=progress)
+        loaded = load(engine_config(fspath(model), **options), progress=progress)
         self.config = loaded.config
         self.speculation = loaded.config.speculation
         self.tokenizer = loaded.tokenizer
@@ -135,7 +149,8 @@ class LLM:
             """Only called for what is not there: before loading has ended, or after ``close``."""
             if self._closed and name in _HELD:
                 raise self._closed_error()
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            hint = f": use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     @property
     def adapters(self) -> Adapters:
@@ -151,33 +166,33 @@ class LLM:
     def generate(  # type: ignore[overload-overlap]  # a str is also a sequence of str: one text, one output
         self,
         prompts: str | ImagePrompt,
-        params: SamplingParams | None = None,
+        params: Params = None,
         *,
         speculation: Speculation = None,
-        sampling_params: SamplingParams | None = None,
+        sampling_params: Params = None,
         progress: bool = False,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> Output | Any: ...  # Any: with n above 1, list[Output]
     @overload
     def generate(
         self,
         prompts: Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        params: Params | Sequence[Params] = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] = None,
         progress: bool = False,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> list[Output]: ...
     def generate(
         self,
         prompts: str | ImagePrompt | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        params: Params | Sequence[Params] = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] = None,
         progress: bool = False,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> Output | list[Output]:
         """Continue one text, or many texts and token-id lists at once.
 
@@ -187,8 +202,9 @@ class LLM:
         Args:
             prompts: a text, or a list of texts and lists of token ids. A text with images is
                 ``{"prompt": "<image>What is this?", "multi_modal_data": {"image": "cat.png"}}``.
-            params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it.
-            speculation: likewise.
+            params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it. A dict
+                of the fields of ``SamplingParams`` will do, and so will the fields as keywords: ``max_tokens=64``.
+            speculation: likewise (``SpeculationParams``, or a dict).
             progress: show a bar on a terminal, or in a notebook.
             scheduling: a lower ``priority`` runs first (default 0), though none waits for ever; only requests with
                 the same ``cache_salt`` (default "") share what they have read, and draft from one another; requests
@@ -199,7 +215,7 @@ class LLM:
             InvalidRequestError: a prompt or an option is impossible; nothing has run then.
             NumericalError: the model's output is not a number.
         """
-        several = None if isinstance(prompts, str | Mapping) else list(prompts)
+        several = prompts_in(prompts)
         options = either(params, sampling_params), speculation
         return self._answer(with_options(prompts, several, *options), several is None, scheduling, progress)
 
@@ -207,33 +223,33 @@ class LLM:
     def chat(
         self,
         messages: Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Params = None,
         *,
         speculation: Speculation = None,
-        sampling_params: SamplingParams | None = None,
+        sampling_params: Params = None,
         progress: bool = False,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> Output | Any: ...  # Any: with n above 1, list[Output]
     @overload
     def chat(
         self,
         messages: Sequence[Sequence[Message]],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        params: Params | Sequence[Params] = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] = None,
         progress: bool = False,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> list[Output]: ...
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        params: Params | Sequence[Params] = None,
         *,
         speculation: Speculation | Sequence[Speculation] = None,
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] = None,
         progress: bool = False,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> Output | list[Output]:
         """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template.
 
@@ -279,14 +295,38 @@ class LLM:
         transcripts = run_side_by_side(requests, self._loop)
         return transcripts if isinstance(sounds, list) else transcripts[0]
 
+    @overload
+    def embed(  # type: ignore[overload-overlap]  # a str is also a sequence of str
+        self, texts: str | list[int], **scheduling: Unpack[Scheduling]
+    ) -> list[float]: ...
+    @overload
+    def embed(self, texts: Sequence[str | list[int]], **scheduling: Unpack[Scheduling]) -> list[list[float]]: ...
+    def embed(
+        self, texts: str | list[int] | Sequence[str | list[int]], **scheduling: Unpack[Scheduling]
+    ) -> list[float] | list[list[float]]:
+        """The embedding of a text (or its token ids), or of each of a list of them.
+
+        As ``/v1/embeddings`` gives it: the mean of the target's last hidden states, of length 1, as ``hidden_size``
+        numbers. Raises ``InvalidRequestError`` for a text that is empty or too long.
+        """
+        alone = isinstance(texts, str) or (bool(texts) and isinstance(texts[0], int))
+        params, plain = SamplingParams(max_tokens=1), replace(self.speculation, draft="none", prediction=None)
+        batch: Sequence[Any] = [texts] if alone else texts
+        requests = [self.request(text, params, plain, **scheduling) for text in batch]
+        for request in requests:
+            request.final_norm = self.model.final_norm
+        self._run(requests)
+        vectors: list[list[float]] = [embedding(request).tolist() for request in requests]
+        return vectors[0] if alone else vectors
+
     def stream(
         self,
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Params = None,
         *,
         speculation: Speculation = None,
-        sampling_params: SamplingParams | None = None,
-        **scheduling: Unpack[Scheduling],
+        sampling_params: Params = None,
+        **scheduling: Unpack[RequestOptions],
     ) -> Iterator[StepOutput]:
         """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
 
@@ -298,31 +338,31 @@ class LLM:
     def request(
         self,
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Params = None,
         speculation: Speculation = None,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> Request:
         """The checked request of one prompt with one output. Raises InvalidRequestError if more are asked for."""
-        if params is not None and params.n != 1:
+        params, speculation, rest = request_options(params, speculation, scheduling)
+        if params.n != 1:
             raise InvalidRequestError(f"n={params.n} outputs here: one at a time; use generate or chat", param="n")
-        return self.requests(prompt, params, speculation, **scheduling)[0]
+        return self.requests(prompt, params, speculation, **rest)[0]
 
     def requests(
         self,
         prompt: Prompt | Sequence[Message],
-        params: SamplingParams | None = None,
+        params: Params = None,
         speculation: Speculation = None,
-        **scheduling: Unpack[Scheduling],
+        **scheduling: Unpack[RequestOptions],
     ) -> list[Request]:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
-        params = params or SamplingParams()
-        read = self.read(prompt, **scheduling)
+        params, speculation, rest = request_options(params, speculation, scheduling)
+        read = self.read(prompt, **rest)
         make = partial(self._input_processor.request, read.token_ids, images=read.images)
-        first = make(params, speculation, **scheduling)
+        first = make(params, speculation, **rest)
         self.engine.check(first)
         others = [
-            make(replace(params, seed=first.seed + i), speculation, after=first, **scheduling)
-            for i in range(1, params.n)
+            make(replace(params, seed=first.seed + i), speculation, after=first, **rest) for i in range(1, params.n)
         ]
         if read.images is not None:
             _ = read.images.features  # here, not within a step that others wait for
@@ -341,7 +381,7 @@ class LLM:
         return isinstance(self._input_processor.vision, Vision)
 
     def _answer(
-        self, asked: Sequence[tuple[Any, ...]], alone: bool, scheduling: Scheduling, progress: bool
+        self, asked: Sequence[tuple[Any, ...]], alone: bool, scheduling: RequestOptions, progress: bool
     ) -> Output | list[Output]:
         """Outputs of prompts with their options; ``alone``: of a prompt that no list held."""
         requests = [request for one in asked for request in self.requests(*one, **scheduling)]

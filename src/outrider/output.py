@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
+from typing import TYPE_CHECKING, Any
 
 from outrider.engine.request import Origin, Request, StepOutput
 from outrider.engine.stats import RequestStats
@@ -16,6 +17,15 @@ from outrider.pictures.svg import Picture
 from outrider.pictures.tree import draft_tree
 
 _SHOWN = 60  # characters of the text in a repr
+_ELSEWHERE = {
+    "prompt": "prompt_token_ids, or the prompt that was given",
+    "cumulative_logprob": "sum(row[token] for row, token in zip(out.logprobs, out.token_ids))",
+    "usage": "len(prompt_token_ids) and len(token_ids), or stats",
+    "choices": "outputs, or the output itself",
+    "generated_text": "text",
+    "metrics": "stats",
+}
+"""What other libraries call an output's parts, and where those are here."""
 _COLOURS: Mapping[Origin, str] = {
     "accepted": "rgba(46, 160, 67, 0.30)",
     "recovered": "rgba(230, 160, 0, 0.30)",
@@ -65,6 +75,24 @@ class Output:
             steps=steps,
             token_texts={i: token_text(i) for i in _reported(steps)},
         )
+
+    @property
+    def outputs(self) -> list[Output]:
+        """This output alone, where vLLM keeps those of a prompt: ``out.outputs[0].text``."""
+        return [self]
+
+    @property
+    def logprobs(self) -> list[Mapping[int, float]] | None:
+        """Of each token: its log-probability, and those of the alternatives that were asked for. None: none were."""
+        found = [step.logprobs for step in self.steps]
+        return [one for one in found if one is not None] if found and found[0] is not None else None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only called for what is not there."""
+            hint = f": use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def table(self) -> StepTable:
         """Each forward pass of the target: tokens drafted and accepted, and the text it gave."""

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from outrider.config import SpeculationParams
+from outrider.config.request import Scheduling
 from outrider.core.constraint import Constraint
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import InvalidRequestError
-from outrider.input_processor import InputProcessor, Scheduling, Speculation
+from outrider.input_processor import InputProcessor
 from outrider.models.base import Model
 from outrider.models.encoder_decoder import EncoderDecoderModel
 from outrider.speech import (
@@ -50,7 +51,7 @@ class Transcribing(TypedDict, total=False):
 
     on_segment: Callable[[Segment], None]
     on_progress: Callable[[float], None]  # seconds of the sound that are done
-    speculation: Speculation
+    speculation: SpeculationParams | None
     scheduling: Scheduling
 
 

@@ -281,7 +281,10 @@ def test_a_gguf_file_of_the_hub_is_removed_with_what_was_made_of_it(
     hub: FakeHub, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted: list[str] = []
-    strategy = SimpleNamespace(execute=lambda: None)
+
+    def delete(*hashes: str) -> SimpleNamespace:
+        return SimpleNamespace(execute=lambda: deleted.extend(hashes))
+
     repo = SimpleNamespace(
         repo_type="model",
         repo_id="org/m",
@@ -289,7 +292,7 @@ def test_a_gguf_file_of_the_hub_is_removed_with_what_was_made_of_it(
         size_on_disk=1,
         revisions=[SimpleNamespace(commit_hash="abc")],
     )
-    scan = SimpleNamespace(repos=[repo], delete_revisions=lambda *hashes: deleted.extend(hashes) or strategy)
+    scan = SimpleNamespace(repos=[repo], delete_revisions=delete)
     monkeypatch.setattr(huggingface_hub, "scan_cache_dir", lambda: scan)
     folder = resolve("org/m:Q8_0")
     assert remove("hf.co/org/m:Q8_0").folder == hub.root

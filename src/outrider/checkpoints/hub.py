@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
@@ -13,6 +14,7 @@ from outrider.errors import DownloadError, ModelFormatError, ModelNotFoundError
 # Never *.bin, *.pt (pickles) nor *.py (code); `original/` and `onnx/` hold the same weights once more.
 _WANTED = ("*.json", "*.jinja", "model*.safetensors")
 _UNWANTED = ("*/*",)
+_TOWERS = "*mmproj*"  # GGUF files of towers that see images, beside the model
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # As people copy them from a browser, from Ollama or from llama.cpp.
 _ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://(?:models/)?", re.IGNORECASE)
@@ -66,18 +68,15 @@ def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
 
     Raises as ``download``, and ``ModelNotFoundError`` if there is no such file, or more than one.
     """
-    from huggingface_hub.utils import filter_repo_objects
-
     if wanted.endswith(".gguf"):
         patterns = [wanted]
     else:
         cases = dict.fromkeys((wanted, wanted.upper(), wanted.lower()))
         ends = [f"{case}{part}.gguf" for case in cases for part in ("", "-?????-of-?????")]
         patterns = [pattern for end in ends for pattern in (end, f"*[-._/]{end}")]
-    unwanted = ["*mmproj*"]  # towers that see images, beside the model
-    folder = _snapshot(repo_id, patterns, unwanted, progress=progress)
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.gguf"))
-    found = list(filter_repo_objects(names, allow_patterns=patterns, ignore_patterns=unwanted))
+    folder = _snapshot(repo_id, patterns, [_TOWERS], progress=progress)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf"))
+    found = [name for name in names if any(fnmatchcase(name, p) for p in patterns) and not fnmatchcase(name, _TOWERS)]
     if len(found) > 1:
         parts = "-of-" in found[0]
         remedy = "join its parts with llama.cpp's llama-gguf-split --merge" if parts else "name one of them"

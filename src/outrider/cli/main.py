@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -54,7 +55,7 @@ add(app, "bench", bench.bench, short_help="Time draft sources and other engines.
 add(app, "plan", plan.plan, short_help="Recommend a draft source by measurement.")
 add(app, "pick", pick.pick, short_help="Recommend a draft source by rules.")
 add(app, "figures", figures.figures, short_help="Draw the figures of the literature.")
-for name, command in {
+_OLLAMA: dict[str, Callable[..., None]] = {
     "run": ollama.run,
     "ps": ollama.ps,
     "pull": models.pull_command,
@@ -62,7 +63,8 @@ for name, command in {
     "ls": models.list_command,
     "show": models.info_command,
     "rm": models.rm_command,
-}.items():
+}
+for name, command in _OLLAMA.items():
     add(app, name, command, hidden=True)
 app.add_typer(models.app, name="models", short_help="List, fetch, inspect and remove models.")
 app.add_typer(train.app, name="train", short_help="Train draft heads, draft models and tables.")

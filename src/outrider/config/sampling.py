@@ -12,10 +12,10 @@ from outrider.config.fields import checks_names, short_repr
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
 
-_ALIASES = {"max_new_tokens": "max_tokens", "num_beams": "beam_width", "num_return_sequences": "n"}
+ALIASES = {"max_new_tokens": "max_tokens", "num_beams": "beam_width", "num_return_sequences": "n"}
 
 
-@checks_names(_ALIASES, InvalidRequestError)
+@checks_names(ALIASES, InvalidRequestError)
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams(BeamOptions):
     """How one request's tokens are chosen, and when it stops.
