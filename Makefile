@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -105,6 +105,12 @@ fuzz-native:  ## random tensors into the packing of weights, under sanitizers (F
 		tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c plan.c pack.c rows.c) \
 		-lm -o build/native/fuzz_pack
 	build/native/fuzz_pack $(FUZZ_SECONDS)
+
+SANITIZERS = $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
+attack-native: $(READY)  ## calls of the native library that cannot be, each in a process of its own, under sanitizers
+	library=$$($(BIN)/python src/outrider/kernels/native/compile.py --out build/native --sanitize) && \
+		PYTHONPATH=src ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc LD_PRELOAD="$(SANITIZERS)" \
+		$(BIN)/python -m tests.native.attack "$$library"
 
 fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
 	PYTHONPATH=src $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)

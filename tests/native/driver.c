@@ -45,7 +45,8 @@ static void make_cache(memory *m, const outrider_model *model, int32_t type) {
         m->value_scales[i] = allocate(rows * sizeof(float));
     }
     int scaled = type == OUTRIDER_CACHE_I8;
-    m->cache = (outrider_cache){.type = type, .block = BLOCK, .rows = CACHE_ROWS, .keys = m->keys, .values = m->values,
+    m->cache = (outrider_cache){.type = type, .block = BLOCK, .rows = CACHE_ROWS, .layers = model->layers,
+                                .kv_heads = model->kv_heads, .head_dim = model->head_dim, .keys = m->keys, .values = m->values,
                                 .key_scales = scaled ? m->key_scales : NULL,
                                 .value_scales = scaled ? m->value_scales : NULL};
 }

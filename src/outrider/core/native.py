@@ -22,6 +22,7 @@ Row = NDArray[np.float32]  # [vocab]
 
 _FLOAT32 = np.finfo(np.float32)
 _NO_MEMORY = 1  # outrider_status
+_KEY_BYTES = 24
 _INT, _POINTER, _BYTES = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
 _SIGNATURES = {
     "first_largest": (_INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
@@ -62,6 +63,8 @@ class NativeSampler:
         Args:
             rows: float32 [n, width or more] on the CPU. Columns beyond the width are not looked at.
         """
+        if width > rows.shape[1]:
+            raise ValueError(f"rows of {rows.shape[1]} numbers have no {width}")
         if rows.stride(1) != 1 or rows.stride(0) < width:
             rows = rows.contiguous()
         n = rows.shape[0]
@@ -130,6 +133,8 @@ class NativeSampler:
         return token.value, largest.value
 
     def _call(self, name: str, *arguments: float | bytes) -> None:
+        if any(isinstance(each, bytes) and len(each) != _KEY_BYTES for each in arguments):
+            raise ValueError(f"keys of outrider_{name} are {_KEY_BYTES} bytes")
         status = self._functions[name](*arguments)
         if status == _NO_MEMORY:
             raise MemoryError(f"outrider_{name} found no memory for a row")

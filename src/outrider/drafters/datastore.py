@@ -59,7 +59,7 @@ class Datastore:
         self._tokens, self._order, self.origin = tokens, order, origin
         self._text, self._places = tokens.data, order.data  # whose items are Python's integers
         self._back = -np.arange(1, MAX_MATCH + 1)
-        self._addresses = len(order), order.ctypes.data, tokens.ctypes.data
+        self._addresses = len(order), order.ctypes.data, len(tokens), tokens.ctypes.data
         self._library = library()
 
     def __len__(self) -> int:

@@ -189,7 +189,7 @@ class NativeLlamaModel:
         """What the LM head reads, from the last layer's output x: [n, d]."""
         x = x.to(torch.float32).contiguous()
         out, norm, eps = torch.empty_like(x), self._final_norm, self.config.rms_norm_eps
-        self._library.outrider_norm(*x.shape, x.data_ptr(), norm.weight, norm.bias, eps, out.data_ptr())
+        check_status(self._library.outrider_norm(*x.shape, x.data_ptr(), norm.weight, norm.bias, eps, out.data_ptr()))
         return out
 
     def compute_logits(self, hidden: Tensor) -> Tensor:

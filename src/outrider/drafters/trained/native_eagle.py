@@ -118,7 +118,9 @@ class NativeEagle:
         """The RMS norm of x: [n, d], with the weight at an address."""
         x = x.to(torch.float32).contiguous()
         out = torch.empty_like(x)
-        self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, None, self._eps, out.data_ptr())
+        check_status(
+            self._library.outrider_norm(len(x), x.shape[1], x.data_ptr(), weight, None, self._eps, out.data_ptr())
+        )
         return out
 
     def run(

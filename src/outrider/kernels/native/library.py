@@ -31,7 +31,7 @@ from outrider.utils.user_cache import cache_root, locked
 
 logger = logging.getLogger(__name__)
 
-ABI = 8
+ABI = 9
 """OUTRIDER_ABI of native.h: what the ctypes structures on this side are written for."""
 
 SWITCH = "OUTRIDER_COMPILE"

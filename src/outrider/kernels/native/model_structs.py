@@ -98,6 +98,7 @@ class CacheStruct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("type", "block")),
         ("rows", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("layers", "kv_heads", "head_dim", "reserved")),
         *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales")),
     )
 

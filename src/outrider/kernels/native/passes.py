@@ -32,6 +32,9 @@ class CacheView:
             type=_CACHE_TYPES[pool.k[0].dtype],
             block=pool.block,
             rows=len(pool.k[0]),
+            layers=len(pool.k),
+            kv_heads=pool.k[0].shape[1],
+            head_dim=pool.k[0].shape[2],
             keys=ctypes.addressof(self._keys),
             values=ctypes.addressof(self._values),
             key_scales=ctypes.addressof(self._key_scales) if pool.k_scales else None,
@@ -74,13 +77,13 @@ def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[objec
 
 
 def check_status(status: int) -> None:
-    """Raise what ``outrider_forward`` returned, if that is an error."""
+    """Raise what a function of the library returned, if that is an error."""
     if status == 1:
         raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
     if status == 3:
         raise EngineDeadError("a process that runs a share of the model is gone: restart")
     if status:
-        raise ValueError("a forward pass was given a size, an id or a position out of range")
+        raise ValueError("the native library was given a size, an id or a position out of range")
 
 
 def rotation_table(inverse: Tensor, positions: int, magnitude: Tensor | None = None) -> Tensor:
@@ -91,5 +94,5 @@ def rotation_table(inverse: Tensor, positions: int, magnitude: Tensor | None = N
         magnitude: float64 [head_dim / 2], from ``magnitudes``; None: 1.
     """
     out = torch.empty(positions, 2, len(inverse))
-    native_library().outrider_rotations(*out.shape[::2], inverse.data_ptr(), out.data_ptr())
+    check_status(native_library().outrider_rotations(*out.shape[::2], inverse.data_ptr(), out.data_ptr()))
     return out if magnitude is None else out.mul_(magnitude.float())

@@ -29,7 +29,7 @@ _SIGNATURES = {  # arguments, then what it returns
     "outrider_norm": ("nnpppfp", "i"),
     "outrider_forward": ("ppp", "i"),
     "outrider_draft_chain": ("ppp", "i"),
-    "outrider_nearest": ("nppnpnpp", "n"),
+    "outrider_nearest": ("npnpnpnpp", "n"),
     "outrider_attend": ("piiiifippp", "i"),
     "outrider_attend_fixed": ("pnfpp", "i"),
     "outrider_shared_gather": ("pppni", "i"),

@@ -61,6 +61,8 @@ class NativeWeight:
         """``x W' + bias``: float [n, inputs] -> float32 [n, outputs]."""
         x = x.to(torch.float32).contiguous()
         rows = x.shape[0]
+        if x.shape[1:] != (self.inputs,):
+            raise ValueError(f"rows of shape {list(x.shape)} cannot be multiplied by a matrix of {self.inputs} inputs")
         y = torch.empty(rows, self.outputs)
         if self._multiply(self._address, rows, x.data_ptr(), y.data_ptr()):
             raise MemoryError(f"no memory to multiply {rows} rows by a matrix of {self.outputs} x {self.inputs}")

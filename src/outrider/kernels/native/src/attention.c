@@ -7,6 +7,8 @@
 #include "forward.h"
 #include "threads.h"
 
+#define MOST_RESULTS ((int64_t)1 << 40)
+
 /* Rows of one span that share tasks. */
 typedef struct tile {
     const outrider_span *span;
@@ -130,6 +132,7 @@ int prepare_attention(pass *p) {
     int64_t items = count * p->model->kv_heads;
     p->parts = chunks > 1 && items < 4 * outrider_threads() ? chunks : 1;
     int64_t size = rows * p->model->heads * (2 + p->model->head_dim);
+    if (size > MOST_RESULTS / p->parts) return OUTRIDER_NO_MEMORY;
     size_t table = ((size_t)count * sizeof(tile) + 63) / 64 * 64;
     char *memory = scratch_memory(MEMORY_ATTENTION, table + (size_t)(p->parts * size) * sizeof(float));
     if (!memory) return OUTRIDER_NO_MEMORY;
@@ -165,20 +168,24 @@ static int attend_alone(pass *p, int32_t layer, const float *q, float *out, int3
     return OUTRIDER_OK;
 }
 
-static int64_t rows_of_spans(int32_t spans, const outrider_span *span) {
+/* -1 for spans that no batch has. */
+static int32_t rows_of_spans(int32_t spans, const outrider_span *span) {
     int64_t rows = 0;
+    if (spans < 0 || spans > MOST_BATCH_ROWS || (spans && !is_array(span, _Alignof(outrider_span)))) return -1;
     for (int32_t i = 0; i < spans; i++) rows += span[i].count;
-    return rows;
+    return rows < 0 || rows > MOST_BATCH_ROWS ? -1 : (int32_t)rows;
 }
 
 int outrider_attend(const outrider_cache *cache, int32_t layer, int32_t heads, int32_t kv_heads, int32_t head_dim,
                     float scale, int32_t spans, const outrider_span *span, const float *q, float *out) {
-    if (heads < 1 || kv_heads < 1 || heads % kv_heads || head_dim < 1 || head_dim > MOST_HEAD_DIM || layer < 0)
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads || head_dim < 1 || head_dim > MOST_HEAD_DIM || layer < 0 ||
+        heads > MOST_WIDTH / head_dim || !is_cache(cache, (int64_t)layer + 1, kv_heads, head_dim))
         return OUTRIDER_BAD_ARGUMENT;
     outrider_model model = {.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .attention_scale = scale};
-    outrider_batch batch = {.rows = (int32_t)rows_of_spans(spans, span), .spans = spans, .span = span};
+    outrider_batch batch = {.rows = rows_of_spans(spans, span), .spans = spans, .span = span};
     int status = check_spans(cache, &batch);
     if (status != OUTRIDER_OK || batch.rows == 0) return status;
+    if (!is_array(q, sizeof *q) || !is_array(out, sizeof *out)) return OUTRIDER_BAD_ARGUMENT;
     lock_threads();
     pass p = {.model = &model, .cache = cache, .batch = &batch, .k = current_kernels()};
     find_columns(&p);
@@ -188,11 +195,15 @@ int outrider_attend(const outrider_cache *cache, int32_t layer, int32_t heads, i
 }
 
 int outrider_attend_fixed(const outrider_fixed_keys *keys, int64_t rows, float scale, const float *q, float *out) {
+    if (!is_array(keys, _Alignof(outrider_fixed_keys))) return OUTRIDER_BAD_ARGUMENT;
     int halves = keys->type == OUTRIDER_CACHE_BF16;
     int fits = keys->heads >= 1 && keys->head_dim >= 1 && keys->head_dim <= MOST_HEAD_DIM && keys->length >= 1 &&
+               keys->heads <= MOST_WIDTH / keys->head_dim && keys->length <= INT32_MAX - CHUNK &&
+               is_array(keys->keys, halves ? 2 : 4) && is_array(keys->values, halves ? 2 : 4) &&
                (halves ? keys->head_dim % 2 == 0 : keys->type == OUTRIDER_CACHE_F32) && rows >= 0 && rows <= 1 << 20;
     if (!fits) return OUTRIDER_BAD_ARGUMENT;
     if (rows == 0) return OUTRIDER_OK;
+    if (!is_array(q, sizeof *q) || !is_array(out, sizeof *out)) return OUTRIDER_BAD_ARGUMENT;
     void *k = (void *)(uintptr_t)keys->keys, *v = (void *)(uintptr_t)keys->values;
     int32_t padded = (keys->length + CHUNK - 1) / CHUNK * CHUNK;
     outrider_cache cache = {.type = keys->type, .block = padded > rows ? padded : (int32_t)rows, .rows = padded,

@@ -2,7 +2,7 @@
 #ifndef OUTRIDER_ATTENTION_H
 #define OUTRIDER_ATTENTION_H
 
-#include "native.h"
+#include "check.h"
 
 #define CHUNK 128   /* keys of a partial result */
 #define MOST_HEAD_DIM 256

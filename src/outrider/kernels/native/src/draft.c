@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels.h"
-#include "native.h"
+#include "forward.h"
+#include "panels.h"
 #include "sample.h"
 
 typedef struct {
@@ -19,12 +19,25 @@ typedef struct {
     float *weights;    /* [outputs], of a row with noise */
 } drafting;
 
-static int is_consistent(const outrider_feature_head *h, const outrider_chain *c) {
-    if (!h || !c || !h->layers || !h->fc || !h->layers->head || !c->found) return 0;
+#define MOST_PARTS 64
+
+/* What a head has of its own; outrider_forward looks at its layers. */
+static int is_head(const outrider_feature_head *h) {
+    if (!is_array(h, _Alignof(outrider_feature_head)) || !is_model(h->layers)) return 0;
     int64_t d = h->layers->hidden;
-    return h->parts >= 1 && c->rows >= 1 && c->levels >= 1 && c->start >= 0 && h->fc->inputs == h->parts * d &&
-           h->fc->outputs == d && (h->embedding ? h->embedding->inputs == d : c->embeddings != NULL) && c->table &&
-           c->features && c->tokens && c->positions && c->output && c->logits && c->temperature > 0;
+    int fits = is_weight(h->layers->head) && h->parts >= 1 && h->parts <= MOST_PARTS && is_weight(h->fc) &&
+               h->fc->inputs == h->parts * d && h->fc->outputs == d && is_array_or_null(h->output_norm, 4) &&
+               is_array_or_null(h->ids, 8) && (!h->embedding || (is_weight(h->embedding) && h->embedding->inputs == d));
+    for (int32_t i = 0; fits && h->fc_norm && i < h->parts; i++) fits = is_array(h->fc_norm[i], 4);
+    return fits;
+}
+
+static int is_chain(const outrider_feature_head *h, const outrider_chain *c) {
+    if (!is_array(c, _Alignof(outrider_chain)) || c->rows < 1 || c->rows > MOST_BATCH_ROWS) return 0;
+    return c->levels >= 1 && c->start >= 0 && (int64_t)c->start + c->rows + c->levels <= INT32_MAX && c->found &&
+           is_array(c->table, 4) && is_array(c->features, 4) && is_array(c->tokens, 8) && is_array(c->positions, 8) &&
+           is_array_or_null(c->noise, 4) && (h->embedding ? is_array_or_null(c->embeddings, 4) : is_array(c->embeddings, 4)) &&
+           is_array(c->output, 4) && is_array(c->logits, 4) && c->temperature > 0 && c->temperature < INFINITY;
 }
 
 static int reserve(drafting *g) {
@@ -97,7 +110,7 @@ static int find_best(const drafting *g, const float *logits, int64_t *column, fl
 }
 
 int outrider_draft_chain(const outrider_feature_head *head, const outrider_cache *cache, outrider_chain *chain) {
-    if (!is_consistent(head, chain)) return OUTRIDER_BAD_ARGUMENT;
+    if (!is_head(head) || !is_chain(head, chain)) return OUTRIDER_BAD_ARGUMENT;
     drafting g = {.head = head, .cache = cache, .chain = chain};
     int status = reserve(&g);
     if (status != OUTRIDER_OK) return status;

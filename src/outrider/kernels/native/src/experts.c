@@ -73,6 +73,10 @@ static void run_expert(expert_work *w) {
     int64_t d = p->model->hidden;
     int64_t outputs = w->mlp->gate.outputs;
     w->inner = p->model->shard ? p->expert_inner : (columns){0, outputs, outputs, NULL, 1};
+    if (w->inner.all > p->model->inner || !w->mlp->up.panels || !fits_mlp(p, w->mlp, &w->inner)) {
+        p->unfit = 1;
+        return;
+    }
     run_items(w->rows, gather_item, w);
     activations in = rows_of(p, p->expert_in, w->rows, d);
     run_linear(p->k, &in, 2, (product[]){{&w->mlp->gate, own(p->gate, &w->inner), w->inner.all},
@@ -90,7 +94,7 @@ void run_experts(pass *p, const outrider_layer *l) {
     run_linear(p->k, &normed, 1, (product[]){{&l->router, p->router, l->experts}});
     run_rows(p, l, rows, choose_rows);
     memset(p->y, 0, (size_t)(rows * d) * sizeof(float));
-    for (int32_t e = 0; e < l->experts; e++) {
+    for (int32_t e = 0; e < l->experts && !p->unfit; e++) {
         expert_work work = {.p = p, .layer = l, .mlp = l->expert + e, .expert = e};
         for (int64_t r = 0; r < rows; r++)
             if (p->chosen[r * l->experts + e]) p->expert_rows[work.rows++] = r;

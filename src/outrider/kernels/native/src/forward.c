@@ -7,6 +7,7 @@
 #include "attention.h"
 #include "kernels.h"
 #include "linear.h"
+#include "panels.h"
 #include "threads.h"
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------- */
@@ -257,23 +258,25 @@ static void score_rows(pass *p) {
 
 OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_cache *cache,
                                   const outrider_batch *batch) {
-    int status = check_batch(model, cache, batch);
+    if (!is_model(model) || !is_array(batch, _Alignof(outrider_batch))) return OUTRIDER_BAD_ARGUMENT;
+    pass p = {.model = model, .cache = cache, .batch = batch};
+    find_columns(&p);
+    int status = check_batch(&p);
     if (status != OUTRIDER_OK || batch->rows == 0) return status;
     lock_threads();
-    pass p = {.model = model, .cache = cache, .batch = batch, .k = current_kernels()};
-    find_columns(&p);
+    p.k = current_kernels();
     status = prepare_pass(&p);
     if (status == OUTRIDER_OK) {
         run_items(batch->rows, embed_item, &p);
         copy_features(&p, 0);
-        for (int32_t i = 0; i < batch->layers && !p.lost; i++) {
+        for (int32_t i = 0; i < batch->layers && !p.lost && !p.unfit; i++) {
             run_layer(&p, model->layer + i);
             copy_features(&p, i + 1);
         }
         if (batch->residual)
             memcpy(batch->residual, p.x, (size_t)batch->rows * (size_t)model->hidden * sizeof(float));
-        if (!p.lost) score_rows(&p);
-        if (p.lost) status = OUTRIDER_PEER_LOST;
+        if (!p.lost && !p.unfit) score_rows(&p);
+        if (p.lost || p.unfit) status = p.lost ? OUTRIDER_PEER_LOST : OUTRIDER_BAD_ARGUMENT;
     }
     unlock_threads();
     return status;
@@ -284,13 +287,19 @@ OUTRIDER_API int outrider_forward(const outrider_model *model, const outrider_ca
 OUTRIDER_API int outrider_norm(int64_t rows, int64_t width, const float *x, const float *weight, const float *bias,
                                float eps, float *out) {
     outrider_norm_weights norm = {weight, bias};
+    if (rows < 0 || rows > MOST_BATCH_ROWS || width < 1 || width > MOST_WIDTH) return OUTRIDER_BAD_ARGUMENT;
+    if (rows == 0) return OUTRIDER_OK;
+    if (!is_array(x, sizeof *x) || !is_array(weight, sizeof *x) || !is_array_or_null(bias, sizeof *x) ||
+        !is_array(out, sizeof *x))
+        return OUTRIDER_BAD_ARGUMENT;
     for (int64_t r = 0; r < rows; r++) norm_row(current_kernels(), width, x + r * width, &norm, eps, out + r * width);
     return OUTRIDER_OK;
 }
 
 OUTRIDER_API int outrider_linear(const outrider_weight *weight, int64_t rows, const float *x, float *y) {
-    if (rows < 0) return OUTRIDER_BAD_ARGUMENT;
+    if (rows < 0 || rows > MOST_BATCH_ROWS || !is_weight(weight)) return OUTRIDER_BAD_ARGUMENT;
     if (rows == 0) return OUTRIDER_OK;
+    if (!is_array(x, sizeof *x) || !is_array(y, sizeof *y)) return OUTRIDER_BAD_ARGUMENT;
     lock_threads();
     pass p = {.k = current_kernels()};
     int status = prepare_codes(&p, rows, weight->inputs);

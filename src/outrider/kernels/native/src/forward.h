@@ -24,6 +24,7 @@ typedef struct {
     float *gate, *up;                         /* [rows, inner] */
     columns queries, kv, hidden, inner, expert_inner, vocabulary;
     int lost;                                 /* a process of a split model is gone */
+    int unfit;                                /* an expert is not what its fields say */
     int8_t *codes;                            /* of the activations that are being read, as in ``activations`` */
     code_group *about;
     int64_t *place;                           /* [rows]: row of the cache */
@@ -43,9 +44,13 @@ typedef struct {
     float *results;
 } pass;
 
-/* BAD_ARGUMENT if a size, an id, a position or a row of the cache is out of range. */
-int check_batch(const outrider_model *model, const outrider_cache *cache, const outrider_batch *batch);
+/* Arguments: see check.c. ``check_batch`` needs a model that is one, and its columns. */
+int is_model(const outrider_model *m);
+int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim);
 int check_spans(const outrider_cache *cache, const outrider_batch *batch);
+int check_batch(const pass *p);
+/* An expert's own, of ``inner`` columns; looked at when it runs, as a pass reads few of many. */
+int fits_mlp(const pass *p, const outrider_mlp *mlp, const columns *inner);
 
 /* Memory for a pass, and each row's keys and place. The memory is that of the pass before, if it is large enough. */
 int prepare_pass(pass *p);

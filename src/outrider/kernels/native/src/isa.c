@@ -37,7 +37,7 @@ const kernels *current_kernels(void) {
 }
 
 static int find(const char *name) {
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; name && i < COUNT; i++)
         if (!strcmp(every[i]->name, name)) return i;
     return -1;
 }

@@ -38,7 +38,7 @@ static void read_piece(void *context, int64_t item) {
 }
 
 double outrider_memory_rate(int64_t bytes) {
-    int64_t pieces = bytes / PIECE;
+    int64_t pieces = bytes / PIECE; /* of a number below 0: none */
     char *buffer = pieces < 1 ? NULL : aligned_alloc(64, (size_t)(pieces * PIECE));
     if (!buffer) return 0;
     memset(buffer, 1, (size_t)(pieces * PIECE)); /* pages that were never written are all one page of zeros */

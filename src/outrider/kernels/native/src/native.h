@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTRIDER_ABI 8 /* counts up with every change of a struct or a signature below */
+#define OUTRIDER_ABI 9 /* counts up with every change of a struct or a signature below */
 
 #if defined(_WIN32)
 #define OUTRIDER_API __declspec(dllexport)
@@ -154,6 +154,7 @@ typedef struct {
     int32_t type;
     int32_t block; /* rows that one entry of a sequence's table stands for */
     int64_t rows;
+    int32_t layers, kv_heads, head_dim, reserved;
     void *const *keys;   /* [layers] */
     void *const *values; /* [layers] */
     float *const *key_scales, *const *value_scales; /* [layers]: [rows, kv_heads], or NULL */
@@ -289,11 +290,12 @@ OUTRIDER_API int outrider_draft_chain(const outrider_feature_head *head, const o
 
 /* Places whose context, read backwards, agrees longest with the end of ``tail`` [length]: up to ``limit``, 64 at most.
  *
- * order: [places], sorted by the 12 tokens of ``text`` before each place, the nearest first; no place is below 16.
+ * order: [places], sorted by the 12 tokens of ``text`` [tokens] before each place, the nearest first; places are from 16 to tokens - 1.
  * place, match: [limit], the longest agreement first, of equals those first in order; an agreement has 1 to 16 tokens.
  * Returns how many there are; -1 for arguments that cannot be. */
-OUTRIDER_API int64_t outrider_nearest(int64_t places, const int32_t *order, const int32_t *text, int64_t length,
-                                      const int32_t *tail, int64_t limit, int32_t *place, int32_t *match);
+OUTRIDER_API int64_t outrider_nearest(int64_t places, const int32_t *order, int64_t tokens, const int32_t *text,
+                                      int64_t length, const int32_t *tail, int64_t limit, int32_t *place,
+                                      int32_t *match);
 
 /* ---- The machine ---------------------------------------------------------------------------------------------- */
 

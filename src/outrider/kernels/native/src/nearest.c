@@ -1,5 +1,5 @@
 /* Places of a sorted text whose context is nearest to the end of another: outrider.drafters.datastore. */
-#include "native.h"
+#include "check.h"
 
 #define SORTED 12 /* tokens before a place that it is sorted by, the nearest first */
 #define LONGEST 16
@@ -18,14 +18,21 @@ static int32_t agreement(const int32_t *text, const int32_t *tail, int64_t lengt
     return count;
 }
 
-int64_t outrider_nearest(int64_t places, const int32_t *order, const int32_t *text, int64_t length, const int32_t *tail,
-                         int64_t limit, int32_t *place, int32_t *match) {
-    if (places < 0 || length < 0 || limit < 0) return -1;
+/* Whether a place has as many tokens before it as are looked at. */
+static int is_place(int32_t place, int64_t tokens) { return place >= LONGEST && place < tokens; }
+
+int64_t outrider_nearest(int64_t places, const int32_t *order, int64_t tokens, const int32_t *text, int64_t length,
+                         const int32_t *tail, int64_t limit, int32_t *place, int32_t *match) {
+    if (places < 0 || tokens < 0 || length < 0 || limit < 0) return -1;
     if (limit > MOST) limit = MOST;
+    if (places && (!is_array(order, 4) || !is_array(text, 4))) return -1;
+    if ((length && !is_array(tail, 4)) || (limit && (!is_array(place, 4) || !is_array(match, 4)))) return -1;
+    if (!places || !length || !limit) return 0;
     const int32_t *end = tail + length;
     int64_t low = 0, high = places;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
+        if (!is_place(order[middle], tokens)) return -1;
         if (is_before(text + order[middle], end, length))
             low = middle + 1;
         else
@@ -33,7 +40,10 @@ int64_t outrider_nearest(int64_t places, const int32_t *order, const int32_t *te
     }
     int64_t first = low > limit ? low - limit : 0, last = places - low > limit ? low + limit : places;
     int32_t known[2 * MOST];
-    for (int64_t i = first; i < last; i++) known[i - first] = agreement(text + order[i], end, length);
+    for (int64_t i = first; i < last; i++) {
+        if (!is_place(order[i], tokens)) return -1;
+        known[i - first] = agreement(text + order[i], end, length);
+    }
     int64_t found = 0;
     for (int32_t m = LONGEST; m > 0; m--) {
         for (int64_t i = first; i < last && found < limit; i++) {

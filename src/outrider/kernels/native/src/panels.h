@@ -2,7 +2,7 @@
 #ifndef OUTRIDER_PANELS_H
 #define OUTRIDER_PANELS_H
 
-#include "native.h"
+#include "check.h"
 
 #define PANEL_OUTPUTS 16
 #define MAX_INPUTS ((int64_t)1 << 26)
@@ -19,5 +19,8 @@ static inline int64_t block_bytes(int32_t layout, int32_t group, int32_t half_sc
 static inline int64_t padded_inputs(int64_t inputs) { return (inputs + 31) / 32 * 32; }
 
 static inline int64_t panel_count(int64_t outputs) { return (outputs + PANEL_OUTPUTS - 1) / PANEL_OUTPUTS; }
+
+/* Whether a packed matrix is what its fields say, as far as they can be compared. See rows.c. */
+int is_weight(const outrider_weight *w);
 
 #endif

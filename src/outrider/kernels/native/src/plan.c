@@ -21,6 +21,7 @@ static int64_t bytes_of_float_type(int32_t type) {
 static int check_sizes(const outrider_source *s, const block_format *format, int64_t *row_bytes) {
     if (s->inputs < 1 || s->inputs > MAX_INPUTS || s->rows < 1 || s->rows > MAX_OUTPUTS) return OUTRIDER_BAD_SIZE;
     if (s->outputs < 1 || s->outputs > MAX_OUTPUTS) return OUTRIDER_BAD_SIZE;
+    if (!is_array_or_null(s->order, sizeof *s->order)) return OUTRIDER_BAD_ARGUMENT;
     if (!s->order && s->outputs != s->rows) return OUTRIDER_BAD_SIZE;
     if (format && s->inputs % format->inputs) return OUTRIDER_BAD_SIZE;
     *row_bytes = format ? s->inputs / format->inputs * format->bytes : s->inputs * bytes_of_float_type(s->type);
@@ -65,7 +66,7 @@ static int plan_target(pack_plan *p) {
 
 int make_plan(pack_plan *p, const outrider_source *s) {
     memset(p, 0, sizeof *p);
-    if (!s) return OUTRIDER_BAD_ARGUMENT;
+    if (!is_array(s, _Alignof(outrider_source))) return OUTRIDER_BAD_ARGUMENT;
     p->source = s;
     p->format = find_format(s->type);
     if (!p->format && !bytes_of_float_type(s->type)) return OUTRIDER_UNKNOWN_TYPE;
@@ -88,7 +89,7 @@ int make_plan(pack_plan *p, const outrider_source *s) {
 int outrider_plan_weight(const outrider_source *source, outrider_weight *weight) {
     pack_plan p;
     int status = make_plan(&p, source);
-    if (!weight) return OUTRIDER_BAD_ARGUMENT;
+    if (!is_array(weight, _Alignof(outrider_weight))) return OUTRIDER_BAD_ARGUMENT;
     if (status == OUTRIDER_OK) *weight = p.weight;
     return status;
 }

@@ -1,4 +1,4 @@
-/* Before a forward pass: arguments checked, memory laid out, each row's keys found. */
+/* Before a forward pass: memory laid out, each row's keys found. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,60 +15,6 @@ void *scratch_memory(int which, size_t size) {
         memory_size[which] = memory[which] ? size : 0;
     }
     return memory[which];
-}
-
-/* ---- Arguments -------------------------------------------------------------------------------------------------- */
-
-static int check_span(const outrider_cache *cache, const outrider_span *s) {
-    if (s->start < 0 || s->count < 1 || !s->table || s->start > INT32_MAX - s->count) return OUTRIDER_BAD_ARGUMENT;
-    int32_t end = s->start + s->count;
-    for (int32_t entry = 0; entry <= (end - 1) / cache->block; entry++) {
-        int64_t rows = end - (int64_t)entry * cache->block;
-        if (rows > cache->block) rows = cache->block;
-        if (s->table[entry] < 0 || (int64_t)s->table[entry] * cache->block + rows > cache->rows)
-            return OUTRIDER_BAD_ARGUMENT;
-    }
-    if (!s->mask) return OUTRIDER_OK;
-    int fits = s->mask_rows >= 1 && s->mask_rows <= s->count && s->mask_keys >= 1 && s->mask_keys <= end;
-    return fits ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
-}
-
-/* Whether a layer reads embeddings beside the residual stream. */
-static int reads_embeddings(const outrider_model *m) {
-    for (int32_t i = 0; i < m->layers; i++)
-        if (m->layer[i].embedding_norm) return 1;
-    return 0;
-}
-
-static int64_t most_experts(const outrider_model *m) {
-    int64_t most = 0;
-    for (int32_t i = 0; i < m->layers; i++)
-        if (m->layer[i].experts > most) most = m->layer[i].experts;
-    return most;
-}
-
-int check_spans(const outrider_cache *cache, const outrider_batch *b) {
-    int64_t rows = 0;
-    if (cache->block < 1) return OUTRIDER_BAD_ARGUMENT;
-    for (int32_t i = 0; i < b->spans; i++) {
-        if (check_span(cache, b->span + i) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
-        rows += b->span[i].count;
-    }
-    return rows == b->rows ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
-}
-
-int check_batch(const outrider_model *m, const outrider_cache *cache, const outrider_batch *b) {
-    int fine = b->rows >= 0 && b->layers >= 0 && b->layers <= m->layers && m->head_dim <= MOST_HEAD_DIM &&
-               (b->inputs || !m->shard) && (b->inputs || (b->tokens && m->embedding)) && (!b->logits || m->head) &&
-               (b->embeddings || !reads_embeddings(m));
-    if (!fine || check_spans(cache, b) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
-    for (int32_t r = 0; r < b->rows; r++) {
-        if (b->positions[r] < 0 || b->positions[r] >= m->positions) return OUTRIDER_BAD_ARGUMENT;
-        if (!b->inputs && (b->tokens[r] < 0 || b->tokens[r] >= m->embedding->outputs)) return OUTRIDER_BAD_ARGUMENT;
-    }
-    for (int32_t i = 0; i < b->logit_rows; i++)
-        if (b->logit_row[i] < 0 || b->logit_row[i] >= b->rows) return OUTRIDER_BAD_ARGUMENT;
-    return OUTRIDER_OK;
 }
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
@@ -88,6 +34,20 @@ static void take_codes(arena *a, pass *p, int64_t rows, int64_t inputs) {
     int64_t groups = (inputs + 31) / 32;
     p->codes = take(a, rows * groups * 32, 1);
     p->about = take(a, rows * groups, sizeof(code_group));
+}
+
+/* Whether a layer reads embeddings beside the residual stream. */
+static int reads_embeddings(const outrider_model *m) {
+    for (int32_t i = 0; i < m->layers; i++)
+        if (m->layer[i].embedding_norm) return 1;
+    return 0;
+}
+
+static int64_t most_experts(const outrider_model *m) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < m->layers; i++)
+        if (m->layer[i].experts > most) most = m->layer[i].experts;
+    return most;
 }
 
 static int64_t listed_keys(const outrider_batch *b) {

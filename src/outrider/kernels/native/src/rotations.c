@@ -1,10 +1,11 @@
 /* Tables of rotary positions, the same on every processor: no libm. */
-#include "native.h"
+#include "check.h"
 
 /* pi / 2 in three parts, each the nearest double to what is left. */
 #define HALF_PI_HIGH 1.5707963267948966
 #define HALF_PI_MIDDLE 6.123233995736766e-17
 #define HALF_PI_LOW -1.4973849048591833e-33
+#define MOST_FREQUENCY 1e9 /* radians; a quadrant's number stays below 2^62 */
 #define QUADRANTS 0.6366197723675814 /* in a radian */
 
 /* On [-pi / 4, pi / 4], within one unit in the last place of a double: the polynomials of fdlibm (Sun, 1993). */
@@ -29,7 +30,11 @@ static double cosine(double x) {
 }
 
 OUTRIDER_API int outrider_rotations(int64_t positions, int64_t pairs, const double *frequencies, float *out) {
-    if (positions < 0 || pairs < 1) return OUTRIDER_BAD_ARGUMENT;
+    if (positions < 0 || positions > INT32_MAX || pairs < 1 || pairs > MOST_WIDTH) return OUTRIDER_BAD_ARGUMENT;
+    if (!is_array(frequencies, sizeof *frequencies) || (positions && !is_array(out, sizeof *out)))
+        return OUTRIDER_BAD_ARGUMENT;
+    for (int64_t i = 0; i < pairs; i++)
+        if (!(frequencies[i] >= 0 && frequencies[i] <= MOST_FREQUENCY)) return OUTRIDER_BAD_ARGUMENT;
     for (int64_t p = 0; p < positions; p++, out += 2 * pairs)
         for (int64_t i = 0; i < pairs; i++) {
             double angle = (double)p * frequencies[i];

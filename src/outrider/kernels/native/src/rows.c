@@ -2,9 +2,12 @@
 #include "bytes.h"
 #include "panels.h"
 
-static int is_consistent(const outrider_weight *w) {
+int is_weight(const outrider_weight *w) {
+    if (!is_array(w, _Alignof(outrider_weight)) || w->outputs < 1 || w->outputs > MAX_OUTPUTS) return 0;
     int64_t bytes = outrider_panel_bytes(w->layout, w->group, w->half_scales, w->has_minimum, w->inputs);
-    return w->panels && bytes && bytes == w->panel_bytes;
+    int coded = w->layout == OUTRIDER_Q8 || w->layout == OUTRIDER_Q4;
+    return bytes && bytes == w->panel_bytes && (!coded || w->groups == padded_inputs(w->inputs) / w->group) &&
+           is_array(w->panels, 64) && is_array_or_null(w->bias, sizeof(float));
 }
 
 static float scale_at(const outrider_weight *w, const uint8_t *scales, int64_t lane) {
@@ -52,7 +55,8 @@ static void float_row(const outrider_weight *w, const uint8_t *panel, int64_t la
 }
 
 int outrider_rows(const outrider_weight *weight, int64_t count, const int64_t *ids, float *out) {
-    if (!weight || count < 0 || (count && (!ids || !out)) || !is_consistent(weight)) return OUTRIDER_BAD_ARGUMENT;
+    if (count < 0 || !is_weight(weight)) return OUTRIDER_BAD_ARGUMENT;
+    if (count && (!is_array(ids, sizeof *ids) || !is_array(out, sizeof *out))) return OUTRIDER_BAD_ARGUMENT;
     for (int64_t n = 0; n < count; n++) {
         int64_t id = ids[n];
         if (id < 0 || id >= weight->outputs) return OUTRIDER_BAD_ARGUMENT;

@@ -4,6 +4,7 @@
 #include <math.h> /* INFINITY */
 #include <stdlib.h>
 
+#include "check.h"
 #include "kernels.h"
 #include "simd.h"
 
@@ -21,15 +22,22 @@ void sort_keys(int64_t count, uint32_t *keys, uint32_t *spare) {
 
 static int is_finite(float x) { return x - x == 0; }
 
+static int are_rows(int64_t rows, int64_t width, int64_t stride, const float *x) {
+    return rows >= 0 && width >= 1 && width <= UINT32_MAX && stride >= width && (!rows || is_array(x, sizeof *x));
+}
+
 int outrider_first_largest(int64_t rows, int64_t width, int64_t stride, const float *x, int64_t *index, float *value) {
-    if (rows < 0 || width < 1 || stride < width) return OUTRIDER_BAD_ARGUMENT;
+    if (!are_rows(rows, width, stride, x) || (rows && (!is_array(index, sizeof *index) || !is_array(value, 4))))
+        return OUTRIDER_BAD_ARGUMENT;
     for (int64_t i = 0; i < rows; i++) index[i] = current_kernels()->first_largest(width, x + i * stride, &value[i]);
     return OUTRIDER_OK;
 }
 
 int outrider_most_likely(int64_t rows, int64_t width, int64_t stride, const float *logits, float temperature,
                          int64_t count, int64_t *index, float *score, int64_t *found) {
-    if (rows < 0 || width < 1 || stride < width || count < 1 || !(temperature > 0) || !is_finite(temperature))
+    if (!are_rows(rows, width, stride, logits) || count < 1 || !(temperature > 0) || !is_finite(temperature))
+        return OUTRIDER_BAD_ARGUMENT;
+    if (rows && (!is_array(index, sizeof *index) || !is_array(score, 4) || !is_array(found, sizeof *found)))
         return OUTRIDER_BAD_ARGUMENT;
     for (int64_t i = 0; i < rows; i++) {
         weight_row row = {width, logits + i * stride, 0, temperature, -INFINITY};
@@ -41,13 +49,16 @@ int outrider_most_likely(int64_t rows, int64_t width, int64_t stride, const floa
     return OUTRIDER_OK;
 }
 
+
 int outrider_gumbel(int64_t width, const uint32_t *keys, float *out) {
-    if (width < 0 || width > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
+    if (width < 0 || width > UINT32_MAX || !keys || (width && !is_array(out, 4))) return OUTRIDER_BAD_ARGUMENT;
     current_kernels()->gumbel(width, keys, out);
     return OUTRIDER_OK;
 }
 
 int outrider_gumbel_of_tokens(int64_t count, const int64_t *tokens, const uint32_t *keys, float *out) {
+    if (count < 0 || !keys || (count && (!is_array(tokens, sizeof *tokens) || !is_array(out, 4))))
+        return OUTRIDER_BAD_ARGUMENT;
     for (int64_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
     current_kernels()->gumbel_of_tokens(count, tokens, keys, out);
@@ -55,6 +66,7 @@ int outrider_gumbel_of_tokens(int64_t count, const int64_t *tokens, const uint32
 }
 
 int outrider_gumbel_of(int64_t count, const float *v, float *out) {
+    if (count < 0 || (count && (!is_array(v, sizeof *v) || !is_array(out, 4)))) return OUTRIDER_BAD_ARGUMENT;
     for (int64_t i = 0; i < count; i++)
         if (!(v[i] >= 0x1p-65f && v[i] < 1)) return OUTRIDER_BAD_ARGUMENT;
     current_kernels()->gumbel_of(count, v, out);
@@ -74,14 +86,15 @@ static int truncate(weight_row *row, const outrider_sampling *sampling) {
     return OUTRIDER_OK;
 }
 
-static int valid(int64_t width, const outrider_sampling *sampling) {
-    return width > 0 && width <= UINT32_MAX && sampling->top_k >= 0 && sampling->top_p > 0 && sampling->top_p <= 1 &&
+static int valid(int64_t width, const float *logits, const outrider_sampling *sampling) {
+    return are_rows(1, width, width, logits) && is_array(sampling, _Alignof(outrider_sampling)) && sampling->top_k >= 0 && sampling->top_p > 0 && sampling->top_p <= 1 &&
            sampling->temperature > 0 && is_finite(sampling->temperature) && sampling->least <= 0;
 }
 
 int outrider_log_weights(int64_t width, const float *logits, const outrider_sampling *sampling, float *out,
                          float *largest) {
-    if (!valid(width, sampling)) return OUTRIDER_BAD_ARGUMENT;
+    if (!valid(width, logits, sampling) || !is_array(out, sizeof *out) || !is_array(largest, sizeof *largest))
+        return OUTRIDER_BAD_ARGUMENT;
     weight_row row = {width, logits, 0, 1, -INFINITY};
     current_kernels()->first_largest(width, logits, largest);
     if (!is_finite(row.largest = *largest)) return OUTRIDER_OK;
@@ -91,7 +104,9 @@ int outrider_log_weights(int64_t width, const float *logits, const outrider_samp
 }
 
 int outrider_draw(int64_t width, const float *log_weights, const uint32_t *keys, int64_t *token, float *score) {
-    if (width < 1 || width > UINT32_MAX) return OUTRIDER_BAD_ARGUMENT;
+    if (!are_rows(1, width, width, log_weights) || !keys || !is_array(token, sizeof *token) ||
+        !is_array(score, sizeof *score))
+        return OUTRIDER_BAD_ARGUMENT;
     const weight_row row = {width, log_weights, 0, 1, -INFINITY};
     *token = current_kernels()->draw(&row, keys, score);
     return OUTRIDER_OK;
@@ -99,7 +114,9 @@ int outrider_draw(int64_t width, const float *log_weights, const uint32_t *keys,
 
 int outrider_sample(int64_t width, const float *logits, const outrider_sampling *sampling, const uint32_t *keys,
                     int64_t *token, float *largest) {
-    if (!valid(width, sampling)) return OUTRIDER_BAD_ARGUMENT;
+    if (!valid(width, logits, sampling) || !keys || !is_array(token, sizeof *token) ||
+        !is_array(largest, sizeof *largest))
+        return OUTRIDER_BAD_ARGUMENT;
     weight_row row = {width, logits, 0, 1, -INFINITY};
     *token = current_kernels()->first_largest(width, logits, largest);
     if (!is_finite(row.largest = *largest)) return OUTRIDER_OK;

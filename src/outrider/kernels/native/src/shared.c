@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "native.h"
+#include "check.h"
 
 #define LINE 64
 #define SPINS 20    /* looks at another's turn before the processor is given up: another process may need it */
@@ -66,6 +66,9 @@ static int gather_piece(outrider_shared *s, const uint8_t *own, uint8_t *all, in
 
 OUTRIDER_API int outrider_shared_gather(void *context, const void *own, void *all, int64_t bytes, int32_t first_only) {
     outrider_shared *s = context;
+    if (!is_array(s, _Alignof(outrider_shared)) || !is_array(s->memory, sizeof s->turn) || s->slot_bytes < 1) return 1;
+    if (s->size < 1 || s->rank < 0 || s->rank >= s->size || bytes < 0) return 1;
+    if (bytes && (!own || (!all && (!first_only || s->rank == 0)))) return 1;
     int reads = !first_only || s->rank == 0;
     for (int64_t at = 0; at < bytes; at += s->slot_bytes) {
         int64_t piece = bytes - at < s->slot_bytes ? bytes - at : s->slot_bytes;

@@ -26,6 +26,7 @@
 static struct {
     item_function function;
     void *context;
+    int64_t first; /* item of the ticket's first */
 } work;
 
 static _Atomic uint64_t ticket;
@@ -60,7 +61,7 @@ static int do_item(void) {
     uint64_t t = atomic_load_explicit(&ticket, memory_order_acquire);
     while (has_items(t))
         if (atomic_compare_exchange_weak_explicit(&ticket, &t, t + 1, memory_order_acq_rel, memory_order_acquire)) {
-            work.function(work.context, (int64_t)(t & MASK));
+            work.function(work.context, work.first + (int64_t)(t & MASK));
             atomic_fetch_add_explicit(&done, 1, memory_order_release);
             return 1;
         }
@@ -105,13 +106,11 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-void run_items(int64_t items, item_function function, void *context) {
-    if (items <= 1 || atomic_load_explicit(&wanted, memory_order_relaxed) == 1) {
-        for (int64_t i = 0; i < items; i++) function(context, i);
-        return;
-    }
+/* Items from ``first`` on, as many as a ticket holds at most. */
+static void run_ticket(int64_t first, int64_t items, item_function function, void *context) {
     work.function = function;
     work.context = context;
+    work.first = first;
     atomic_store_explicit(&done, 0, memory_order_relaxed);
     uint64_t generation = (atomic_load_explicit(&ticket, memory_order_relaxed) >> 2 * FIELD) + 1;
     atomic_store(&ticket, generation << 2 * FIELD | (uint64_t)items << FIELD);
@@ -128,6 +127,15 @@ void run_items(int64_t items, item_function function, void *context) {
         else
             sched_yield(); /* whoever holds the last item may be waiting for this processor */
     }
+}
+
+void run_items(int64_t items, item_function function, void *context) {
+    if (items <= 1 || atomic_load_explicit(&wanted, memory_order_relaxed) == 1) {
+        for (int64_t i = 0; i < items; i++) function(context, i);
+        return;
+    }
+    for (int64_t first = 0; first < items; first += (int64_t)MASK)
+        run_ticket(first, items - first < (int64_t)MASK ? items - first : (int64_t)MASK, function, context);
 }
 
 /* A forked child has none of its parent's threads. */

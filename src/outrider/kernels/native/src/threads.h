@@ -8,7 +8,7 @@ typedef void (*item_function)(void *context, int64_t item);
 
 /* Calls function(context, item) for each item from 0 to items - 1, in any order and on any thread.
  *
- * Returns when all have been done. One caller at a time (``lock_threads``). At most 2^24 - 1 items.
+ * Returns when all have been done. One caller at a time (``lock_threads``).
  */
 void run_items(int64_t items, item_function function, void *context);
 

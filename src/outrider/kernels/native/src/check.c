@@ -1,0 +1,181 @@
+/* Whether the arguments of a forward pass can be: nothing is read or written that they do not describe.
+ *
+ * Sizes are compared with each other, and no pointer may be missing or misaligned. How long an array is that a pointer
+ * leads to, the caller alone knows.
+ */
+#include "forward.h"
+#include "panels.h"
+
+#define MOST_RANK (1 << 16)
+#define MOST_PROCESSES 4096
+
+/* ---- A model ---------------------------------------------------------------------------------------------------- */
+
+/* Bounds of shares: from 0 up, and no wider than a row. */
+static int are_bounds(const int64_t *bounds, int32_t size) {
+    if (!is_array(bounds, sizeof *bounds) || bounds[0] != 0) return 0;
+    for (int32_t r = 0; r < size; r++)
+        if (bounds[r + 1] < bounds[r]) return 0;
+    return bounds[size] <= MOST_WIDTH;
+}
+
+static int is_shard(const outrider_model *m) {
+    const outrider_shard *s = m->shard;
+    int fine = s->size >= 1 && s->size <= MOST_PROCESSES && s->rank >= 0 && s->rank < s->size && s->gather &&
+               are_bounds(s->key_heads, s->size) && are_bounds(s->hidden, s->size) && are_bounds(s->inner, s->size) &&
+               are_bounds(s->expert_inner, s->size) && are_bounds(s->vocabulary, s->size);
+    return fine && s->hidden[s->size] == m->hidden && s->group >= 1 && m->heads == (int64_t)m->kv_heads * s->group &&
+           s->key_heads[s->rank + 1] - s->key_heads[s->rank] == m->kv_heads &&
+           s->key_heads[s->size] * s->group <= MOST_WIDTH / m->head_dim;
+}
+
+int is_model(const outrider_model *m) {
+    if (!is_array(m, _Alignof(outrider_model)) || m->layers < 0 || m->positions < 0) return 0;
+    if (m->hidden < 1 || m->hidden > MOST_WIDTH || m->inner < 0 || m->inner > MOST_WIDTH) return 0;
+    if (m->head_dim < 1 || m->head_dim > MOST_HEAD_DIM || m->heads > MOST_WIDTH / m->head_dim) return 0;
+    int none = m->shard && m->heads == 0 && m->kv_heads == 0; /* all are others' */
+    if (!none && (m->kv_heads < 1 || m->heads < 1 || m->heads % m->kv_heads)) return 0;
+    return (!m->layers || is_array(m->layer, _Alignof(outrider_layer))) && (!m->shard || is_shard(m));
+}
+
+static int is_product(const outrider_weight *w, int64_t outputs, int64_t inputs) {
+    return w->outputs == outputs && w->inputs == inputs && (!outputs || is_weight(w)); /* none: all are others' */
+}
+
+static int is_norm(const outrider_norm_weights *n) {
+    return is_array_or_null(n->weight, sizeof(float)) && is_array_or_null(n->bias, sizeof(float)) &&
+           (n->weight || !n->bias);
+}
+
+int fits_mlp(const pass *p, const outrider_mlp *mlp, const columns *inner) {
+    int64_t d = p->model->hidden;
+    return is_product(&mlp->gate, inner->count, d) && is_product(&mlp->down, p->hidden.count, inner->all) &&
+           (!mlp->up.panels || is_product(&mlp->up, inner->count, d));
+}
+
+static int fits_layer(const pass *p, const outrider_layer *l) {
+    const outrider_model *m = p->model;
+    int64_t d = m->hidden, wide = l->embedding_norm ? 2 * d : d;
+    const float *vectors[] = {l->q_norm, l->k_norm, l->rotations, l->embedding_norm};
+    for (int i = 0; i < 4; i++)
+        if (!is_array_or_null(vectors[i], sizeof(float))) return 0;
+    int fine = is_product(&l->q, p->queries.count, wide) && is_product(&l->k, p->kv.count, wide) &&
+               is_product(&l->v, p->kv.count, wide) && is_product(&l->out, p->hidden.count, p->queries.all) &&
+               is_norm(&l->attention_norm) && is_norm(&l->mlp_norm) && is_norm(&l->attention_output_norm) &&
+               is_norm(&l->mlp_output_norm) && l->window >= 0 && (!l->rotations || m->head_dim % 2 == 0);
+    if (!fine || !l->experts) return fine && fits_mlp(p, &l->mlp, &p->inner);
+    return l->experts > 0 && l->experts <= MOST_WIDTH && l->experts_used >= 1 && l->experts_used <= l->experts &&
+           is_product(&l->router, l->experts, d) && is_array(l->expert, _Alignof(outrider_mlp));
+}
+
+/* ---- A cache ---------------------------------------------------------------------------------------------------- */
+
+int is_cache(const outrider_cache *c, int64_t layers, int32_t kv_heads, int32_t head_dim) {
+    if (!is_array(c, _Alignof(outrider_cache)) || c->type < OUTRIDER_CACHE_F32 || c->type > OUTRIDER_CACHE_I8) return 0;
+    if (c->block < 1 || c->rows < 0 || c->layers < layers || c->kv_heads != kv_heads || c->head_dim != head_dim) return 0;
+    int scaled = c->type == OUTRIDER_CACHE_I8;
+    uintptr_t size = (uintptr_t)number_bytes(c);
+    if (layers && (!c->keys || !c->values || (scaled && (!c->key_scales || !c->value_scales)))) return 0;
+    for (int64_t i = 0; kv_heads && i < layers; i++) {
+        if (!is_array(c->keys[i], size) || !is_array(c->values[i], size)) return 0;
+        if (scaled && (!is_array(c->key_scales[i], 4) || !is_array(c->value_scales[i], 4))) return 0;
+    }
+    return 1;
+}
+
+static int check_span(const outrider_cache *cache, const outrider_span *s) {
+    if (s->start < 0 || s->count < 1 || s->start > INT32_MAX - s->count || !is_array(s->table, sizeof *s->table))
+        return OUTRIDER_BAD_ARGUMENT;
+    int32_t end = s->start + s->count;
+    if (end > cache->rows) return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t entry = 0; entry <= (end - 1) / cache->block; entry++) {
+        int64_t rows = end - (int64_t)entry * cache->block;
+        if (rows > cache->block) rows = cache->block;
+        if (s->table[entry] < 0 || (int64_t)s->table[entry] * cache->block + rows > cache->rows)
+            return OUTRIDER_BAD_ARGUMENT;
+    }
+    if (!s->mask) return OUTRIDER_OK;
+    int fits = s->mask_rows >= 1 && s->mask_rows <= s->count && s->mask_keys >= 1 && s->mask_keys <= end;
+    return fits ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
+}
+
+int check_spans(const outrider_cache *cache, const outrider_batch *b) {
+    int64_t rows = 0;
+    if (b->spans < 0 || b->spans > b->rows || (b->spans && !is_array(b->span, _Alignof(outrider_span)))) return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t i = 0; i < b->spans; i++) {
+        if (check_span(cache, b->span + i) != OUTRIDER_OK) return OUTRIDER_BAD_ARGUMENT;
+        rows += b->span[i].count;
+    }
+    return rows == b->rows && rows <= MOST_BATCH_ROWS ? OUTRIDER_OK : OUTRIDER_BAD_ARGUMENT;
+}
+
+/* ---- A batch ---------------------------------------------------------------------------------------------------- */
+
+static int fits_adapter(const pass *p, const outrider_low_rank *list) {
+    int64_t d = p->model->hidden, q = p->queries.all, kv = p->kv.all, inner = p->inner.all;
+    const int64_t inputs[OUTRIDER_ADAPTED] = {d, d, d, q, d, d, inner}, outputs[] = {q, kv, kv, d, inner, inner, d};
+    if (!is_array(list, _Alignof(outrider_low_rank))) return 0;
+    for (int64_t i = 0; i < (int64_t)p->batch->layers * OUTRIDER_ADAPTED; i++) {
+        const outrider_low_rank *a = list + i;
+        if (!a->rank) continue;
+        int kind = (int)(i % OUTRIDER_ADAPTED);
+        if (a->rank < 0 || a->rank > MOST_RANK || a->inputs != inputs[kind] || a->outputs != outputs[kind]) return 0;
+        if (!is_array(a->down, sizeof(float)) || !is_array(a->up, sizeof(float))) return 0;
+    }
+    return 1;
+}
+
+static int fit_adapters(const pass *p) {
+    const outrider_batch *b = p->batch;
+    if (!b->adapters) return 1;
+    if (p->model->shard || !is_array(b->adapters, sizeof(void *))) return 0;
+    const outrider_low_rank *known = NULL; /* rows of a request stand together */
+    for (int32_t r = 0; r < b->rows; r++) {
+        const outrider_low_rank *list = b->adapters[r];
+        if (list && list != known && !fits_adapter(p, list)) return 0;
+        known = list;
+    }
+    return 1;
+}
+
+/* What a batch of at least one row points to. */
+static int has_arrays(const outrider_batch *b) {
+    const float *numbers[] = {b->inputs, b->feature, b->hidden_out, b->logits, b->residual, b->embeddings};
+    for (int i = 0; i < 6; i++)
+        if (!is_array_or_null(numbers[i], sizeof(float))) return 0;
+    return is_array(b->positions, sizeof *b->positions) && (b->inputs || is_array(b->tokens, sizeof *b->tokens)) &&
+           (!b->features || (is_array(b->feature_layers, sizeof *b->feature_layers) && b->feature)) &&
+           (!b->logit_rows || is_array(b->logit_row, sizeof *b->logit_row));
+}
+
+static int check_ids(const pass *p) {
+    const outrider_model *m = p->model;
+    const outrider_batch *b = p->batch;
+    for (int32_t r = 0; r < b->rows; r++) {
+        if (b->positions[r] < 0 || b->positions[r] >= m->positions) return OUTRIDER_BAD_ARGUMENT;
+        if (!b->inputs && (b->tokens[r] < 0 || b->tokens[r] >= m->embedding->outputs)) return OUTRIDER_BAD_ARGUMENT;
+    }
+    for (int32_t i = 0; i < b->logit_rows; i++)
+        if (b->logit_row[i] < 0 || b->logit_row[i] >= b->rows) return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t i = 0; i < b->features; i++)
+        if (b->feature_layers[i] < 0 || b->feature_layers[i] > m->layers) return OUTRIDER_BAD_ARGUMENT;
+    return OUTRIDER_OK;
+}
+
+int check_batch(const pass *p) {
+    const outrider_model *m = p->model;
+    const outrider_batch *b = p->batch;
+    int fine = b->rows >= 0 && b->rows <= MOST_BATCH_ROWS && b->layers >= 0 && b->layers <= m->layers &&
+               b->features >= 0 && b->logit_rows >= 0 && b->logit_rows <= MOST_BATCH_ROWS &&
+               is_cache(p->cache, b->layers, m->kv_heads, m->head_dim) && check_spans(p->cache, b) == OUTRIDER_OK;
+    if (!fine) return OUTRIDER_BAD_ARGUMENT;
+    if (b->rows == 0) return b->logit_rows ? OUTRIDER_BAD_ARGUMENT : OUTRIDER_OK;
+    if (!has_arrays(b) || (!b->inputs && (m->shard || !is_weight(m->embedding) || m->embedding->inputs != m->hidden)))
+        return OUTRIDER_BAD_ARGUMENT;
+    if ((b->logits && (!m->head || !is_product(m->head, p->vocabulary.count, m->hidden))) || !is_norm(&m->final_norm))
+        return OUTRIDER_BAD_ARGUMENT;
+    for (int32_t i = 0; i < m->layers; i++)
+        if (!fits_layer(p, m->layer + i) || (m->layer[i].embedding_norm && (!b->embeddings || b->adapters)))
+            return OUTRIDER_BAD_ARGUMENT;
+    return fit_adapters(p) ? check_ids(p) : OUTRIDER_BAD_ARGUMENT;
+}

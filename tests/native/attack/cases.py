@@ -1,0 +1,212 @@
+"""What is wrong in each call: every case must be refused with a status, whatever else is in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+HUGE, LONG, MOST = 2**31 - 1, 2**62, 2**63 - 1
+
+
+def odd(address: Any) -> Any:
+    """The same place, one byte further."""
+    return int(address or 64) + 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """``changes`` of a sound call, and the status that it must return."""
+
+    call: str
+    changes: dict[str, Any]
+    right: int = 2
+
+    @property
+    def name(self) -> str:
+        shown = {k: "odd" if v is odd else v for k, v in self.changes.items()}
+        return f"{self.call} " + " ".join(f"{key}={value}" for key, value in shown.items())
+
+
+_FORWARD: dict[str, tuple[Any, ...]] = {
+    "model.layers": (-1, 0),
+    "model.hidden": (0, -1, 16, 64, HUGE),
+    "model.heads": (0, -2, 3, 4, HUGE),
+    "model.kv_heads": (0, -1, 2, HUGE),
+    "model.head_dim": (0, -16, 8, 15, 32, 512, HUGE),
+    "model.inner": (-1, 16, 64, HUGE),
+    "model.positions": (0, -1, 1),
+    "model.layer": (None, odd),
+    "model.embedding": (None,),
+    "model.head": (None,),
+    "model.final_norm.weight": (odd,),
+    "layers.0.q.outputs": (0, -1, 16, 48, LONG),
+    "layers.0.q.inputs": (0, 16, 64, LONG),
+    "layers.0.q.panels": (None, odd),
+    "layers.0.q.panel_bytes": (0, -1, 64, LONG),
+    "layers.0.q.layout": (-1, 1, 2, 9),
+    "layers.0.q.bias": (odd,),
+    "layers.0.k.outputs": (32,),
+    "layers.0.v.outputs": (32,),
+    "layers.0.out.inputs": (64,),
+    "layers.0.out.outputs": (64,),
+    "layers.0.mlp.gate.outputs": (64, 16),
+    "layers.0.mlp.up.outputs": (64, 16),
+    "layers.0.mlp.down.inputs": (64, 16),
+    "layers.0.mlp.down.outputs": (64,),
+    "layers.0.window": (-1,),
+    "layers.0.q_norm": (odd,),
+    "layers.0.rotations": (odd,),
+    "layers.0.attention_norm.weight": (odd,),
+    "layers.0.experts": (2, -1, HUGE),
+    "layers.0.embedding_norm": (64,),
+    "embedding.inputs": (16, 64),
+    "head.inputs": (16, 64),
+    "head.panels": (None, odd),
+    "cache.type": (-1, 2, 3),
+    "cache.block": (0, -4),
+    "cache.rows": (0, -1, 12),
+    "cache.layers": (0, -1),
+    "cache.kv_heads": (0, 2),
+    "cache.head_dim": (8, 32),
+    "cache.keys": (None,),
+    "cache.values": (None,),
+    "keys.0": (None, odd),
+    "values.0": (None, odd),
+    "batch.rows": (-1, 0, 2, 4, HUGE),
+    "batch.spans": (-1, 0, -HUGE),
+    "batch.span": (None, odd),
+    "batch.layers": (-1, 2, HUGE),
+    "batch.features": (-1,),
+    "batch.feature": (None, odd),
+    "batch.feature_layers": (None, odd),
+    "batch.logit_rows": (-1, HUGE, -HUGE),
+    "batch.logit_row": (None, odd),
+    "batch.positions": (None, odd),
+    "batch.tokens": (None, odd),
+    "batch.logits": (odd,),
+    "batch.hidden_out": (odd,),
+    "batch.residual": (odd,),
+    "batch.inputs": (1,),
+    "tokens.0": (-1, 40, 2**40, MOST, -MOST),
+    "positions.1": (-1, 64, 2**40, MOST),
+    "logit_rows.0": (-1, 3, 2**40, -MOST),
+    "feature_layers.0": (-1, 2, HUGE),
+    "spans.0.start": (-1, 30, HUGE, -HUGE),
+    "spans.0.count": (0, -1, 2, HUGE),
+    "spans.0.table": (None, odd),
+    "table.0": (-1, 8, HUGE),
+    "spans.0.mask_rows": (0, -1, 4, HUGE),
+    "spans.0.mask_keys": (0, -1, 4, HUGE),
+    "0": (None, odd),
+    "1": (None, odd),
+    "2": (None, odd),
+}  # fmt: skip
+_OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "adapted": {
+        "adapter.0.rank": (-1, HUGE), "adapter.0.inputs": (16, 64, LONG), "adapter.6.outputs": (16, 64, -1),
+        "adapter.3.down": (None, odd), "adapter.3.up": (None, odd), "adapters.1": (odd,),
+    },
+    "sparse": {
+        "sparse.0.experts_used": (0, -1, 3, HUGE), "sparse.0.experts": (1, 4), "sparse.0.expert": (None, odd),
+        "sparse.0.router.outputs": (16,), "experts.0.gate.outputs": (16, 64), "experts.0.down.inputs": (16, 64),
+        "experts.0.up.panels": (None, odd), "experts.0.down.outputs": (64,),
+    },
+    "shard": {
+        "shard.rank": (-1, 1, HUGE), "shard.size": (0, -1, HUGE), "shard.group": (0, -1, 3),
+        "shard.hidden": (None, odd), "shard.inner": (None,), "shard.key_heads": (None,), "shard.vocabulary": (None,),
+        "shard.expert_inner": (None,), "hidden_bounds.1": (16, -1, LONG), "heads_bounds.1": (0, 2, LONG),
+        "inner_bounds.0": (8,), "vocabulary_bounds.1": (16, LONG), "batch.inputs": (),
+    },
+    "attend": {
+        "0": (None, odd), "1": (-1, 1, HUGE), "2": (0, -2, HUGE), "3": (0, -1, 2, HUGE), "4": (0, -1, 8, 512, HUGE),
+        "6": (-1, HUGE), "7": (None, odd), "8": (None, odd), "9": (None, odd), "spans.0.count": (HUGE, -1, 0),
+        "cache.kv_heads": (2,), "cache.type": (2, 9), "table.0": (8, -1),
+    },
+    "attend_fixed": {
+        "0": (None, odd), "1": (-1, 2**21, MOST), "3": (None, odd), "4": (None, odd), "fixed.heads": (0, -1, HUGE),
+        "fixed.head_dim": (0, 512), "fixed.length": (0, -1, HUGE), "fixed.type": (2, -1), "fixed.keys": (None, odd),
+        "fixed.values": (None, odd),
+    },
+    "linear": {
+        "0": (None, odd), "1": (-1, LONG, MOST), "2": (None, odd), "3": (None, odd), "head.outputs": (0, -1, LONG),
+        "head.inputs": (0, -1, LONG), "head.panel_bytes": (0, 1), "head.layout": (2, 3, 77), "head.panels": (None, odd),
+    },
+    "rows": {"0": (None, odd), "1": (-1,), "2": (None, odd), "3": (None, odd), "tokens.0": (-1, 40, MOST)},
+    "norm": {"0": (-1, LONG), "1": (0, -1, LONG), "2": (None, odd), "3": (None, odd), "4": (1,), "6": (None, odd)},
+    "rotations": {
+        "0": (-1, LONG), "1": (0, -1, LONG), "2": (None, odd), "3": (None, odd),
+        "frequencies.0": (float("nan"), float("inf"), -1.0, 1e300),
+    },
+    "draft_chain": {
+        "0": (None, odd), "1": (None, odd), "2": (None, odd), "chain.rows": (0, -1, HUGE),
+        "chain.levels": (0, -1, HUGE), "chain.start": (-1, HUGE),
+        "chain.temperature": (0.0, -1.0, float("nan"), float("inf")),
+        "chain.table": (None, odd), "chain.features": (None, odd), "chain.tokens": (None, odd),
+        "chain.positions": (None, odd), "chain.noise": (odd,), "chain.output": (None, odd), "chain.logits": (None, odd),
+        "feature_head.layers": (None, odd), "feature_head.fc": (None, odd), "feature_head.ids": (odd,),
+        "feature_head.embedding": (None, odd), "feature_head.parts": (0, -1, 3, HUGE), "fc_norms.1": (None, odd),
+        "fc.inputs": (32,), "chain_model.hidden": (0, -1, 64, HUGE), "chain_model.head": (None,),
+        "chain_ids.0": (-1, 2**40), "tokens.1": (-1, 40), "positions.2": (-1, 64),
+    },
+    "plan_weight": {
+        "0": (None, odd), "1": (None, odd), "source.rows": (0, -1, 5, LONG), "source.inputs": (0, -1, 33, LONG),
+        "source.outputs": (0, -1, 5, LONG), "source.order": (odd,), "source.data": (None,),
+        "source.data_bytes": (0, -1, 511, MOST), "source.type": (-1, 99, 2), "source.target": (-1, 6),
+    },
+    "pack": {"0": (None, odd), "1": (None,), "2": (0, -1, 64, MOST)},
+    "first_largest": {
+        "0": (-1,), "1": (0, -1, LONG), "2": (1, -1), "3": (None, odd), "4": (None, odd), "5": (None, odd),
+    },
+    "most_likely": {
+        "0": (-1,), "1": (0, -1, LONG), "2": (1,), "3": (None, odd), "4": (0.0, float("nan"), float("inf")),
+        "5": (0, -1), "6": (None, odd), "7": (None, odd), "8": (None, odd),
+    },
+    "gumbel": {"0": (-1, LONG), "1": (None,), "2": (None, odd)},
+    "gumbel_of": {"0": (-1,), "1": (None, odd), "2": (None, odd), "x.0": (0.0, 1.0, float("nan"))},
+    "gumbel_of_tokens": {"0": (-1,), "1": (None, odd), "2": (None,), "3": (None, odd), "tokens.0": (-1, 2**32)},
+    "log_weights": {
+        "0": (0, -1, LONG), "1": (None, odd), "2": (None, odd), "3": (None, odd), "4": (None, odd),
+        "sampling.top_k": (-1,), "sampling.top_p": (0.0, 2.0, float("nan")),
+        "sampling.temperature": (0.0, float("nan")), "sampling.least": (1.0, float("nan")),
+    },
+    "draw": {"0": (0, LONG), "1": (None, odd), "2": (None,), "3": (None, odd), "4": (None, odd)},
+    "sample": {"0": (0, LONG), "1": (None,), "2": (None,), "3": (None,), "4": (None, odd), "5": (None, odd)},
+    "set_threads": {"0": (0, -1, HUGE)},
+    "set_isa": {"0": (None, b"", b"avx9000")},
+}  # fmt: skip
+_STATUS = {  # of what is not OUTRIDER_BAD_ARGUMENT
+    **{f"plan_weight source.{key}={value}": 18 for key, value in (
+        ("rows", 0), ("rows", -1), ("rows", 5), ("rows", LONG), ("inputs", 0), ("inputs", -1), ("inputs", 33),
+        ("inputs", LONG), ("outputs", 0), ("outputs", -1), ("outputs", 5), ("outputs", LONG), ("data", None),
+        ("data_bytes", 0), ("data_bytes", -1), ("data_bytes", 511), ("data_bytes", MOST), ("type", 2))},
+    "plan_weight source.type=-1": 17, "plan_weight source.type=99": 17,
+    "pack 1=None": 18, "pack 2=0": 18, "pack 2=-1": 18, "pack 2=64": 18, f"pack 2={MOST}": 18,
+}  # fmt: skip
+_ELSEWHERE = [
+    *(Case("nearest", {key: value}, -1) for key, values in {
+        "0": (-1,), "1": (None, odd), "2": (-1, 0, 18), "3": (None, odd), "4": (-1,), "5": (None, odd), "6": (-1,),
+        "7": (None, odd), "8": (None, odd), "order.0": (-1, 0, 15, 24, HUGE), "order.2": (-HUGE, HUGE),
+    }.items() for value in values),
+    *(Case("shared_gather", {key: value}, 1) for key, values in {
+        "0": (None, odd), "1": (None,), "2": (None,), "3": (-1,), "shared.memory": (None, odd),
+        "shared.slot_bytes": (0, -1), "shared.size": (0, -1), "shared.rank": (-1, 1),
+    }.items() for value in values),
+    Case("has_isa", {"0": None}, 0),
+    Case("isa_failed", {"0": None}, 0),
+    Case("sparse", {"batch.layers": 0}, 0),
+    Case("nearest", {"0": 0, "1": None}, 0),
+]  # fmt: skip
+
+
+def _all() -> list[Case]:
+    tables = {"forward": _FORWARD, **_OTHERS}
+    found = [
+        Case(name, {path: value})
+        for name, table in tables.items()
+        for path, values in table.items()
+        for value in values
+    ]
+    return [Case(c.call, c.changes, _STATUS.get(c.name, c.right)) for c in found] + _ELSEWHERE
+
+
+CASES = _all()
