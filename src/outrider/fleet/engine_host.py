@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,6 +20,10 @@ from outrider.models.encoder_decoder import EncoderDecoderModel
 from outrider.server.fingerprint import fingerprint
 from outrider.server.http.logs import log_generation
 from outrider.server.http.request_context import REQUEST_ID
+
+logger = logging.getLogger(__name__)
+
+PIECE = 4096  # log-probabilities of a prompt in one message: all of them may be a hundred megabytes
 
 
 class EngineHost:
@@ -100,8 +105,8 @@ class EngineHost:
         REQUEST_ID.set(message["request_id"])
         try:
             requests = await asyncio.to_thread(make_requests, self._llm, message["requests"])
-        except OutriderError as error:
-            yield {"error": error_message(error)}
+        except Exception as error:  # noqa: BLE001  of this request alone
+            yield {"error": _told(error)}
             return
         self.sequences += len(requests)
         told: set[int] = set()  # whose first burst has gone
@@ -110,14 +115,17 @@ class EngineHost:
                 async with aclosing(self._engine.bursts(requests)) as bursts:
                     async for index, steps in bursts:
                         span.step(len(steps))
+                        if index not in told:
+                            async for rows in _prompt_rows(index, requests[index]):
+                                yield rows
                         yield self._burst(index, requests[index], steps, told)
                 for request in requests:
                     span.ended(request)
             yield {"done": True, "found": [[each.score, each.sum_logprobs, each.finish_reason] for each in requests]}
         except EngineDeadError:
             return  # the end without ``done`` says so
-        except OutriderError as error:
-            yield {"error": error_message(error)}
+        except Exception as error:  # noqa: BLE001  as when a step has failed: the engine goes on
+            yield {"error": _told(error)}
         finally:
             self.sequences -= len(requests)
             log_generation(message["name"], requests, prompts=False)
@@ -128,8 +136,6 @@ class EngineHost:
         if index not in told:
             told.add(index)
             burst["cached"] = request.stats.cached_prompt_tokens
-            if request.params.prompt_logprobs is not None:
-                burst["prompt_logprobs"] = [list(row.items()) for row in request.prompt_logprobs]
         if steps[-1].finish_reason is not None:
             burst["end"] = stats_message(request.stats)
             if request.hidden_sum is not None:
@@ -139,3 +145,20 @@ class EngineHost:
     def close(self) -> None:
         self._engine.close()
         self._llm.close()
+
+
+def _told(error: Exception) -> Message:
+    if not isinstance(error, OutriderError):
+        logger.error("a request failed", exc_info=error)
+    return error_message(error)
+
+
+async def _prompt_rows(index: int, request: Request) -> AsyncGenerator[Message]:
+    """The log-probabilities of a prompt, if they are wanted, in pieces between which others go on."""
+    if request.params.prompt_logprobs is None:
+        return
+    each = max(1, PIECE // (request.params.prompt_logprobs + 1))
+    for row in range(0, len(request.prompt_logprobs), each):
+        found = request.prompt_logprobs[row : row + each]
+        yield {"i": index, "steps": [], "row": row, "prompt_logprobs": [list(own.items()) for own in found]}
+        await asyncio.sleep(0)

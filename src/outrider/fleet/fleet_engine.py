@@ -13,18 +13,22 @@ from outrider.async_llm import AsyncLLM
 from outrider.engine.beams.request import BeamRequest
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import CapacityError, EngineDeadError, OutriderError
+from outrider.fleet.checks import check_part
 from outrider.fleet.front import Front
 from outrider.fleet.metrics import FleetMetrics
 from outrider.fleet.mirror import Mirror, ReplicaDiffersError
 from outrider.fleet.pool import Member, Pool
-from outrider.fleet.replica import ReplicaLostError
+from outrider.fleet.replica import ReplicaLostError, RunFailedError
 from outrider.fleet.routing import MAX_PROMPT, Job, block_names
 from outrider.fleet.tracing import Span, traced
-from outrider.fleet.wire import Message, read_error
+from outrider.fleet.wire import Message, read_error, request_messages
 from outrider.server.http.request_context import REQUEST_ID, SESSION
 
 logger = logging.getLogger(__name__)
 
+MAX_FAILURES = (
+    1  # of replicas that go on: those of one engine are told at once, and a step may have been another's fault
+)
 MAX_LOSSES = 8  # replicas that a request may lose: one that kills all that serve it must not kill the next ones too
 
 Event = list[StepOutput] | BaseException | None
@@ -33,17 +37,20 @@ Event = list[StepOutput] | BaseException | None
 class _Events:
     """What has come and has not been read yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None) -> None:
         self._queue: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
-        self.unread = 0  # tokens
+        self._unread, self._most = 0, most  # tokens
 
     def put(self, index: int, event: Event) -> None:
-        self.unread += len(event) if isinstance(event, list) else 0
+        """Raises CapacityError where too much is unread: whoever puts stops then, as the reader may never come."""
+        self._unread += len(event) if isinstance(event, list) else 0
+        if self._most is not None and self._unread > self._most and isinstance(event, list):
+            raise CapacityError(f"{self._unread} tokens wait unread, more than {self._most}")
         self._queue.put_nowait((index, event))
 
     async def get(self) -> tuple[int, Event]:
         index, event = await self._queue.get()
-        self.unread -= len(event) if isinstance(event, list) else 0
+        self._unread -= len(event) if isinstance(event, list) else 0
         return index, event
 
 
@@ -54,6 +61,7 @@ class _Call:
     indices: list[int]
     mirrors: list[Mirror]
     lost: list[str] = field(default_factory=list)  # replicas that it ran on
+    failures: int = 0  # of replicas that were not lost
     searches: bool = False  # for beams, which are nothing until all are found: begun again where a replica is lost
 
     @property
@@ -91,7 +99,7 @@ class FleetEngine(AsyncLLM):
     async def bursts(
         self, requests: Sequence[Request], *, backlog: int | None = None
     ) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
-        events = _Events()
+        events = _Events(backlog)
         for request in requests:
             request.max_seq_len = self.llm.remote.max_seq_len  # as when an engine queues it
         with traced("outrider.request", None, {"outrider.request_id": REQUEST_ID.get()}) as span:
@@ -106,8 +114,6 @@ class FleetEngine(AsyncLLM):
                     if event is None:
                         running -= 1
                         continue
-                    if backlog is not None and events.unread > backlog:
-                        raise CapacityError(f"{events.unread} tokens wait unread, more than {backlog}")
                     yield index, event
                 for request in requests:
                     span.ended(request)
@@ -124,7 +130,7 @@ class FleetEngine(AsyncLLM):
                 member = await self._pool.pick(call.job, self.llm.fingerprint, call.lost)
                 try:
                     await self._run_on(member, call, events, span)
-                except ReplicaLostError as error:
+                except (ReplicaLostError, RunFailedError) as error:
                     self._go_on(call, member, error, span)
             for index in call.indices:
                 events.put(index, None)
@@ -134,12 +140,14 @@ class FleetEngine(AsyncLLM):
             events.put(call.indices[0], error)
 
     async def _run_on(self, member: Member, call: _Call, events: _Events, span: Span) -> None:
-        """Raises ReplicaLostError, ReplicaDiffersError, or what the request's own fault is."""
+        """Raises ReplicaLostError, RunFailedError, ReplicaDiffersError, or what the request's own fault is."""
         open_ = [
             (index, mirror) for index, mirror in zip(call.indices, call.mirrors, strict=True) if not mirror.finished
         ]
         message: Message = {
-            "requests": [mirror.message() for _, mirror in open_],
+            "requests": request_messages(
+                [mirror.request for _, mirror in open_], [mirror.begin() for _, mirror in open_]
+            ),
             "request_id": REQUEST_ID.get(),
             "name": f"{REQUEST_ID.get() or open_[0][1].request.id}",
             "trace": dict(span.header),
@@ -150,6 +158,7 @@ class FleetEngine(AsyncLLM):
             async with aclosing(member.replica.run(message)) as parts:
                 found: list[list[Message]] = [[] for _ in open_]  # by a search that is not over
                 async for part in parts:
+                    check_part(member.name, part, len(open_), self.llm.remote.vocab_size)
                     if "error" in part:
                         self._raise(part["error"], member)
                     if "done" in part:
@@ -172,7 +181,7 @@ class FleetEngine(AsyncLLM):
             raise ReplicaLostError(f"{member.name}: its answer ended early")
 
     def _pass_on(self, member: Member, index: int, steps: list[StepOutput], events: _Events) -> None:
-        self._metrics.tokens.labels(member.name).inc(len(steps))
+        self._pool.relay(member, len(steps))
         if steps:
             events.put(index, steps)
 
@@ -192,18 +201,23 @@ class FleetEngine(AsyncLLM):
         error = read_error(message)
         if error is not None:
             raise error
-        raise ReplicaLostError(f"{member.name}: {message['text']}")
+        raise RunFailedError(f"{member.name}: {message['text']}")
 
-    def _go_on(self, call: _Call, member: Member, error: ReplicaLostError, span: Span) -> None:
-        """Note that a replica is lost; raises OutriderError where the request has lost too many."""
+    def _go_on(self, call: _Call, member: Member, error: Exception, span: Span) -> None:
+        """Note that a replica is lost, or failed; raises OutriderError where that is too often for a request."""
         call.lost.append(member.name)
-        self._pool.lose(member.name)
+        if isinstance(error, ReplicaLostError):
+            self._pool.lose(member.name)
+        else:
+            call.failures += 1
         self._metrics.resumed.inc(sum(not mirror.finished for mirror in call.mirrors))
         sent = sum(len(mirror.request.output) for mirror in call.mirrors)
         span.event("resume", lost=member.name, tokens=sent)
         logger.info(
             "resuming elsewhere after %d tokens: %s", sent, error, extra={"request_id": REQUEST_ID.get() or None}
         )
+        if call.failures > MAX_FAILURES:
+            raise OutriderError("the server failed to answer this request; its log says why")
         if len(call.lost) > MAX_LOSSES:
             self._metrics.abandoned.inc()
             raise OutriderError(f"{len(call.lost)} replicas were lost while they served this request: see the log")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,14 +15,13 @@ class FleetMetrics:
     """Counters of one ingress."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"outrider:fleet_{name}", text, labels, registry=registry)
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"outrider:fleet_{name}", text, registry=registry)
 
         self.registry = registry
         self.resumed = counter("sequences_resumed", "Sequences that went on at another replica.")
         self.abandoned = counter("requests_abandoned", "Requests that lost too many replicas.")
         self.differing = counter("replicas_differing", "Answers that a second replica did not repeat.")
-        self.tokens = counter("tokens", "Tokens that came from a replica.", "replica")
 
     def watch(self, pool: Pool) -> None:
         """Report on the pool's replicas from now on."""
@@ -45,10 +44,15 @@ class _PoolCollector(Collector):
         yield _by_replica("waiting", "Sequences that wait.", members, lambda m: _status(m, "waiting"))
         yield _by_replica("free_kv_tokens", "Room in the cache.", members, lambda m: _status(m, "free_kv_tokens"))
         yield _by_replica("blocks_held", "Blocks of 16 tokens to be found in the cache.", members, _held)
-        routed = CounterMetricFamily("outrider:fleet_routed", "Prompts sent to a replica.", labels=["replica"])
-        for name, count in dict(pool.routed).items():
-            routed.add_metric([name], count)
-        yield routed
+        yield _counted("routed", "Prompts sent to a replica.", pool.routed)
+        yield _counted("tokens", "Tokens that came from a replica.", pool.relayed)
+
+
+def _counted(name: str, text: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"outrider:fleet_{name}", text, labels=["replica"])
+    for replica, count in dict(counts).items():
+        family.add_metric([replica], count)
+    return family
 
 
 def _status(member: Member, name: str) -> float:

@@ -23,7 +23,7 @@ import torch
 
 from outrider.core.logprobs import TokenLogprobs
 from outrider.engine.request import Request, StepOutput
-from outrider.fleet.wire import Message, draft_report, read_stats, request_message
+from outrider.fleet.wire import Message, draft_report, read_stats
 
 OVERLAP = 4  # tokens at the end of what was sent that the next replica says again
 
@@ -38,18 +38,19 @@ class Mirror:
     def __init__(self, request: Request) -> None:
         self.request = request
         self._expected: deque[int] = deque()
+        self._prompt_rows: list[dict[int, float]] = []
 
     @property
     def finished(self) -> bool:
         return self.request.finish_reason is not None
 
-    def message(self) -> Message:
-        """What a replica is given to begin with, or to go on."""
+    def begin(self) -> Sequence[int]:
+        """Output that a replica is given with the prompt, to begin with or to go on; it says the rest again."""
         output = self.request.output
         again = min(OVERLAP, len(output)) if self.request.verifier.shares_noise else 0
         known = output[: len(output) - again]
         self._expected = deque(output[len(known) :])
-        return request_message(self.request, known)
+        return known
 
     def take(self, burst: Message) -> list[StepOutput]:
         """Commit what a step gave; what the client has already is compared and left out.
@@ -87,9 +88,9 @@ class Mirror:
             request.first_token = now
         if "cached" in burst:
             request.stats.cached_prompt_tokens = burst["cached"]
-        if burst.get("prompt_logprobs"):
-            rows = [{int(token): value for token, value in row} for row in burst["prompt_logprobs"]]
-            request.prompt_logprobs = _Rows(rows)
+        if "prompt_logprobs" in burst:
+            self._prompt_rows[burst.get("row", 0) :] = [dict(row) for row in burst["prompt_logprobs"]]
+            request.prompt_logprobs = _Rows(self._prompt_rows)
         steps = [step for entry in burst["steps"] if (step := self._step(entry)) is not None]
         if "hidden" in burst:
             request.hidden_sum = torch.tensor(burst["hidden"], dtype=torch.float64)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from outrider.engine.stats import EngineStats
+from outrider.fleet.checks import check_description, check_status
 from outrider.fleet.front import add_counts
 from outrider.fleet.knowledge import Hub
 from outrider.fleet.replica import Replica, ReplicaLostError
@@ -17,6 +18,7 @@ from outrider.fleet.wire import Message
 
 logger = logging.getLogger(__name__)
 
+GONE = "gone"  # in counts, in place of the name of a replica that is no more
 UNANSWERED = 2  # looks in a row after which a replica counts as lost
 
 
@@ -68,7 +70,8 @@ class Pool:
         self.hub = Hub()
         self.gone = EngineStats()  # counts of replicas that are no more
         self.lost = 0
-        self.routed: Counter[str] = Counter()
+        self.routed: Counter[str] = Counter()  # prompts, by replica; those of replicas that are no more under GONE
+        self.relayed: Counter[str] = Counter()  # likewise tokens
 
     @property
     def members(self) -> list[Member]:
@@ -131,6 +134,10 @@ class Pool:
         self.routed[chosen.name] += 1
         return chosen
 
+    def relay(self, member: Member, tokens: int) -> None:
+        """So many tokens came from a replica."""
+        self.relayed[member.name if member.name in self._members else GONE] += tokens
+
     def begin(self, member: Member, count: int) -> None:
         """So many sequences are sent to a replica."""
         member.sequences += count
@@ -169,8 +176,10 @@ class Pool:
     async def _watch(self, replica: Replica) -> None:
         name = replica.name
         try:
-            member = Member(replica, await replica.describe())
-            member.status = await replica.status()
+            description = await replica.describe()
+            check_description(name, description)
+            member = Member(replica, description)
+            member.status = await self._status(replica)
             self.hub.join(name)
             self._members[name] = member
             if self._on_ready is not None:
@@ -181,6 +190,9 @@ class Pool:
         except ReplicaLostError as error:
             logger.warning("replica %s is lost: %s", name, error)
             self.lose(name)
+        except Exception:
+            logger.exception("replica %s cannot be used", name)
+            self.lose(name)
 
     async def _look(self, member: Member) -> None:
         """Until it is lost: ask how it does, and pass on what the others have learned."""
@@ -188,7 +200,7 @@ class Pool:
         while True:
             await asyncio.sleep(self._period)
             try:
-                status = await member.replica.status()
+                status = await self._status(member.replica)
                 unanswered = 0
                 member.status = status
                 self._router.report(member.name, status["holds"])
@@ -201,9 +213,17 @@ class Pool:
                 if unanswered >= UNANSWERED:
                     raise
 
+    async def _status(self, replica: Replica) -> Message:
+        status = await replica.status()
+        check_status(replica.name, status)
+        return status
+
     def _drop(self, name: str) -> None:
         member = self._members.pop(name, None)
         if member is not None and member.status is not None:
             add_counts(self.gone, member.status)
+        for counts in (self.routed, self.relayed):  # by names that are never used again
+            if name in counts:
+                counts[GONE] += counts.pop(name)
         self._router.forget(name)
         self.hub.leave(name)

@@ -22,6 +22,7 @@ from outrider.fleet.sockets import SocketReplica
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LAST_PAUSE = 0.1, 10.0  # seconds before a replica that ended at once is started again
+SHORTAGE_PAUSE = 1.0  # seconds before a process is started that the system refused
 WRONG_OPTIONS = 2  # exit code of a replica that will never load
 MAX_FAILED_STARTS = 3  # in a row, before any replica was ever ready
 
@@ -62,6 +63,7 @@ class Processes:
         self._preparing = False
         self._starting = 0  # that are not among the processes yet
         self._failed_starts, self._was_ready, self._closing = 0, False, False
+        self._rolling, self._roll_waits = asyncio.Lock(), False
 
     async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
         """Start replicas for ``pool``. ``on_failure``: called with an exit code if none can be started at all."""
@@ -97,29 +99,46 @@ class Processes:
         """Replace every replica by a new one; each old one ends when it has nothing left to do, or after ``seconds``.
 
         One after another where the new ones say the same. Where the model's files have changed, all new ones are
-        started beside the old ones, and ``switch`` is called once they are ready.
+        started beside the old ones, and ``switch`` is called once they are ready. Called again meanwhile, it begins
+        anew afterwards, once.
         """
+        if self._roll_waits:
+            return
+        self._roll_waits = True
+        async with self._rolling:
+            self._roll_waits = False
+            await self._roll(seconds, switch)
+
+    async def _roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
         old = [each for each in self._processes.values() if each.wanted]
         for number, process in enumerate(old):
+            if process.running.returncode is not None:
+                continue  # another one is in its place already
             member = await self._start_beside([process])
             if member.fingerprint == self._pool.member(process.name, member).fingerprint:
                 await self._retire(process, seconds)
                 continue
-            member = await self._start_beside(old[number + 1 :]) if old[number + 1 :] else member
+            if rest := [each for each in old[number + 1 :] if each.running.returncode is None]:
+                member = await self._start_beside(rest)
             await switch(member)
             await asyncio.gather(*(self._retire(each, seconds) for each in old[number:]))
             return
 
     async def _start_beside(self, old: Sequence[_Process]) -> Member:
-        """One of the new replicas that will take the places of ``old`` ones, once all of them are ready."""
+        """One of the new replicas that will take the places of ``old`` ones, once all of them are ready.
+
+        One of the others where none is needed any more.
+        """
         before = set(self._processes)  # those that are starting too
         for process in old:
             process.wanted = False
         self.adjust()
         while True:
-            fresh = [member for member in self._pool.members if member.name not in before]
-            if len(fresh) >= len(old):
-                return fresh[0]
+            wanted = [each for each in self._processes.values() if each.wanted]
+            names = {each.name for each in wanted if each.ready}
+            members = [member for member in self._pool.members if member.name in names]
+            if not self._starting and len(members) == len(wanted) >= self.count:
+                return min(members, key=lambda member: member.name in before)
             await asyncio.sleep(0.05)
 
     async def close(self) -> None:
@@ -201,7 +220,11 @@ class Processes:
 
 
 async def _waiting_process() -> asyncio.subprocess.Process:
-    """A process that will be a replica once it is told which one."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "outrider.fleet.replica_main", stdin=asyncio.subprocess.PIPE, start_new_session=True
-    )
+    """A process that will be a replica once it is told which one; waits where the system has none to give."""
+    command = (sys.executable, "-m", "outrider.fleet.replica_main")
+    while True:
+        try:
+            return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
+        except OSError as error:
+            logger.error("no process can be started for a replica: %s", error.strerror)
+            await asyncio.sleep(SHORTAGE_PAUSE)

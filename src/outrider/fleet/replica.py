@@ -12,6 +12,10 @@ class ReplicaLostError(Exception):
     """A replica has died, or can no longer be reached: what it was doing goes on elsewhere."""
 
 
+class RunFailedError(Exception):
+    """A replica failed to serve one request, and goes on with all others."""
+
+
 class Replica(Protocol):
     """One engine somewhere else."""
 

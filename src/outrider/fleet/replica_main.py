@@ -20,7 +20,7 @@ from outrider.fleet import tracing
 from outrider.fleet.engine_host import EngineHost
 from outrider.fleet.sockets import SocketHost
 from outrider.llm import LLM
-from outrider.server.http.logs import configure
+from outrider.server.http.logs import configure, flush_log
 from outrider.server.settings import ServerSettings
 from outrider.utils.garbage import keep_loaded
 
@@ -41,7 +41,8 @@ class _Named(logging.Filter):
 
 def main() -> int:
     """Serve until stdin ends; the exit code is that of ``outrider serve``."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the ingress, which ends us
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are for the ingress, which ends us when all is answered;
+        signal.signal(number, signal.SIG_IGN)  # supervisors send them to all processes of a service
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
@@ -56,6 +57,7 @@ def main() -> int:
             tracing.enable(f"replica {given['name']}")
         asyncio.run(_serve(given))
     except OutriderError as error:
+        flush_log()
         print(f"outrider: replica {given['name']}: {error}", file=sys.stderr)
         return error.exit_code
     return EXIT_DEAD_ENGINE

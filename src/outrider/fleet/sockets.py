@@ -12,20 +12,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hmac
+import logging
 import os
 from collections.abc import AsyncGenerator
 
+from outrider.errors import InvalidRequestError
 from outrider.fleet.engine_host import EngineHost
 from outrider.fleet.replica import ReplicaLostError
-from outrider.fleet.wire import Message, decode, encode
+from outrider.fleet.wire import Message, decode, encode, error_message
+
+logger = logging.getLogger(__name__)
 
 MAX_FRAME = 64 << 20  # bytes
+WAITING = 4096  # calls that a replica has not looked at yet
+SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
+PAUSE = 0.05  # seconds after one of these
 PATIENCE = 10.0  # seconds for a replica that is alive to answer what costs it nothing
 
 
 async def write_frame(writer: asyncio.StreamWriter, message: Message) -> None:
+    """Raises InvalidRequestError, and sends nothing, where nobody would read it."""
     data = encode(message)
+    if len(data) > MAX_FRAME:
+        raise InvalidRequestError(
+            f"a message of {len(data)} bytes is longer than {MAX_FRAME}: ask for less in one request"
+        )
     writer.write(len(data).to_bytes(4, "big") + data)
     await writer.drain()
 
@@ -48,7 +61,7 @@ class SocketHost:
     async def listen(self) -> asyncio.Server:
         before = os.umask(0o177)
         try:
-            return await asyncio.start_unix_server(self._serve, self._path, limit=MAX_FRAME)
+            return await asyncio.start_unix_server(self._serve, self._path, limit=MAX_FRAME, backlog=WAITING)
         finally:
             os.umask(before)
 
@@ -67,16 +80,19 @@ class SocketHost:
         finally:
             if answering is not None:
                 answering.cancel()
-                await asyncio.wait({answering})
+                await asyncio.gather(answering, return_exceptions=True)
             writer.close()
 
     async def _answer(self, message: Message, writer: asyncio.StreamWriter) -> None:
         host = await asyncio.shield(self.host)
         with contextlib.suppress(OSError):
             if message["op"] == "run":
-                async with contextlib.aclosing(host.run(message)) as parts:
-                    async for part in parts:
-                        await write_frame(writer, part)
+                try:
+                    async with contextlib.aclosing(host.run(message)) as parts:
+                        async for part in parts:
+                            await write_frame(writer, part)
+                except InvalidRequestError as error:
+                    await write_frame(writer, {"error": error_message(error)})
                 return
             answer: Message = {}
             if message["op"] == "describe":
@@ -106,6 +122,8 @@ class SocketReplica:
                     yield part
                     if "done" in part or "error" in part:
                         return
+        except InvalidRequestError:
+            raise
         except (EOFError, OSError, ValueError) as error:
             raise ReplicaLostError(f"{self._name}: {error or type(error).__name__}") from None
 
@@ -120,16 +138,32 @@ class SocketReplica:
 
     async def _ask(self, message: Message, seconds: float | None = None) -> Message:
         try:
-            async with asyncio.timeout(seconds), self._call(message) as reader:
+            async with self._call(message, seconds) as reader, asyncio.timeout(seconds):
                 return await read_frame(reader)
         except (EOFError, OSError, ValueError, TimeoutError) as error:
             raise ReplicaLostError(f"{self._name}: {error or type(error).__name__}") from None
 
     @contextlib.asynccontextmanager
-    async def _call(self, message: Message) -> AsyncGenerator[asyncio.StreamReader]:
-        reader, writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
+    async def _call(self, message: Message, seconds: float | None = None) -> AsyncGenerator[asyncio.StreamReader]:
+        reader, writer = await self._connected()
         try:
-            await write_frame(writer, {**message, "token": self._token})
+            async with asyncio.timeout(seconds):
+                await write_frame(writer, {**message, "token": self._token})
             yield reader
         finally:
             writer.close()
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Waits while this process is short of descriptors or memory, which says nothing of the replica."""
+        while True:
+            try:
+                reader, writer = await asyncio.open_unix_connection(self._path, limit=1 << 20)
+            except OSError as error:
+                if error.errno not in SHORTAGES:
+                    raise
+                logger.warning("a call to a replica waits: %s", error.strerror)
+            else:
+                if writer.get_extra_info("peername") is not None:
+                    return reader, writer
+                writer.close()  # its queue is full, for which asyncio has no error
+            await asyncio.sleep(PAUSE)

@@ -35,8 +35,11 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """Raises ValueError for what is no JSON object."""
-    value = json.loads(data)
+    """Raises ValueError for what is no JSON object, or too deep for one."""
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("a message is nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("a message is a JSON object")
     return value
@@ -61,8 +64,16 @@ def request_message(request: Request, known: Sequence[int]) -> Message:
     }
 
 
+def request_messages(requests: Sequence[Request], known: Sequence[Sequence[int]]) -> list[Message]:
+    """Those of one prompt: the first one whole, of the others only their own, as all else may be megabytes."""
+    first, *others = zip(requests, known, strict=True)
+    rest: list[Message] = [{"seed": request.seed, "known": list(own)} for request, own in others]
+    return [request_message(*first), *rest]
+
+
 def make_requests(llm: LLM, messages: Sequence[Message]) -> list[Request]:
-    """The requests of one prompt, checked. Raises OutriderError as ``LLM.requests`` does."""
+    """The requests of one prompt (``request_messages``), checked. Raises OutriderError as ``LLM.requests`` does."""
+    messages = [messages[0], *(_whole(messages[0], own) for own in messages[1:])]
     if messages[0]["params"]["beam_width"]:  # one search finds all of them
         found = _made(llm, messages[0], len(messages))
     else:
@@ -78,6 +89,10 @@ def make_requests(llm: LLM, messages: Sequence[Message]) -> list[Request]:
         for token in message["known"]:
             request.append(token)
     return found
+
+
+def _whole(first: Message, own: Message) -> Message:
+    return {**first, "params": {**first["params"], "seed": own["seed"]}, "known": own["known"]}
 
 
 def _made(llm: LLM, message: Message, n: int) -> list[Request]:

@@ -12,7 +12,6 @@ import signal
 import socket
 import ssl
 import stat
-import sys
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -25,7 +24,7 @@ from outrider.llm import LLM
 from outrider.server.app import create_app
 from outrider.server.http.acceptor import Acceptor, connection_limit
 from outrider.server.http.callers import log_sharing
-from outrider.server.http.logs import configure
+from outrider.server.http.logs import configure, flush_log
 from outrider.server.http.protocol import Guard, guarded_protocol
 from outrider.server.http.waiting import Waiting
 from outrider.server.model_specs import usual_name
@@ -69,6 +68,7 @@ def run(server: UvicornServer, listener: socket.socket, is_loading: Callable[[],
     try:
         asyncio.run(server.serve([listener]))
     finally:
+        flush_log()
         if settings.uds is not None:
             with contextlib.suppress(OSError):
                 os.unlink(settings.uds)
@@ -79,7 +79,7 @@ def run(server: UvicornServer, listener: socket.socket, is_loading: Callable[[],
     code = EXIT_DEAD_ENGINE if server.failure is not None or models.state == "dead" else 0
     was_cut_short = server.force_exit or is_loading()
     if was_cut_short or models.is_changing:
-        sys.stderr.flush()
+        flush_log()
         os._exit(code or int(was_cut_short))  # the threads that are cut off here hold nothing that must be put away
     models.close()
     faulthandler.cancel_dump_traceback_later()

@@ -133,7 +133,7 @@ class RayReplica:
         try:
             async for part in parts:
                 yield decode(part)
-        except (RayError, RayServeException, LookupError, ConnectionError) as error:
+        except (RayError, RayServeException, LookupError, ConnectionError, ValueError) as error:
             raise ReplicaLostError(f"{self._name}: {type(error).__name__}") from None
         finally:
             parts.cancel()
@@ -153,7 +153,7 @@ class RayReplica:
                 return decode(
                     await self._handle.ask.remote(encode({**message, "token": self._token}), target=self._name)
                 )
-        except (RayError, RayServeException, LookupError, ConnectionError, TimeoutError) as error:
+        except (RayError, RayServeException, LookupError, ConnectionError, ValueError, TimeoutError) as error:
             raise ReplicaLostError(f"{self._name}: {type(error).__name__}") from None
 
 

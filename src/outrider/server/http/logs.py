@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from outrider.engine.request import Request
+from outrider.server.http.log_writer import LogWriter
 from outrider.server.http.request_context import REQUEST_ID
 from outrider.server.settings import ServerSettings
 
@@ -34,13 +35,15 @@ FIELDS = (
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-01-31 12:00:00 INFO POST /v1/completions 200 seconds=0.21``, always one line."""
+    """``2026-01-31 12:00:00 INFO POST /v1/completions 200 seconds=0.21``: one line, and a traceback's indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
         more = "".join(f" {key}={value!r}" for key, value in _fields(record).items())
         line = f"{when} {record.levelname} {_one_line(record.getMessage())}{more}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:  # indented, as its lines hold messages of exceptions, which may repeat a client's text
+            line += "".join(f"\n  {_one_line(own)}" for own in self.formatException(record.exc_info).splitlines())
+        return line
 
 
 class JsonFormatter(logging.Formatter):
@@ -98,8 +101,12 @@ class RateLimit(logging.Filter):
 
 
 def configure(settings: ServerSettings) -> None:
-    """Send everything of Outrider, and errors of what it runs on, to stderr. A full disk behind it stops no request."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Send everything of Outrider, and errors of what it runs on, to stderr.
+
+    Neither a full disk behind it nor a reader who does not read stops a request.
+    """
+    _open_standard_files()
+    handler = LogWriter()
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     handler.addFilter(RateLimit())
     logging.raiseExceptions = False  # or a stderr that cannot be written to would be complained about on stderr
@@ -108,6 +115,21 @@ def configure(settings: ServerSettings) -> None:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)
+
+
+def flush_log() -> None:
+    """Wait for what is still to be written, before something else is written to stderr or the process is ended."""
+    for handler in logging.getLogger("outrider").handlers:
+        handler.flush()
+
+
+def _open_standard_files() -> None:
+    """Where stdin, stdout or stderr is closed, a connection would get its number, and what is written there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
 
 
 def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from outrider.server.http.chunks import BoundedConnection
 from outrider.server.http.errors import ApiError, to_json, unavailable
 from outrider.server.http.metrics import ServerMetrics
 from outrider.server.http.waiting import Waiting
@@ -62,6 +64,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.conn = BoundedConnection(self._guard.settings.max_header_bytes)
         transport.set_write_buffer_limits(high=1)  # so that we are told of every byte that is not taken at once
         self.closed = asyncio.Event()
         if len(self.connections) > self._guard.limit and not self._guard.waiting.disconnect_one():
@@ -194,7 +197,11 @@ class GuardedProtocol(H11Protocol):
     # -- refusals --------------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(ApiError(400, "this is not a valid HTTP request, or its head is too large"))
+        error = sys.exception()
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 413:
+            self._refuse(ApiError(413, f"{error}: send larger ones, or a Content-Length", code="body_too_large"))
+        else:
+            self._refuse(ApiError(400, "this is not a valid HTTP request, or its head is too large"))
 
     def _refuse(self, error: ApiError) -> None:
         """Answer with ``error`` if an answer can still begin, and disconnect."""
