@@ -70,11 +70,10 @@ def test_a_traceback_cannot_fake_a_line() -> None:
     assert all(line.startswith("  ") and line.isprintable() for line in others)
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)
-def test_no_connection_gets_the_number_of_a_standard_file(closed: tuple[int, ...]) -> None:
+def test_no_connection_gets_the_number_of_a_standard_file() -> None:
     """Else what a library or a replica writes there would be sent to a client."""
     code = "import os, socket, sys; from outrider.server.http.logs import configure\n"
     code += "from outrider.server.settings import ServerSettings; configure(ServerSettings())\n"
     code += "os._exit(socket.socket().fileno() < 3)"
-    shell = "exec " + " ".join(f"{number}>&-" for number in closed) + f'; exec {sys.executable} -c "$0"'
+    shell = f'exec 0>&- 1>&- 2>&-; exec {sys.executable} -c "$0"'
     assert subprocess.run(["sh", "-c", shell, code], check=False, timeout=60).returncode == 0
