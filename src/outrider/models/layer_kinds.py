@@ -8,7 +8,7 @@ from typing import Any
 
 from outrider.models.config import ModelConfig
 
-__all__ = ["LayerKind", "kind_of", "layer_kinds", "num_layer_weights"]
+__all__ = ["LayerKind", "kind_of", "layer_kinds", "num_layer_weights", "num_weights"]
 
 
 @dataclass(frozen=True)
@@ -47,3 +47,9 @@ def num_layer_weights(config: ModelConfig, *, used: bool = False) -> int:
             mlp = experts.count + matrices * experts.size * (experts.used if used else experts.count)
         total += d * (heads + mlp)
     return total
+
+
+def num_weights(config: ModelConfig) -> int:
+    """Weights of all matrices, those of the embedding and of the logits included: the size in a model's name."""
+    embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_embeddings else 2)
+    return num_layer_weights(config) + embeddings

@@ -20,7 +20,7 @@ from outrider.kernels.rope import inverse_frequencies, magnitudes, rotations
 from outrider.models.config import ModelConfig
 from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
 from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
-from outrider.models.layer_kinds import layer_kinds, num_layer_weights
+from outrider.models.layer_kinds import layer_kinds, num_weights
 from outrider.models.torch_weights import TorchWeights
 
 
@@ -183,9 +183,7 @@ class LlamaModel:
     @property
     def weight_bytes(self) -> int:
         """Memory that the weights take."""
-        c = self.config
-        embeddings = c.vocab_size * c.hidden_size * (1 if c.tie_embeddings else 2)
-        return (num_layer_weights(c) + embeddings) * self.dtype.itemsize
+        return num_weights(self.config) * self.dtype.itemsize
 
     def _padded(self, x: Tensor, rows: int) -> Tensor:
         return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x))).contiguous()

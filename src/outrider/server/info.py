@@ -9,6 +9,9 @@ from starlette.responses import Response
 
 from outrider import __version__
 from outrider.core.verify import VERIFIERS
+from outrider.llm import LLM
+from outrider.models.config import ModelConfig
+from outrider.models.layer_kinds import num_weights
 from outrider.server.http.callers import check_sees_all
 from outrider.server.http.errors import ApiError, json_response
 from outrider.server.http.openapi import responses
@@ -72,6 +75,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "root": name,
         "implementation": llm.model.implementation,
         "max_model_len": service.max_seq_len,
+        "num_parameters": _num_parameters(llm),
         "has_chat_template": llm.tokenizer.chat_template is not None,
         "takes_tools": takes_tools(llm.tokenizer),
         "speculation": {
@@ -82,6 +86,12 @@ def _model(service: Service, name: str) -> dict[str, Any]:
             "verifiers": [name for name in VERIFIERS if may_verify(name)],
         },
     }
+
+
+def _num_parameters(llm: LLM) -> int | None:
+    """None where transformers' own code runs the model: its matrices are not known here."""
+    own = llm.model.implementation in ("native", "torch") and isinstance(llm.model.config, ModelConfig)
+    return num_weights(llm.model.config) if own else None
 
 
 @router.get("/version", responses=_JSON)

@@ -13,6 +13,8 @@ from outrider import LLM
 from tests.server.live import Live
 from tests.server.playground.pages import Page
 
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-sync"]
+
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
@@ -22,7 +24,7 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("no Chromium is installed")
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield started
         started.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,18 @@ class Page:
     """Use it in ``with``; at the end, nothing may have been complained of in the browser's console."""
 
     def __init__(
-        self, browser: Any, url: str, size: tuple[int, int] = (1280, 800), scheme: str = "light", **options: Any
+        self,
+        browser: Any,
+        url: str,
+        size: tuple[int, int] = (1280, 800),
+        scheme: str = "light",
+        before: Callable[[Any], None] = lambda context: None,
+        **options: Any,
     ) -> None:
+        """``before`` prepares the browser's context before it opens the page."""
         viewport = {"width": size[0], "height": size[1]}
         self.context = browser.new_context(viewport=viewport, color_scheme=scheme, **options)
+        before(self.context)
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.complaints: list[str] = []
@@ -46,11 +54,13 @@ class Page:
         return getattr(self.page, name)
 
     def set(self, name: str, value: str) -> None:
-        """Give a setting its value."""
+        """Give a setting its value; a box is "on" or "off"."""
         self.page.evaluate("for (const each of document.querySelectorAll('#settings, .group')) each.open = true")
         field = self.page.locator(f"#set-{name}")
         if field.evaluate("field => field.tagName") == "SELECT":
             field.select_option(value)
+        elif field.get_attribute("type") == "checkbox":
+            field.set_checked(value == "on")
         else:
             field.fill(value)
 

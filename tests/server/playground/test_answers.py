@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from outrider import LLM
 from tests.server.live import Live
 from tests.server.playground.pages import QUESTION, Page, answering
 
@@ -154,3 +155,49 @@ def test_a_race_is_fair_and_says_so(page: Page, cold: bool) -> None:
     detail = page.texts("#race-detail")[0]
     assert "Medians of 2" in detail
     assert ("Learned before: nothing" in detail) == cold
+
+
+def test_a_race_is_about_what_stands_in_the_box(page: Page) -> None:
+    page.ask("hello the first", 8)
+    page.set("max_tokens", "")
+    page.locator("#race summary").click()
+    page.locator("#race-repeats").fill("1")
+    page.locator("#text").fill("hello typed")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.locator("#race-start").click()
+    page.locator("#race-verdict", has_text="times plain decoding").wait_for()
+    page.idle()
+    body = sent.value.post_data_json
+    assert [message["content"] for message in body["messages"]] == ["hello the first", page.answer(), "hello typed"]
+    assert body["max_tokens"] == 256, "a race of whole contexts would take hours"
+    assert page.locator("#text").input_value() == "hello typed", "it is raced, not sent"
+    assert page.texts(".message.user .bubble") == ["hello the first"]
+    page.locator("#text").fill("")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.locator("#race-start").click()
+    page.locator("#race-verdict", has_text="times plain decoding").wait_for()
+    page.idle()
+    assert [message["content"] for message in sent.value.post_data_json["messages"]] == ["hello the first"]
+
+
+def test_a_race_of_nothing_asks_for_a_message(page: Page) -> None:
+    page.locator("#race summary").click()
+    page.locator("#race-start").click()
+    page.locator("#race-state", has_text="Write a message first").wait_for()
+    assert page.evaluate("document.activeElement.id") == "text"
+
+
+def test_an_answer_may_fill_the_context(page: Page, llm: LLM) -> None:
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.set("ignore_eos", "on")
+        page.write("hello")
+    assert "max_tokens" not in sent.value.post_data_json
+    page.locator(".note", has_text=f"The context of {llm.engine.max_seq_len} tokens is full").wait_for()
+    page.idle()
+    assert page.stored()[-1]["usage"]["total_tokens"] == llm.engine.max_seq_len
+    assert page.locator(".note").get_by_role("button", name="Continue").count() == 0
+
+
+def test_a_default_is_not_kept_as_if_it_were_chosen(page: Page) -> None:
+    page.set("top_k", "7")
+    assert json.loads(page.evaluate("localStorage['outrider.settings']")) == {"top_k": "7"}

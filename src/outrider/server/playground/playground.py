@@ -13,7 +13,7 @@ from starlette.responses import Response
 router = APIRouter(include_in_schema=False)
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     # No text may become markup: the page makes every element itself, those of an answer's Markdown too.
     "require-trusted-types-for 'script'; trusted-types 'none'"
@@ -23,6 +23,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-DNS-Prefetch-Control": "off",  # a link in an answer must not be looked up before it is followed
     "Cache-Control": "no-cache",  # asked again each time, and answered 304 while it is the same
 }
 MODULES = (
@@ -36,7 +38,7 @@ FILES = {
     "/statistics": ("statistics.html", HTML),
     "/favicon.ico": ("icon.svg", "image/svg+xml"),
     "/playground/style.css": ("style.css", CSS),
-    "/playground/vendor/marked.esm.js": ("vendor/marked.esm.js", JAVASCRIPT),
+    "/playground/vendor/markdown-it.esm.min.mjs": ("vendor/markdown-it.esm.min.mjs", JAVASCRIPT),
     **{f"/playground/{name}.js": (f"{name}.js", JAVASCRIPT) for name in MODULES},
 }
 

@@ -10,7 +10,8 @@ import { drawLegend } from "/playground/legend.js";
 import { setUpLooks } from "/playground/looks.js";
 import { Messages } from "/playground/messages.js";
 import { showPlots } from "/playground/plots.js";
-import { race } from "/playground/race.js";
+import { race, raced } from "/playground/race.js";
+import { sameAgain } from "/playground/request.js";
 import { buildSettings, offer, settings } from "/playground/settings.js";
 import * as store from "/playground/store.js";
 import { close as closeInspector, watchTokens } from "/playground/tokens.js";
@@ -88,9 +89,8 @@ function follow(always = false) {
 const actions = {
   edit: (node, text) => answer(add(chat, node.parent, { role: "user", content: text }).id),
   regenerate(node) {
-    const fixed = Number(settings.temperature) === 0 ? "At temperature 0 an answer comes out the same again." : settings.seed !== "" ? "With a fixed seed an answer comes out the same again." : null;
     answer(node.parent, {});
-    if (fixed) last(chat).hint = `${fixed} Settings can change that.`;
+    last(chat).hint = sameAgain(settings);
   },
   goOn: (node) => write(node),
   branch(node) {
@@ -119,18 +119,14 @@ function stop() {
 }
 
 async function startRace() {
-  const question = shown().filter((node) => node.role === "user").at(-1);
-  if (busy() || !server.model) return;
-  if (!question) {
-    $("race-state").textContent = "Ask something first.";
-    return;
-  }
+  const question = busy() || !server.model ? null : raced(chat);
+  if (!question) return;
   const abort = new AbortController();
   running = { stop: () => abort.abort() };
   say("racing");
   render();
   try {
-    await race(await server.prepared(abort.signal), settings, chat, question.id, abort.signal);
+    await race(await server.prepared(abort.signal), settings, question.chat, question.id, abort.signal);
     say("ready");
   } catch (error) {
     const stopped = error.name === "AbortError";
@@ -152,9 +148,17 @@ function keep(changed) {
   drawChats();
 }
 
+// What was stored may be of another time, or damaged; the page works all the same.
 function open(id) {
-  const opened = find(id);
-  if (opened) show(opened);
+  const before = chat;
+  try {
+    const opened = find(id);
+    if (!opened) throw new Error("no chat");
+    show(opened);
+  } catch {
+    show(before.id === id ? newChat() : before);
+    say("that chat cannot be read", true);
+  }
 }
 
 const find = (id) => [chat, running?.chat].find((each) => each?.id === id) ?? store.load(id);
@@ -229,9 +233,6 @@ $("system").addEventListener("change", () => {
   touch(chat);
   if (shown().length) keep(chat);
 });
-for (const example of document.querySelectorAll(".example")) {
-  example.addEventListener("click", () => composer.submit(example.textContent));
-}
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !event.defaultPrevented && !closeInspector() && !looks.closeDrawers()) stop();
 });

@@ -12,6 +12,9 @@ export class Composer {
       this.submit();
     });
     $("stop").addEventListener("click", () => stop());
+    for (const example of document.querySelectorAll(".example")) {
+      example.addEventListener("click", () => this.submit(example.textContent));
+    }
     this.field.addEventListener("input", () => this.fit());
     this.field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;

@@ -2,8 +2,7 @@
 
 import { health, load, models } from "/playground/api.js";
 import { $ } from "/playground/dom.js";
-import { offer, settings } from "/playground/settings.js";
-import { saveSettings } from "/playground/store.js";
+import { keepSettings, offer, settings } from "/playground/settings.js";
 import { setSources } from "/playground/tokens.js";
 
 const LOOK_EVERY = 15000; // ms
@@ -14,7 +13,7 @@ export class Connection {
     Object.assign(this, { onReady, isBusy, models: [], model: null, online: false });
     $("model-choice").addEventListener("change", () => {
       settings.model = $("model-choice").value;
-      saveSettings(settings);
+      keepSettings();
       this.use(this.models.find(({ id }) => id === settings.model));
     });
     setInterval(() => this.look(), LOOK_EVERY);
@@ -72,6 +71,8 @@ export class Connection {
     this.model = model;
     if (model.speculation) setSources(model.speculation.sources);
     offer(model);
+    $("small").textContent = isSmall(model) ? `${model.id} is a small model of ${size(model)} parameters, for trying out: expect mistakes.` : "";
+    $("small").hidden = !isSmall(model);
     const several = this.models.length > 1;
     $("model").textContent = model.id;
     $("model").hidden = several;
@@ -79,6 +80,9 @@ export class Connection {
     $("model-choice").replaceChildren(...this.models.map((each) => new Option(label(each), each.id, false, each.id === model.id)));
   }
 }
+
+const isSmall = ({ num_parameters: count }) => count > 0 && count < 1e9;
+const size = ({ num_parameters: count }) => (count < 1e6 ? "less than a million" : `${Math.round(count / 1e6)} million`);
 
 const label = ({ id, status }) => (!status || status.value === "loaded" ? id : `${id} (${status.value})`);
 

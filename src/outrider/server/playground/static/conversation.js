@@ -44,6 +44,14 @@ export function add(chat, parent, fields) {
   return node;
 }
 
+// A copy of the chat in which `text` is asked next, and the id of that message. The chat stays as it is.
+export function asking(chat, text) {
+  const parent = last(chat);
+  const nodes = { ...chat.nodes, [parent.id]: { ...parent, children: [...parent.children] } };
+  const copy = { ...chat, nodes };
+  return { chat: copy, id: add(copy, parent.id, { role: "user", content: text }).id };
+}
+
 export function siblings(chat, node) {
   const all = chat.nodes[node.parent].children;
   return { all, index: all.indexOf(node.id) };

@@ -53,16 +53,19 @@ function copyBySelection(text) {
   area.remove();
 }
 
-// At most one call a frame, however often it is asked for.
+// At most one call a frame, and a third of the time, however often it is asked for: slow drawings come less often.
 export function eachFrame(draw) {
-  let waiting = false;
+  let waiting = false, next = 0; // ms
+  const frame = () => {
+    const began = performance.now();
+    waiting = false;
+    draw();
+    next = performance.now() + 2 * (performance.now() - began);
+  };
   return () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => {
-      waiting = false;
-      draw();
-    });
+    setTimeout(() => requestAnimationFrame(frame), Math.max(0, next - performance.now()));
   };
 }
 

@@ -1,8 +1,7 @@
 // How the page looks: colours, the token view, and the drawers of a narrow window.
 
 import { $ } from "/playground/dom.js";
-import { saveSettings } from "/playground/store.js";
-import { settings } from "/playground/settings.js";
+import { keepSettings, settings } from "/playground/settings.js";
 
 const THEMES = { system: "as the system", light: "light", dark: "dark" };
 const DRAWERS = { chats: "show-chats", panel: "show-panel" };
@@ -10,20 +9,25 @@ const DRAWERS = { chats: "show-chats", panel: "show-panel" };
 export function setUpLooks({ onColours, onView }) {
   setUpTheme();
   setUpTokens(onColours, onView);
-  for (const [id, opener] of Object.entries(DRAWERS)) $(opener).addEventListener("click", () => toggle(id));
+  for (const [id, opener] of Object.entries(DRAWERS)) {
+    $(opener).addEventListener("click", () => toggle(id));
+    $(id).querySelector(".close-drawer").addEventListener("click", closeDrawers);
+  }
+  document.addEventListener("pointerdown", ({ target }) => { if (!target.closest(".drawer, .drawer-button")) closeDrawers(); });
   return { closeDrawers };
 }
 
 function setUpTheme() {
+  const theme = () => (Object.hasOwn(THEMES, settings.theme ?? "") ? settings.theme : "system");
   const show = () => {
-    const name = settings.theme ?? "system";
+    const name = theme();
     document.documentElement.dataset.theme = name;
     $("theme").setAttribute("aria-label", `Colours: ${THEMES[name]}`);
     $("theme").title = `Colours: ${THEMES[name]}`;
   };
   $("theme").addEventListener("click", () => {
     const names = Object.keys(THEMES);
-    remember("theme", names[(names.indexOf(settings.theme ?? "system") + 1) % names.length]);
+    remember("theme", names[(names.indexOf(theme()) + 1) % names.length]);
     show();
   });
   show();
@@ -48,14 +52,14 @@ function colourBy(key) {
 
 function remember(name, value) {
   settings[name] = value;
-  saveSettings(settings);
+  keepSettings();
 }
 
 function toggle(id) {
   const opened = !$(id).classList.contains("open");
   closeDrawers();
   set(id, opened);
-  if (opened) $(id).querySelector("button, summary").focus();
+  if (opened) $(id).querySelector(".close-drawer").focus();
 }
 
 function set(id, opened) {

@@ -2,7 +2,7 @@
 
 import { siblings } from "/playground/conversation.js";
 import { button, copy, el } from "/playground/dom.js";
-import { showMarkdown } from "/playground/markdown.js";
+import { forgetMarkdown, showMarkdown } from "/playground/markdown.js";
 import { showTokens } from "/playground/tokens.js";
 import { toolCards } from "/playground/tools.js";
 
@@ -54,10 +54,10 @@ export class Messages {
   }
 
   prose(view, node) {
-    showMarkdown(view.body, node.content);
-    view.root.classList.toggle("writing", node.status === "writing");
-    if (node.status === "writing" && !node.content) view.body.replaceChildren(el("p", { class: "quiet" }, "Reading the prompt…"));
-    if (node.status === "writing" && !node.content) view.body.blocks = [];
+    const growing = node.status === "writing";
+    view.root.classList.toggle("writing", growing);
+    if (node.content) showMarkdown(view.body, node.content, { growing });
+    else forgetMarkdown(view.body, ...(growing ? [el("p", { class: "quiet" }, "Reading the prompt…")] : []));
   }
 
   foot(view, node) {
@@ -125,12 +125,15 @@ function notes(node, { actions, busy, named }) {
   const made = [];
   if (node.status === "waiting") made.push(el("p", { class: "note", role: "status" }, "The server does not answer. The message is sent again when it is back."));
   if (node.status === "failed") made.push(failure(node, actions, busy));
-  const cut = node.status === "stopped" ? "Stopped." : node.finish === "length" ? "This is as long as “Tokens at most” allows." : "";
-  if (cut) made.push(el("p", { class: "note" }, `${cut} `, again(node, actions, busy)));
+  const cut = node.status === "stopped" ? "Stopped." : node.finish === "length" ? "This is as long as “Tokens at most” or the server allows." : "";
+  if (isFull(node)) made.push(el("p", { class: "note" }, `The context of ${node.context} tokens is full. A new chat, or a branch from an earlier message, has room.`));
+  else if (cut) made.push(el("p", { class: "note" }, `${cut} `, again(node, actions, busy)));
   if (node.hint) made.push(el("p", { class: "note" }, node.hint));
   if (node.timings && node.status === "done") made.push(el("p", { class: "note" }, summary(node) + (named ? ` · ${node.model}` : "")));
   return made;
 }
+
+const isFull = ({ finish, usage, context }) => finish === "length" && usage?.total_tokens >= context;
 
 function failure(node, actions, busy) {
   const { message, status, retryAfter } = node.error;

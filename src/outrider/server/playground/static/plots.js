@@ -3,7 +3,8 @@
 import { el, percent, svg } from "/playground/dom.js";
 import { depths } from "/playground/drafts.js";
 
-const WIDTH = 300, HEIGHT = 64, WINDOW = 8, COLUMNS = 60;
+const WIDTH = 300, HEIGHT = 64, WINDOW = 8, COLUMNS = 60, POSITIONS = 16;
+const LABELS = 8; // as many as have room side by side
 
 // Shows the steps of a node (see answer.js) in `container`.
 export function showPlots(container, node) {
@@ -24,11 +25,20 @@ function frame(label, ...children) {
 }
 
 function line(values, most) {
-  const x = (i) => (values.length === 1 ? WIDTH : (WIDTH * i) / (values.length - 1));
+  const drawn = thinned(values);
+  const x = (i) => (drawn.length === 1 ? WIDTH : (WIDTH * i) / (drawn.length - 1));
   const y = (value) => HEIGHT - 2 - ((HEIGHT - 6) * value) / most;
-  const points = values.map((value, i) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`);
+  const points = drawn.map((value, i) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`);
   return svg("polyline", { class: "curve", points: points.join(" ") });
 }
+
+// At most one value for each unit of width, so that a long answer costs no more to draw than a short one.
+function thinned(values) {
+  const each = Math.ceil(values.length / WIDTH);
+  return values.filter((_, i) => (values.length - 1 - i) % each === 0);
+}
+
+const highest = (values, least) => values.reduce((most, value) => Math.max(most, value), least);
 
 // The mean over the last steps, at each of them.
 function moving(steps, of) {
@@ -40,7 +50,7 @@ const count = (steps) => steps.reduce((sum, step) => sum + step.tokens.length, 0
 function tau(steps) {
   const values = moving(steps, (window) => count(window) / window.length);
   const mean = (count(steps) / steps.length).toFixed(2);
-  return figure("Tokens per run (τ)", mean, frame(`Tokens per run over the answer, ${mean} on average`, line(values, Math.max(2, ...values))));
+  return figure("Tokens per run (τ)", mean, frame(`Tokens per run over the answer, ${mean} on average`, line(values, highest(values, 2))));
 }
 
 function speed(steps) {
@@ -48,7 +58,7 @@ function speed(steps) {
   const known = values.filter((value) => value > 0);
   const all = rate(steps, steps[0]);
   const label = `Tokens per second over the answer, ${all.toFixed(0)} on average`;
-  return figure("Tokens/s", all ? all.toFixed(0) : "–", frame(label, line(known.length ? known : [0], Math.max(1, ...known) * 1.1)));
+  return figure("Tokens/s", all ? all.toFixed(0) : "–", frame(label, line(known.length ? known : [0], highest(known, 1) * 1.1)));
 }
 
 // Tokens per second after the step `since`.
@@ -71,10 +81,13 @@ export function acceptance(steps) {
 
 function positions(steps) {
   const shares = acceptance(steps);
-  const columns = shares.slice(0, 16).map((share, i) => {
+  const drawn = shares.slice(0, POSITIONS), every = Math.ceil(drawn.length / LABELS);
+  const columns = drawn.map((share, i) => {
     const bar = el("div", { class: "fill" });
     bar.style.height = percent(share);
-    return el("div", { class: "position" }, el("span", {}, percent(share)), el("div", { class: "column" }, bar), el("span", {}, String(i + 1)));
+    const [above, below] = i % every ? ["\u00a0", "\u00a0"] : [percent(share), String(i + 1)];
+    return el("div", { class: "position", title: `${i + 1}: ${percent(share)}` },
+      el("span", {}, above), el("div", { class: "column" }, bar), el("span", {}, below));
   });
   const label = shares.map((share, i) => `${i + 1}: ${percent(share)}`).join(", ");
   const drawing = columns.length

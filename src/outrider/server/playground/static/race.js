@@ -1,11 +1,23 @@
 // The same answer without and with drafts, several times in turn, and medians. One runs at a time.
 
 import { stream } from "/playground/api.js";
-import { newId } from "/playground/conversation.js";
+import { asking, newId, path } from "/playground/conversation.js";
 import { $, announce, el, median } from "/playground/dom.js";
 import { request, speculationOf } from "/playground/request.js";
 
 const LANES = ["plain", "drafted"];
+const LENGTH = 256; // tokens of an answer, where the settings have no limit of their own
+
+// What is raced: what stands in the box, else the message that was asked last. { chat, id }, or null.
+export function raced(chat) {
+  const typed = $("text").value.trim();
+  if (typed) return asking(chat, typed);
+  const question = path(chat).findLast((node) => node.role === "user");
+  if (question) return { chat, id: question.id };
+  say("Write a message first; it is not sent.");
+  $("text").focus();
+  return null;
+}
 
 // Runs a race for the answer to the message `id` of a chat, and shows it in the panel. `signal` stops it.
 export async function race(model, settings, chat, id, signal) {
@@ -13,7 +25,7 @@ export async function race(model, settings, chat, id, signal) {
   const repeats = Math.min(20, Math.max(1, Math.trunc(Number($("race-repeats").value)) || 3));
   const cold = $("race-cold").checked;
   const runs = { plain: [], drafted: [] };
-  const { path, body } = request(model, settings, chat, id);
+  const { path, body } = request(model, { ...settings, max_tokens: settings.max_tokens || LENGTH }, chat, id);
   const speculation = { plain: "off", drafted: speculationOf(settings) };
   for (let round = 0; round < repeats; round += 1) {
     const order = round % 2 ? [...LANES].reverse() : LANES; // what comes second may gain by a warm machine

@@ -8,6 +8,12 @@ const NUMBERS = [
 ];
 const DRAFT_NUMBERS = ["spec_length", "tree_nodes", "draft_temperature"];
 
+// Why another answer will be no other one, or null.
+export function sameAgain({ temperature, seed }) {
+  const why = Number(temperature) === 0 ? "At temperature 0" : seed !== "" ? "With a fixed seed" : null;
+  return why && `${why} an answer comes out the same again. Settings can change that.`;
+}
+
 export class SettingsError extends Error {}
 
 // { path, body }; `open`: the last message is an answer to go on with.
@@ -18,7 +24,7 @@ export function request(model, settings, chat, id, { open = false } = {}) {
   const messages = asMessages(chat, id);
   if (!model.has_chat_template) {
     const prompt = messages.map((message) => message.content).join("\n") + (open ? "" : "\n");
-    return { path: "/v1/completions", body: { ...common, prompt } };
+    return { path: "/v1/completions", body: { max_tokens: model.max_model_len, ...common, prompt } }; // its own default is 16
   }
   const body = { ...common, messages, ...(open ? { continue_final_message: true } : tools(model, settings)) };
   return { path: "/v1/chat/completions", body };

@@ -20,13 +20,13 @@ export const GROUPS = [
     { name: "combination", label: "Combination", type: "text", placeholder: "suffix+recycling", hint: "a,b: the first that has something; a/b: the best so far; a+b: one tree of both" },
     number("spec_length", "Draft length K", { min: 1, max: 64, step: 1, placeholder: "auto" }),
     { name: "verifier", label: "Verifier", type: "select", value: "", options: [] },
-    { name: "tree", label: "Tree", type: "text", placeholder: "chain; dynamic; 4,2,1" },
+    { name: "tree", label: "Tree", type: "text", placeholder: "chain", hint: "chain, dynamic, or widths such as 4,2,1" },
     number("tree_nodes", "Tree nodes", { min: 1, max: 64, step: 1 }),
     number("draft_temperature", "Draft temperature", { min: 0, max: 5, step: 0.1 }),
   ] },
   { title: "Sampling", open: true, fields: [
     number("temperature", "Temperature", { min: 0, max: 5, step: 0.1, value: 0, hint: "0: always the likeliest token" }),
-    number("max_tokens", "Tokens at most", { min: 1, max: 100000, step: 1, value: 256 }),
+    number("max_tokens", "Tokens at most", { min: 1, max: 100000, step: 1, placeholder: "the context" }),
     number("seed", "Seed", { step: 1, placeholder: "random" }),
     number("top_p", "Top p", { min: 0.01, max: 1, step: 0.01, placeholder: "1" }),
     number("top_k", "Top k", { min: 0, max: 100000, step: 1, placeholder: "all" }),
@@ -53,8 +53,20 @@ export const GROUPS = [
 ];
 
 const FIELDS = GROUPS.flatMap((group) => group.fields);
-const stored = loadSettings();
-export const settings = { ...stored, ...Object.fromEntries(FIELDS.map((field) => [field.name, stored[field.name] ?? field.value ?? ""])) };
+const DEFAULTS = Object.fromEntries(FIELDS.map((field) => [field.name, field.value ?? ""]));
+const PLAIN = ["string", "number", "boolean"];
+const stored = Object.entries(loadSettings()).filter(([, value]) => PLAIN.includes(typeof value));
+export const settings = Object.assign(Object.create(null), DEFAULTS, Object.fromEntries(stored.map(ofItsKind)));
+
+function ofItsKind([name, value]) {
+  const kind = typeof (Object.hasOwn(DEFAULTS, name) ? DEFAULTS[name] : value);
+  return [name, kind === "boolean" ? value === true : kind === "string" ? String(value) : value];
+}
+
+// Only what differs from its default is kept: a default may change.
+export function keepSettings() {
+  saveSettings(Object.fromEntries(Object.entries(settings).filter(([name, value]) => value !== DEFAULTS[name])));
+}
 
 const shown = new Map(); // field name -> { control, row }
 
@@ -101,7 +113,7 @@ function options(select, entries, value) {
 
 function change(name, value) {
   settings[name] = value;
-  saveSettings(settings);
+  keepSettings();
   showWhen();
 }
 

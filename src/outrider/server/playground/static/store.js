@@ -29,15 +29,29 @@ function write(key, value) {
 
 // Newest first: { id, title, updated }.
 export function list() {
-  return (read(CHATS) ?? []).sort((a, b) => b.updated - a.updated);
+  const found = read(CHATS);
+  const entries = Array.isArray(found) ? found : [];
+  const whole = ({ id, title } = {}) => typeof id === "string" && typeof title === "string";
+  return entries.filter((entry) => entry !== null && whole(entry)).sort((a, b) => b.updated - a.updated);
 }
 
+// null: there is no chat, or none that can be read.
 export function load(id) {
   const chat = read(chatKey(id));
-  for (const node of Object.values(chat?.nodes ?? {})) {
+  if (!isTree(chat)) return null;
+  for (const node of Object.values(chat.nodes)) {
     if (node.status === "writing" || node.status === "waiting") node.status = "stopped"; // the page was closed meanwhile
   }
   return chat;
+}
+
+// Whether what was stored is a chat as conversation.js has it: a tree, so that no walk along it is endless.
+function isTree(chat) {
+  const nodes = chat?.nodes;
+  if (!nodes?.root || nodes.root.parent !== null || typeof chat.system !== "string") return false;
+  return Object.entries(nodes).every(([id, node]) => node?.id === id && typeof node.content === (id === "root" ? "undefined" : "string")
+    && Array.isArray(node.children) && node.children.every((child) => nodes[child]?.parent === id)
+    && (node.chosen === null || node.children.includes(node.chosen)) && (id === "root" || Object.hasOwn(nodes, node.parent)));
 }
 
 // Where there is no room, the tokens and drafts of old answers go first; false if even that does not help.
@@ -73,7 +87,10 @@ export function remove(id) {
   }
 }
 
-export const loadSettings = () => read(SETTINGS) ?? {};
+export function loadSettings() {
+  const found = read(SETTINGS);
+  return typeof found === "object" && found !== null ? found : {};
+}
 export const saveSettings = (settings) => write(SETTINGS, settings);
 
 // Another tab has changed the list.
