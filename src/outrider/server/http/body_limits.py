@@ -1,4 +1,4 @@
-"""How many values a JSON body may hold, counted before it is read.
+"""How many values a JSON body, or texts in it that are JSON themselves, may hold, counted before they are read.
 
 Reading a value costs about as much as a hundred characters of text, and holds Python's lock: eight megabytes of ``[]``
 would stop the event loop for seconds, from whichever thread they are read.
@@ -7,7 +7,7 @@ would stop the event loop for seconds, from whichever thread they are read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,22 @@ UNKNOWN = 16  # unknown fields of an object that are looked at one by one
 
 def check_structure(body: bytes, max_seq_len: int) -> None:
     """Raises ApiError 413 for a body of too many values; text counts for nothing."""
+    _check("the body has", [body], max_seq_len)
+
+
+def check_texts(texts: Sequence[str], name: str, max_seq_len: int) -> None:
+    """Raises ApiError 413 for texts of a body that have too many values together, if they are JSON."""
+    _check(f"{name} have", [text.encode(errors="replace") for text in texts], max_seq_len)
+
+
+def _check(have: str, texts: Sequence[bytes], max_seq_len: int) -> None:
     most = max(MAX_ELEMENTS, 2 * max_seq_len)
-    if (escapes := body.count(b"\\")) > MAX_ESCAPES:
-        raise _too_large(f"the body has {escapes} escaped characters, and at most {MAX_ESCAPES} are taken: send UTF-8")
-    if _problem(_counts(np.frombuffer(body, np.uint8)), most) and (message := _problem(_outside_strings(body), most)):
-        raise _too_large(message)
+    if (escapes := sum(text.count(b"\\") for text in texts)) > MAX_ESCAPES:
+        raise _too_large(f"{have} {escapes} escaped characters, and at most {MAX_ESCAPES} are taken: send UTF-8")
+    if _problem(_counts(np.frombuffer(b"".join(texts), np.uint8)), most) is None:
+        return
+    if (problem := _problem(sum(map(_outside_strings, texts), Counter[str]()), most)) is not None:
+        raise _too_large(f"{have} {problem}")
 
 
 def _too_large(message: str) -> ApiError:
@@ -37,9 +48,9 @@ def _too_large(message: str) -> ApiError:
 def _problem(counts: Mapping[str, int], most: int) -> str | None:
     elements, containers = counts[","], counts["["] + counts["{"] + counts[":"]
     if elements > most:
-        return f"the body has {elements} values, and at most {most} are taken: send less in one request"
+        return f"{elements} values, and at most {most} are taken: send less in one request"
     if containers > MAX_CONTAINERS:
-        return f"the body has {containers} lists and names, and at most {MAX_CONTAINERS} are taken: send fewer"
+        return f"{containers} lists and names, and at most {MAX_CONTAINERS} are taken: send fewer"
     return None
 
 

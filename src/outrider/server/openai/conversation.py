@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from outrider.server.answer.formats import THINKING
+from outrider.server.http.body_limits import check_texts
 from outrider.server.http.errors import invalid
 from outrider.server.offloop import Run
 from outrider.server.openai.images import image_file
@@ -49,6 +50,7 @@ def render_messages(service: Service, body: Any) -> Rendered:
 def _rendered(service: Service, body: Any, tools: bool) -> tuple[Rendered, list[bytes]]:
     """The prompt as text, and the files of its images."""
     tokenizer, conversation = service.tokenizer, cast(Conversation, body)
+    check_arguments(conversation.messages or [], service.max_seq_len)
     images: list[bytes] | None = [] if service.engine.llm.sees else None
     messages = plain_messages(conversation.messages or [], tokenizer.chat_template or "", images)
     variables = _variables(tokenizer, conversation, tools)
@@ -144,6 +146,12 @@ def plain_messages(messages: Sequence[Message], template: str, images: list[byte
             raise invalid(f"messages[{place}] has no content: give text", f"messages[{place}].content")
         plain.append(own)
     return plain
+
+
+def check_arguments(messages: Sequence[Message], max_seq_len: int) -> None:
+    """Raises ApiError 413 where the arguments of calls hold more values together than a body may."""
+    texts = [call.function.arguments for message in messages for call in message.tool_calls or ()]
+    check_texts(texts, "the arguments of tool_calls", max_seq_len)
 
 
 def _content(message: Message, where: str, images: list[bytes] | None) -> str | list[dict[str, str]]:
