@@ -114,13 +114,52 @@ def test_origins(locked: Live, live: Live) -> None:
         ("127.0.0.1.evil.example", 421),
         ("localhost.", 421),
         ("localhost@evil.example", 421),
-        ("[::1", 200),
+        ("[::1]", 200),
+        ("127.0.0.1:", 200),
+        ("[::1", 421),
+        ("[::1]evil.example", 421),
+        ("[::1]:80:80", 421),
+        ("[::1].evil.example", 421),
+        ("::1", 421),
+        ("localhost:evil.example", 421),
+        ("localhost:80.evil.example", 421),
+        ("localhost:80@evil.example", 421),
+        ("localhost:80:80", 421),
+        ("localhost:123456", 421),
+        ("localhost:-1", 421),
+        ("localhost:\u0661", 421),
+        ("localhost/evil.example", 421),
+        ("localhost, evil.example", 421),
+        ("localhost\tevil.example", 421),
+        ("localhost:80 evil.example", 421),
+        ("user:x@localhost", 421),
+        ("localhost.:80", 421),
+        ("l\u00f6calhost", 421),
         ("", 421),
     ],
 )
 def test_a_server_for_this_machine_knows_its_names(live: Live, host: str, status: int) -> None:
-    answer = live.client.get("/health", headers={"Host": host})
+    answer = live.client.get("/health", headers={b"Host": host.encode()})
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("GET http://evil.example/health HTTP/1.1\r\nHost: localhost", 404),  # RFC 9112, 3.2.2: that is the host
+        ("GET http://localhost/health HTTP/1.1\r\nHost: evil.example", 421),
+        ("GET //evil.example/health HTTP/1.1\r\nHost: localhost", 404),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example", 400),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\nhOST: localhost", 400),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\n evil.example", 421),
+        ("GET /health HTTP/1.0\r\nX: y", 421),
+        ("OPTIONS * HTTP/1.1\r\nHost: evil.example", 421),
+    ],
+)
+def test_a_host_is_told_once_and_in_one_place(live: Live, head: str, status: int) -> None:
+    with socket.create_connection(("127.0.0.1", live.port), timeout=10) as connection:
+        connection.sendall(f"{head}\r\n\r\n".encode())
+        assert connection.recv(4096).startswith(f"HTTP/1.1 {status} ".encode())
 
 
 def raw(live: Live, data: bytes, *, wait: float = 10.0) -> bytes:

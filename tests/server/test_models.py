@@ -150,12 +150,38 @@ def test_every_api_names_its_model(folder: Path) -> None:
             assert "four" in refused.text
             assert "use one, two, three" in refused.text
         assert (await pool.client.post("/api/show", json={"model": "two:latest"})).status_code == 200
-        assert (await pool.get("/props?model=two"))["model_alias"] == "two"
+        assert (await pool.get("/props?model=two"))["model_alias"] == "two"  # it is loaded by now
         assert len(await pool.get("/slots?model=two")) == 4
         assert await pool.get("/slots?model=three") == []
         assert pool.loads == ["two"]
 
     with_pool(folder, test)
+
+
+def test_no_get_loads_a_model_or_keeps_one(folder: Path) -> None:
+    """Any web page may have one sent, as the address of an image."""
+
+    async def test(pool: Pool) -> None:
+        assert pool.models.pool is not None
+        await pool.text("two")
+        pool.loads.clear()
+        document = await pool.get("/openapi.json")
+        paths = [path.replace("{name}", "three") for path, methods in document["paths"].items() if "get" in methods]
+        assert "/props" in paths
+        two = pool.models.pool.models["two"]
+        before = (two.used_at, two.timer, two.users, pool.loaded())
+        for path in [*paths, "/", "/models", "/statistics", "/openapi.json"]:
+            for query in ("", "?model=two", "?model=three", "?model=none", "?name=three&model=three"):
+                for method in ("GET", "HEAD"):
+                    answer = await asyncio.wait_for(pool.client.request(method, path + query), 5)
+                    assert answer.status_code < 500, (path, query)
+        assert pool.loads == []
+        assert (two.used_at, two.timer, two.users, pool.loaded()) == before
+        answer = await pool.client.get("/props?model=three")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "model_not_loaded")
+        assert (await pool.client.get("/props?model=none")).status_code == 404
+
+    with_pool(folder, test, model_idle_seconds=60.0)
 
 
 def test_lists_of_models(folder: Path) -> None:

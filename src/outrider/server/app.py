@@ -29,6 +29,7 @@ from outrider.server.llama_cpp import info as llama_cpp_info
 from outrider.server.models import HoldMiddleware, Models
 from outrider.server.ollama import generate as ollama
 from outrider.server.ollama import info as ollama_info
+from outrider.server.ollama import library as ollama_library
 from outrider.server.ollama.errors import ollama_error
 from outrider.server.openai import chat, completions, tokens
 from outrider.server.playground import playground
@@ -39,7 +40,7 @@ ERROR_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
 
 ENDPOINTS = (
     *(chat, completions, tokens, info, embeddings, responses, audio),
-    *(llama_cpp, llama_cpp_info, anthropic, ollama, ollama_info),
+    *(llama_cpp, llama_cpp_info, anthropic, ollama, ollama_info, ollama_library),
 )
 
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."

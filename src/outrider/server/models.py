@@ -77,6 +77,16 @@ class Models:
             for name in [name for name in service.model_names if name != "*"] or [service.check_model(None)]:
                 yield name, service
 
+    def if_loaded(self, name: str | None) -> Service | None:
+        """What serves the model ``name``, if it is loaded: for questions that load, hold and keep nothing.
+
+        Raises ApiError 404 for an unknown model.
+        """
+        if self.pool is None:
+            return self.services[0]
+        model = self.pool.find(name)
+        return model.service if model.is_loaded else None
+
     def metrics_text(self) -> bytes:
         """For Prometheus: all models added up, but each with its name under vLLM's prefix, as vLLM has it."""
         engine = {"engine": "0"} if self.settings.metrics_prefix == "vllm" else {}

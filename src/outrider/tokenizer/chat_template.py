@@ -95,16 +95,18 @@ class ChatTemplate:
         add_generation_prompt: bool,
         variables: Mapping[str, Any] | None = None,
         limit: int = MAX_CHARACTERS,
+        read_arguments: bool = False,
     ) -> Rendered:
         """The prompt for ``messages``, of at most ``limit`` characters.
 
         Contents are texts, or lists of parts: ``{"type": "text", "text": ...}`` and ``{"type": "image"}``.
+        ``read_arguments``: those of ``tool_calls`` are texts of JSON, which the template's own process reads.
 
         Raises ``InvalidRequestError`` with the template's own words if it refuses.
         """
         own = [_in_parts(m) if self._reads_parts_alone else dict(m) for m in messages]
         context = {**(variables or {}), "messages": own, "add_generation_prompt": add_generation_prompt}
-        return self._render(context, limit)
+        return self._render(context, limit, read_arguments=read_arguments)
 
     @cached_property
     def _reads_parts_alone(self) -> bool:
@@ -120,8 +122,10 @@ class ChatTemplate:
         except InvalidRequestError:
             return False
 
-    def _render(self, context: dict[str, Any], limit: int = MAX_CHARACTERS) -> Rendered:
-        request = {"name": self._name, "context": context, "limit": limit}
+    def _render(
+        self, context: dict[str, Any], limit: int = MAX_CHARACTERS, *, read_arguments: bool = False
+    ) -> Rendered:
+        request = {"name": self._name, "context": context, "limit": limit, "read_arguments": read_arguments}
         try:
             reply = _CHILDREN.ask(request)
             if "unknown" in reply:

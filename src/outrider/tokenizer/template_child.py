@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -50,6 +51,8 @@ def serve(_: None) -> Callable[[dict[str, Any]], dict[str, Any]]:
             return text
 
         try:
+            if request["read_arguments"]:
+                _read_arguments(request["context"]["messages"])
             text, pieces = guarded(render, request["context"], controls)
         except FAILURES as error:
             return {"refused": (str(error) or type(error).__name__)[:1000]}
@@ -58,6 +61,14 @@ def serve(_: None) -> Callable[[dict[str, Any]], dict[str, Any]]:
         return {"text": text, "pieces": pieces}
 
     return respond
+
+
+def _read_arguments(messages: list[dict[str, Any]]) -> None:
+    """Templates write arguments with ``tojson``; those that are not JSON stay the text they are."""
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            with suppress(ValueError, RecursionError):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
 
 
 class _Generation(Extension):

@@ -24,6 +24,7 @@ from outrider.server.settings import ServerSettings
 logger = logging.getLogger("outrider.server.access")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
 MAX_SESSION = 256  # characters of a session's name that count
 
 
@@ -103,17 +104,17 @@ class AllowedHostsMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             given = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
-            if len(given) != 1 or _without_port(given[0]).lower() not in self._hosts:
+            if len(given) != 1 or _host_name(given[0]) not in self._hosts:
                 message = "this server does not answer to that Host: name it with --allowed-host"
                 await ApiError(421, message, code="unknown_host").response()(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, in small letters; None for anything but ``name`` or ``[address]``, and a port."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else (found[1] or found[2]).lower()
 
 
 class ApiKeyMiddleware:

@@ -16,15 +16,16 @@ from outrider.server.http.lanes import CALLER, Caller
 
 T = TypeVar("T", bound=BaseModel)
 
-_BROWSERS = {"origin", "sec-fetch-site", "sec-fetch-mode"}  # headers that browsers send with every POST
+_OF_CURL = "application/x-www-form-urlencoded"
+"""What ``curl -d`` says of every body, and so Ollama's and llama.cpp's own examples."""
+_BROWSERS = {"origin", "referer", "cookie", "accept-language", "upgrade-insecure-requests"}
 _SHOWN = 60  # characters of a bad value that an error repeats
 
 
 def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], Coroutine[Any, Any, T]]:
     """A dependency that reads a request's body as ``model``.
 
-    ``untyped``: the header Content-Type may be missing, unless a browser sends the request, which could be for a page
-    of another site.
+    ``untyped``: the header Content-Type may be missing, or be that of ``curl -d``, unless a browser may have sent it.
 
     FastAPI's own reading is not used: it takes NaN, lone surrogates and numbers as text, reports deep nesting as a
     server error, and waits for a body as long as the client likes.
@@ -32,10 +33,11 @@ def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], C
 
     async def read(request: Request) -> T:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        may_lack_type = untyped and not content_type and not _BROWSERS & set(request.headers)
+        may_lack_type = untyped and content_type in ("", _OF_CURL) and not may_be_browser(request)
         if content_type != "application/json" and not may_lack_type:
             given = f"not {content_type[:_SHOWN]!r}" if content_type else "and the header Content-Type says so"
-            raise ApiError(415, f"send application/json, {given}")
+            remedy = ": curl -H 'Content-Type: application/json'" if content_type == _OF_CURL else ""
+            raise ApiError(415, f"send application/json, {given}{remedy}")
         coding = request.headers.get("content-encoding", "").strip().lower()
         if coding not in ("", "identity"):
             raise ApiError(415, f"Content-Encoding {coding[:_SHOWN]!r} is not read here: send the body as it is")
@@ -47,6 +49,22 @@ def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], C
         return checked
 
     return read
+
+
+def may_be_browser(request: Request) -> bool:
+    """Whether a web page may have made the request, and not a program that its user runs.
+
+    A page of any site may send a body without asking (CORS preflight) if its type is one of a form, or none. That it
+    is JSON all the same must then not count. Browsers send Origin with every POST, ``null`` where a page hides it.
+    They send Sec-Fetch-* to addresses of this machine, and have done so since 2023 at the latest; the others are for
+    browsers older than that. No page can keep its browser from all of these, nor name it other than Mozilla.
+    """
+    names = set(request.headers)
+    return (
+        bool(_BROWSERS & names)
+        or any(name.startswith("sec-") for name in names)
+        or request.headers.get("user-agent", "").lower().startswith("mozilla/")
+    )
 
 
 def caller_name(request: Request) -> str:

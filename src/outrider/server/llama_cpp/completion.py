@@ -36,7 +36,7 @@ ANY_SLOT = -1  # places here are not for clients to choose, nor to come back to
 @router.post("/completion", **documented(LlamaCppRequest, LlamaCppResponse))
 @router.post("/completions", include_in_schema=False)
 async def completion(
-    request: Request, body: Annotated[LlamaCppRequest, Depends(json_body(LlamaCppRequest))]
+    request: Request, body: Annotated[LlamaCppRequest, Depends(json_body(LlamaCppRequest, untyped=True))]
 ) -> Response:
     """Continue texts, in llama.cpp's words. With ``stream``, an event a token and one at the end."""
     service = await service_of(request, body.model)

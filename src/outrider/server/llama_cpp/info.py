@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from outrider import __version__
 from outrider.server.http.callers import check_sees_all
-from outrider.server.http.errors import json_response
+from outrider.server.http.errors import ApiError, json_response
 from outrider.server.http.openapi import documented, responses
 from outrider.server.http.request_body import json_body
 from outrider.server.llama_cpp import options
@@ -24,8 +24,15 @@ _JSON = responses("The answer.", {"application/json": {"schema": {}}})
 
 @router.get("/props", responses=_JSON)
 async def props(request: Request) -> Response:
-    """What the server is set to. ``model_path`` is the name that clients know: files are nobody's business."""
-    service = await service_of(request, request.query_params.get("model"))
+    """What the server is set to. ``model_path`` is the name that clients know: files are nobody's business.
+
+    A GET has no effects, as any web page may have it sent: of several models, one that is not loaded stays so.
+    """
+    models: Models = request.app.state.models
+    service = models.if_loaded(request.query_params.get("model"))
+    if service is None:
+        message = "this model is not loaded, and asking for its properties does not load it: send it a request first"
+        raise ApiError(400, message, param="model", code="model_not_loaded")
     llm = service.engine.llm
     tokenizer, most = llm.tokenizer, service.settings.max_tokens
     body = LlamaCppRequest.model_validate({"prompt": ""})
@@ -62,10 +69,9 @@ async def slots(request: Request) -> Response:
     """
     check_sees_all(request)
     models: Models = request.app.state.models
-    model = None if models.pool is None else models.pool.find(request.query_params.get("model"))
-    if model is not None and not model.is_loaded:
+    service = models.if_loaded(request.query_params.get("model"))
+    if service is None:
         return json_response([])
-    service = models.services[0] if model is None else model.service
     engine = service.engine.llm.engine
     slots_total, running = service.engine.llm.config.max_batch_size, engine.stats.running if engine.busy else 0
     speculative = service.engine.llm.speculation.draft != "none"
@@ -78,7 +84,7 @@ async def slots(request: Request) -> Response:
 
 @router.post("/apply-template", **documented(TemplateRequest, TemplateResponse))
 async def apply_template(
-    request: Request, body: Annotated[TemplateRequest, Depends(json_body(TemplateRequest))]
+    request: Request, body: Annotated[TemplateRequest, Depends(json_body(TemplateRequest, untyped=True))]
 ) -> Response:
     """A conversation as the model's template writes it."""
     service = await service_of(request, body.model)
@@ -89,7 +95,9 @@ async def apply_template(
 
 @router.post("/v1/chat/completions/input_tokens", include_in_schema=False)
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
-async def input_tokens(request: Request, body: Annotated[ChatRequest, Depends(json_body(ChatRequest))]) -> Response:
+async def input_tokens(
+    request: Request, body: Annotated[ChatRequest, Depends(json_body(ChatRequest, untyped=True))]
+) -> Response:
     """How many tokens a chat's prompt has, tools included; nothing is generated."""
     service = await service_of(request, body.model)
     service.check_model(body.model)

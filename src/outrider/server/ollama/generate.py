@@ -13,10 +13,9 @@ from outrider.server.http.callers import tenant_of
 from outrider.server.http.errors import invalid, json_response
 from outrider.server.http.openapi import documented
 from outrider.server.http.request_body import json_body
-from outrider.server.http.stream_format import JsonLines
 from outrider.server.models import Models
 from outrider.server.ollama.answers import OllamaResponseBuilder, now
-from outrider.server.ollama.errors import ollama_error
+from outrider.server.ollama.errors import LINES
 from outrider.server.ollama.keep_alive import named_service, unload
 from outrider.server.ollama.options import chat_request, model_name
 from outrider.server.ollama.schema import (
@@ -34,7 +33,6 @@ from outrider.server.openai.schema import chat
 
 router = APIRouter()
 
-LINES = JsonLines(media_type="application/x-ndjson", ping=b" ", failure=ollama_error)
 _SHAPES: dict[str, Any] = {"stream": LINES.media_type, "error": OllamaErrorResponse}
 
 

@@ -120,6 +120,17 @@ class ShowRequest(StrictModel):
     verbose: bool | None = None
 
 
+class PullRequest(StrictModel):
+    model: str | None = Field(None, max_length=256)
+    name: str | None = Field(None, max_length=256)
+    stream: bool | None = Field(None, description="true if left out.")
+    insecure: bool | None = Field(None, description="Without influence: nothing is downloaded.")
+
+
+class PullResponse(BaseModel):
+    status: Literal["success"]
+
+
 class OllamaErrorResponse(BaseModel):
     """Every answer with a status of 400 or more."""
 

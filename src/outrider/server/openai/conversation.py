@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
@@ -63,7 +62,11 @@ def _rendered(service: Service, body: Any, tools: bool) -> tuple[Rendered, list[
             raise invalid("continue_final_message needs an assistant message at the end", "messages")
         opened = False
     rendered = tokenizer.template.render(
-        messages, add_generation_prompt=opened, variables=variables, limit=service.max_characters
+        messages,
+        add_generation_prompt=opened,
+        variables=variables,
+        limit=service.max_characters,
+        read_arguments=True,
     )
     if conversation.continue_final_message:
         rendered = _open_ended(rendered, messages[-1]["content"])
@@ -124,7 +127,7 @@ def takes_tools(tokenizer: Tokenizer) -> bool:
 
 
 def plain_messages(messages: Sequence[Message], template: str, images: list[bytes] | None) -> list[dict[str, Any]]:
-    """What templates expect: ``developer`` as ``system``, tool arguments as objects, content as one text.
+    """What templates expect: ``developer`` as ``system``, content as one text.
 
     Where there are images, content is a list of parts, and the files are added to ``images``; None: none are taken.
     """
@@ -138,7 +141,7 @@ def plain_messages(messages: Sequence[Message], template: str, images: list[byte
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+                    "function": {"name": call.function.name, "arguments": call.function.arguments},
                 }
                 for call in message.tool_calls
             ]
@@ -186,11 +189,3 @@ def _part(part: ContentPart, where: str) -> str:
     if text is None:
         raise invalid(f"{where} is of type {part.type}, but has none", where)
     return text
-
-
-def _arguments(text: str) -> Any:
-    """Templates write arguments with ``tojson``; those that are not JSON stay the text they are."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

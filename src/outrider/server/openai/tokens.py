@@ -34,7 +34,9 @@ MAX_TEXT = 1 << 20  # characters to be tokenized at once, which takes about a se
 
 
 @router.post("/tokenize", **documented(TokenizeRequest, TokenizeResponse))
-async def tokenize(request: Request, body: Annotated[TokenizeRequest, Depends(json_body(TokenizeRequest))]) -> Response:
+async def tokenize(
+    request: Request, body: Annotated[TokenizeRequest, Depends(json_body(TokenizeRequest, untyped=True))]
+) -> Response:
     """Text or a conversation as token ids. Takes vLLM's field names and llama.cpp's."""
     service = await service_of(request, body.model)
     service.check_model(body.model)
@@ -76,7 +78,7 @@ def _piece(tokenizer: Tokenizer, token_id: int) -> str | list[int]:
 
 @router.post("/detokenize", **documented(DetokenizeRequest, DetokenizeResponse))
 async def detokenize(
-    request: Request, body: Annotated[DetokenizeRequest, Depends(json_body(DetokenizeRequest))]
+    request: Request, body: Annotated[DetokenizeRequest, Depends(json_body(DetokenizeRequest, untyped=True))]
 ) -> Response:
     """Token ids as text, under vLLM's name and under llama.cpp's."""
     service = await service_of(request, body.model)
