@@ -28,6 +28,7 @@ OPERATIONS = [
     ("POST", "/api/chat"),
     ("POST", "/api/generate"),
     ("POST", "/api/show"),
+    ("POST", "/api/pull"),
     ("POST", "/api/embed"),
     ("POST", "/api/embeddings"),
     ("POST", "/v1/embeddings"),
