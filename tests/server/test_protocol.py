@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import socket
@@ -62,31 +61,6 @@ def test_what_is_sent_ahead_is_answered_in_order(server: Live) -> None:
         received = rest(connection)
     assert received.count(b"HTTP/1.1 200 OK") == 3
     assert received.index(b'"choices"') < received.index(b'"version"') < received.index(b'"status"')
-
-
-def chunked(count: int, content: bytes) -> bytes:
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    head += b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    size = -(-len(content) // count)
-    pieces = [content[at : at + size] for at in range(0, len(content), size)]
-    return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "status"),
-    [(1, 60, 200), (2000, 2000, 200), (3000, 300_000, 200), (3000, 3000, 413), (20_000, 100_000, 413)],
-)
-def test_a_body_comes_in_as_many_chunks_as_it_can_need(server: Live, count: int, size: int, status: int) -> None:
-    """Each costs the event loop some ten microseconds: bytes one by one stopped it for seconds."""
-    body, received = json.dumps(SHORT).encode().ljust(size), b""
-    with connect(server) as connection:
-        with contextlib.suppress(OSError):  # refused before all was sent
-            connection.sendall(chunked(count, body))
-        with contextlib.suppress(ConnectionResetError):
-            while piece := connection.recv(1 << 16):
-                received += piece
-    assert received.startswith(b"HTTP/1.1 %d " % status)
-    assert (b"too many chunks" in received) is (status == 413)
 
 
 def test_what_is_sent_ahead_without_end_is_not_kept(server: Live) -> None:

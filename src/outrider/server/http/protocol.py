@@ -12,9 +12,9 @@ from typing import Any, Literal
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from outrider.server.http.chunks import BoundedConnection
 from outrider.server.http.errors import ApiError, to_json, unavailable
 from outrider.server.http.metrics import ServerMetrics
+from outrider.server.http.strict_h11 import StrictConnection
 from outrider.server.http.waiting import Waiting
 from outrider.server.settings import ServerSettings
 
@@ -45,15 +45,16 @@ def guarded_protocol(guard: Guard) -> type[GuardedProtocol]:
 class GuardedProtocol(H11Protocol):
     """One connection.
 
-    * Whatever the client has yet to send has a deadline: a head, the rest of a body that nobody reads any more, the
-      next request. Who keeps to none of them is told so, if that can be, and disconnected.
+    * Whatever the client has yet to send gives way where there are too many connections, and has a deadline: a head,
+      a body, the rest of one that nobody reads any more, the next request. Who keeps to none of them is told so, if
+      that can be, and disconnected.
     * Reading goes on while a request is answered, so that its end is noticed; what is sent ahead is bounded.
     * A client that has only stopped sending gets its answer.
     * A reader who takes nothing is disconnected, whatever it was sent.
     """
 
     _guard: Guard
-    _awaits: Literal["head", "body", "next"] | None = None
+    _awaits: Literal["head", "upload", "body", "next"] | None = None
     _deadline: asyncio.TimerHandle | None = None
     _reader_deadline: asyncio.TimerHandle | None = None
     _eof = False
@@ -64,7 +65,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.conn = BoundedConnection(self._guard.settings.max_header_bytes)
+        self.conn = StrictConnection(self._guard.settings.max_header_bytes)
         transport.set_write_buffer_limits(high=1)  # so that we are told of every byte that is not taken at once
         self.closed = asyncio.Event()
         if len(self.connections) > self._guard.limit and not self._guard.waiting.disconnect_one():
@@ -165,7 +166,9 @@ class GuardedProtocol(H11Protocol):
     def _watch(self) -> None:
         """Have one deadline for what the client is to send now; it begins when that changes."""
         state = self.conn.their_state
-        if self._answering or self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
+        if self._answering and self.cycle.more_body:
+            self._await("upload")
+        elif self._answering or self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
             self._await(None)
         elif state is h11.SEND_BODY:
             self._await("body")
@@ -174,7 +177,7 @@ class GuardedProtocol(H11Protocol):
         else:
             self._await("next")
 
-    def _await(self, what: Literal["head", "body", "next"] | None) -> None:
+    def _await(self, what: Literal["head", "upload", "body", "next"] | None) -> None:
         if what == self._awaits:
             return
         if self._deadline is not None:
@@ -184,6 +187,8 @@ class GuardedProtocol(H11Protocol):
             self._guard.waiting.remove(self.transport)
             return
         self._guard.waiting.add(self.transport, self.client[0] if self.client else "")
+        if what == "upload":
+            return  # whoever reads it has a deadline, and an answer for who keeps it waiting
         settings = self._guard.settings
         seconds = {"head": settings.header_timeout, "body": settings.body_timeout, "next": settings.keep_alive_timeout}
         self._deadline = self.loop.call_later(seconds[what], self._too_slow)

@@ -1,4 +1,4 @@
-"""How many chunks a body may come in.
+"""What is refused of HTTP that h11 takes: bodies in too many chunks, and folded headers.
 
 Reading a chunk costs some ten microseconds on the event loop, however little is in it: a packet of 256 KB that holds
 bytes one by one would stop the loop for half a second, and a body of 8 MB for a minute and a half.
@@ -6,25 +6,36 @@ bytes one by one would stop the loop for half a second, and a body of 8 MB for a
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import h11
 
+_FOLDED = re.compile(rb"\n[ \t]")
+_HEAD_END = re.compile(rb"\n\r?\n")
 FREE_CHUNKS = 2048  # of a body, whatever is in them
 CHUNK_BYTES = 128  # that the others hold on average, at least
 
 
-class BoundedConnection(h11.Connection):
-    """The server's end of a connection; more chunks than a body can need are an error of the client."""
+class StrictConnection(h11.Connection):
+    """The server's end of a connection.
+
+    More chunks than a body can need are an error of the client. So is a header that goes on in the next line: that is
+    obsolete, and readers that take the next line for a header of its own see another request (RFC 9112, 5.2).
+    """
 
     def __init__(self, max_incomplete_event_size: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size)
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
+        before = self.trailing_data[0] if self.their_state is h11.IDLE else b""
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
+            end = _HEAD_END.search(before)
+            if end is not None and _FOLDED.search(before, 0, end.start()):
+                raise h11.RemoteProtocolError("a header goes on in the next line")
         elif isinstance(event, h11.Data):
             self._bytes += len(event.data)
             self._chunks += event.chunk_end
