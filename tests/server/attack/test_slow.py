@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 from tests.server.raw import connect, rest
 
-TIMES = {"header_timeout": 0.8, "body_timeout": 0.8, "keep_alive_timeout": 0.8, "write_timeout": 0.8}
+TIMES: dict[str, Any] = {"header_timeout": 0.8, "body_timeout": 0.8, "keep_alive_timeout": 0.8, "write_timeout": 0.8}
 
 
 @pytest.fixture(scope="module")
