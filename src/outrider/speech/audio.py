@@ -61,7 +61,7 @@ def read_sound(source: str | Path | bytes, *, name: str = "", most_seconds: floa
     samples, rate = _decode(data, path, name, most_seconds)
     if len(samples) > most_seconds * rate:
         raise InvalidRequestError(
-            f"{name} lasts {len(samples) / rate:,.0f} s, but at most {most_seconds:,.0f} s are taken: cut it",
+            f"{name} lasts longer than the {most_seconds:,.0f} s that are taken: cut it",
             param="file",
         )
     if not len(samples):
