@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
@@ -21,6 +22,14 @@ ImageSource = Union[str, Path, bytes, "Image"]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """Pillow knows others, of which some start other programs."""
+
+_MOST_READS = 1 << 19  # parts of a file; one of 64 MB in pieces of 8 KB, as PNG's own library writes it, has 30,000
+_JPEG_SCAN = b"\xff\xda"
+_FEW_SCANS = 16  # those of ordinary progressive files are about ten
+_MOST_SCANNED = 1 << 30  # pixels, of all scans: a few seconds
+_OF_DECODERS = (OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error,
+                RecursionError, MemoryError, EOFError)  # fmt: skip
+"""What Pillow raises for files that are damaged."""
 
 
 @dataclass(frozen=True)
@@ -88,22 +97,53 @@ def _read_file(path: Path, limits: ImageLimits, name: str) -> bytes:
         raise _refused(name, f"cannot be read from {str(path)[:200]!r}: {reason}") from None
 
 
+class _TooManyPartsError(Exception):
+    """A file of so many parts that reading them would take seconds, and gigabytes."""
+
+
+class _Parts(io.BytesIO):
+    """A file that may be read from so many times: Pillow reads each part of a file, and keeps some of each."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = _MOST_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyPartsError
+        return super().read(size)
+
+
 def _decode(data: bytes, limits: ImageLimits, name: str) -> Image:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+        with Image.open(_Parts(data), formats=FORMATS) as opened:
             _check_pixels(opened, limits, name)
-            return ImageOps.exif_transpose(opened).convert("RGB")  # as transformers loads a file
+            _check_scans(opened, data, name)
+            ImageOps.exif_transpose(opened, in_place=True)  # as transformers loads a file
+            _check_pixels(opened, limits, name)  # a frame may be larger than the file said
+            return opened if opened.mode == "RGB" else opened.convert("RGB")  # a copy would be as large again
     except InvalidRequestError:
         raise
     except UnidentifiedImageError:
         raise _refused(name, f"is no image that is known here: send one of {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _refused(name, f"has too many pixels: at most {limits.pixels:,} are taken, make it smaller") from None
-    except (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, TypeError, OverflowError) as error:
+    except _TooManyPartsError:
+        raise _refused(name, "is a file of too many parts: save it again") from None
+    except _OF_DECODERS as error:
         reason = " ".join(str(error).split())[:100]
         raise _refused(name, f"is damaged ({reason}): send it again") from None
+
+
+def _check_scans(image: Image, data: bytes, name: str) -> None:
+    """A JPEG goes over all its pixels as often as it likes, with a few bytes each time."""
+    width, height = image.size
+    scans = data.count(_JPEG_SCAN) if image.format == "JPEG" else 1
+    if scans > _FEW_SCANS and scans * width * height > _MOST_SCANNED:
+        raise _refused(name, f"goes {scans:,} times over {width} x {height} pixels: save it again")
 
 
 def _check_pixels(image: Image, limits: ImageLimits, name: str) -> None:
