@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from outrider.checkpoints.families.base import words
@@ -166,5 +167,5 @@ def _matrices(
     options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> LowRank:
     """A and B as ``Adapter`` takes them, with PEFT's scale."""
-    a, b = tensors[pair["A"]].float(), tensors[pair["B"]].float()
+    a, b = (tensors[pair[side]].to(torch.float32, copy=True) for side in "AB")  # the file is mapped, and may change
     return a.T, b.T * options.scale(_module(where))

@@ -16,6 +16,7 @@ from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.data.suites import MAX_TOKENS, SUITES
 from outrider.errors import InvalidRequestError
+from outrider.utils.whole_files import write_text
 
 if TYPE_CHECKING:
     from outrider.bench.backends import Backend
@@ -119,7 +120,7 @@ def bench(
               "max_tokens": params.max_tokens, "temperature": params.temperature, "rate": rate,
               "results": found}  # fmt: skip
     if out is not None:
-        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_text(out, json.dumps(result, indent=1) + "\n")
     if plot is not None and suite:
         suite_report.plot(plot, next(iter(found.values())), suite, f"{SUITES[suite].title}, {model}")
     elif plot is not None:

@@ -12,6 +12,7 @@ from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig
 from outrider.errors import ConfigError, InvalidRequestError
+from outrider.utils.whole_files import write_text
 
 if TYPE_CHECKING:
     from outrider.analysis.certify.report import Report
@@ -67,7 +68,7 @@ def certify(
     else:
         found = _model(model, o.engine(given), draft, verifier, prompts, _coverage(quick, full, max_minutes))
     if report is not None:
-        report.write_text(found.markdown(), encoding="utf-8")
+        write_text(report, found.markdown())
     typer.echo(found.as_json() if as_json else "\n".join(found.lines()))
     if not found.complete:
         raise typer.Exit(130)

@@ -14,6 +14,7 @@ from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
+from outrider.utils.whole_files import write_text
 
 if TYPE_CHECKING:
     from outrider.analysis.fleet.costs.machine import Machine
@@ -115,7 +116,7 @@ def plan(
         ids = workloads.token_ids(llm.tokenizer, alike)
         made = make_plan(llm, ids, with_seed(params), batch=batch, verify=not no_check, tick=tick, expect=tick.expect)
     if write is not None:
-        write.write_text(json.dumps(made.settings(llm.config), indent=1) + "\n", encoding="utf-8")
+        write_text(write, json.dumps(made.settings(llm.config), indent=1) + "\n")
     facts = made.as_dict() | {"settings": made.settings(llm.config)}
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else _shown(made, batch))
     if not made.complete:

@@ -16,6 +16,7 @@ from outrider.cli.shared.generated import Given, options_from
 from outrider.cli.shared.working import working
 from outrider.config import EngineConfig, SpeculationParams
 from outrider.errors import InvalidRequestError
+from outrider.utils.whole_files import write_text
 
 if TYPE_CHECKING:
     from outrider.speech import Segment, Transcript
@@ -92,10 +93,8 @@ class _Output:
         self._form, self._path, self._several = form, path, several
         self._live = form == "text" and path is None
         if path is not None:
-            try:
-                path.write_text("", encoding="utf-8")
-            except OSError as error:
-                raise InvalidRequestError(f"output={str(path)!r} cannot be written: {error.strerror}") from None
+            write_text(path, "")  # an error comes before the work
+        self._text = ""
 
     def segment(self, segment: Segment) -> None:
         if self._live:
@@ -108,8 +107,8 @@ class _Output:
         if self._path is None:
             typer.echo(text, nl=False)
         else:
-            with self._path.open("a", encoding="utf-8") as out:
-                out.write(text)
+            self._text += text
+            write_text(self._path, self._text)
 
 
 def _written(form: str, file: Path, transcript: Transcript) -> str:

@@ -26,6 +26,7 @@ from outrider.checkpoints.weights.safetensors import read_header
 from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.native.library import library
+from outrider.utils.whole_files import write_whole
 
 FORMAT = "outrider-datastore-1"
 _SHIPPED = Path(__file__).parents[1] / "heads" / "shipped"
@@ -89,9 +90,11 @@ class Datastore:
         return self._text[place - _SORTED : place].tolist()[::-1]
 
     def save(self, path: Path) -> None:
+        """Raises as ``utils.whole_files.write_whole``."""
         tensors = {"tokens": torch.from_numpy(self._tokens), "order": torch.from_numpy(self._order)}
         numbers = {"vocab_size": str(self.origin.vocab_size), "texts": str(self.origin.texts)}
-        save_file(tensors, path, {"format": FORMAT, "target": self.origin.target} | numbers)
+        metadata = {"format": FORMAT, "target": self.origin.target} | numbers
+        write_whole(path, lambda fresh: save_file(tensors, fresh, metadata))
 
     @classmethod
     def load(cls, path: Path) -> Datastore:
@@ -104,7 +107,8 @@ class Datastore:
         origin = read_origin(path)
         try:
             with safe_open(path, framework="pt") as file:
-                tokens, order = (file.get_tensor(name) for name in _NAMES)
+                # Copies: the file is mapped, and may change or shrink after it was checked.
+                tokens, order = (file.get_tensor(name).clone() for name in _NAMES)
         except SafetensorError as error:
             raise _wrong(path, str(error)) from None
         if any(t.dtype != torch.int32 or t.dim() != 1 for t in (tokens, order)):
@@ -173,7 +177,7 @@ def read_origin(path: Path) -> Origin:
     if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
         raise _wrong(path, f"it is not a datastore of format {FORMAT}")
     numbers = [metadata.get(name, "") for name in ("vocab_size", "texts")]
-    if not all(number.isdecimal() and len(number) < 10 for number in numbers):
+    if not all(number.isascii() and number.isdecimal() and len(number) < 10 for number in numbers):
         raise _wrong(path, "its metadata are damaged")
     return Origin(int(numbers[0]), metadata.get("target", ""), int(numbers[1]))
 

@@ -23,9 +23,11 @@ from torch import Tensor
 
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import ConfigError, ModelFormatError
+from outrider.utils.whole_files import write_whole
 
 FORMAT = "outrider-draft-table-1"
 KEEP = 32  # followers of a token that are written: rarer ones are hardly ever drafted
+_MOST_SEEN = 2**62  # by the largest count of each token: their sum then stays within 64 bits
 _NAMES = ("unigram", "bigram_starts", "bigram_tokens", "bigram_counts")
 
 
@@ -105,9 +107,10 @@ class DraftTable:
             )
 
     def save(self, path: Path) -> None:
+        """Raises as ``utils.whole_files.write_whole``."""
         tensors = {name: getattr(self, name) for name in _NAMES}
         metadata = {"format": FORMAT, "vocab_size": str(self.vocab_size), "tokens": str(self.trained_on)}
-        save_file(tensors, path, metadata)
+        write_whole(path, lambda fresh: save_file(tensors, fresh, metadata))
 
     @classmethod
     def load(cls, path: Path) -> DraftTable:
@@ -125,7 +128,7 @@ class DraftTable:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
                     raise _wrong(path, f"it is not a draft table of format {FORMAT}")
-                tensors = {name: file.get_tensor(name) for name in _NAMES}
+                tensors = {name: file.get_tensor(name).clone() for name in _NAMES}  # it is mapped, and may change
         except SafetensorError as error:
             raise _wrong(path, str(error)) from None
         if any(t.dtype != torch.int64 or t.dim() != 1 for t in tensors.values()):
@@ -146,6 +149,9 @@ class DraftTable:
             raise _wrong(path, "its unigram counts are negative, or all zero")
         if bool((self.bigram_counts < 1).any()):
             raise _wrong(path, "it has followers that were never seen")
+        for counts in (self.unigram, self.bigram_counts):
+            if len(counts) and int(counts.max()) > _MOST_SEEN // len(counts):
+                raise _wrong(path, "it has counts whose sum is too large to be one")
 
 
 def count(tokens: Sequence[int], vocab_size: int, keep: int = KEEP) -> DraftTable:
@@ -172,7 +178,7 @@ def _int64(values: Sequence[int]) -> Tensor:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 
 def _wrong(path: Path, why: str) -> ModelFormatError:

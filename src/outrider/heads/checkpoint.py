@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from torch import Tensor, nn
 
 from outrider.checkpoints.convert_tokenizer import write_json
 from outrider.checkpoints.weights.safetensors import read_header
-from outrider.errors import CapacityError, ConfigError, ModelFormatError
+from outrider.errors import ConfigError, ModelFormatError
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.config import HeadConfig
 from outrider.heads.dflash import BlockHead
@@ -25,12 +23,12 @@ from outrider.heads.medusa import MedusaHeads
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.heads.published import is_published, read_config, rename
 from outrider.heads.vocabulary import ScoringHead
+from outrider.utils import whole_files
 from outrider.utils.json_files import read_json_object, shown
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 Target = tuple[TargetFingerprint, Tensor]
 """A loaded target, and rows ``fingerprint_rows`` of its embedding, float [n, d]."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_head(config: HeadConfig) -> nn.Module:
@@ -84,8 +82,8 @@ def load_head(
         config = read_config(raw, target[0]) if published and target else HeadConfig.from_json(raw)
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / CONFIG}: {error}") from None
-    if not path.exists():
-        raise ModelFormatError(f"{folder} has no {WEIGHTS}: train the head again")
+    if not path.is_file():
+        raise ModelFormatError(f"{folder} has no file {WEIGHTS}: train the head again")
     found = read_header(path)
     with torch.device("meta"):  # shapes first: a lying configuration must not cost memory
         head = make_head(config)
@@ -132,10 +130,13 @@ def _read(path: Path, dtype: torch.dtype) -> dict[str, Tensor]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         raise ModelFormatError(f"{path} cannot be read ({shown(str(error))}): train the head again") from None
-    for name, value in tensors.items():
+    # Copies first: the file is mapped, and may change after it was checked.
+    own = {name: value.to(dtype if value.is_floating_point() else value.dtype, copy=True)
+           for name, value in tensors.items()}  # fmt: skip
+    for name, value in own.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise ModelFormatError(f"{path}: tensor {name} holds values that are not numbers: train the head again")
-    return {name: value.to(dtype) if value.is_floating_point() else value.clone() for name, value in tensors.items()}
+    return own
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -144,18 +145,5 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write(temporary path)`` make the file, put it on the disk, then give it its name."""
-    fresh = path.with_name(f".{path.name}.tmp")
-    try:
-        write(fresh)
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    except (OSError, SafetensorError) as error:
-        fresh.unlink(missing_ok=True)
-        full = getattr(error, "errno", None) in _FULL or "No space left" in str(error) or "os error 28" in str(error)
-        if full:
-            raise CapacityError(
-                f"the disk of {path.parent} is full: free some space, then go on with --resume"
-            ) from None
-        raise ConfigError(f"cannot write {path}: {shown(str(error))}") from None
+    """As ``utils.whole_files`` has it, of a training, which goes on where it was."""
+    whole_files.write_whole(path, write, "free some space, then go on with --resume")

@@ -150,7 +150,7 @@ class HeadConfig:
             raise ModelFormatError(f"feature_layers=() names no layer: {self.kind} fuses at least one")
         if not self.fuses_layers and self.feature_layers:
             raise ModelFormatError(
-                f"feature_layers={self.feature_layers}: only {' and '.join(_FUSED)} read inner layers"
+                f"feature_layers={shown(self.feature_layers)}: only {' and '.join(_FUSED)} read inner layers"
             )
         if self.kind not in _BLOCKS and (self.num_layers != 1 or self.selector_rank):
             raise ModelFormatError(
@@ -169,7 +169,9 @@ class HeadConfig:
             )
         for layer in self.feature_layers:
             if not 0 < layer <= t.num_layers:
-                raise ModelFormatError(f"feature_layers={self.feature_layers}: the target has {t.num_layers} layers")
+                raise ModelFormatError(
+                    f"feature_layers={shown(self.feature_layers)}: the target has {t.num_layers} layers"
+                )
         if self.has_layers and (self.num_heads % self.num_kv_heads or self.head_dim % 2):
             raise ModelFormatError(
                 f"num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim} make no "

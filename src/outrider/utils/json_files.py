@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from reprlib import Repr
 from typing import Any
@@ -11,6 +12,7 @@ from outrider.errors import ModelFormatError
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
+_MOST_BYTES = 1 << 27  # far more than any tokenizer; it takes ten times as much in memory
 _LONGEST = 300  # of nested values
 
 
@@ -23,6 +25,11 @@ def shown(value: object) -> str:
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in ``path``; ``ModelFormatError`` if the file is missing, unreadable or something else."""
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no file")
+        if found.st_size > _MOST_BYTES:
+            raise ValueError(f"it has {found.st_size:,} bytes, and at most {_MOST_BYTES:,} are taken")
         value = json.loads(path.read_text(encoding="utf-8"))
         _check_text(value)
     except FileNotFoundError:

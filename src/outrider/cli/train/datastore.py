@@ -44,10 +44,7 @@ def datastore(
     vocab_size = min(tokenizer.vocab_size, target.config.vocab_size)
     texts = ((d.ids[: d.start], d.ids[d.start :]) for d in documents if d is not None)
     store = collect(texts, vocab_size, target_fingerprint(target).digest)
-    try:
-        store.save(out)
-    except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error}") from None
+    store.save(out)
     size = out.stat().st_size
     found = {"datastore": str(out), "answers": store.origin.texts, "tokens": len(store), "bytes": size}
     line = f"{out}: {store.origin.texts:,} answers, {len(store):,} tokens, {size / 1e6:.1f} MB"

@@ -29,10 +29,7 @@ def table(
     tokenizer = Tokenizer.from_folder(resolve(model, progress=True))
     tokens = [token for text in contents for token in tokenizer.encode(text, add_special_tokens=False)]
     counted = count(tokens, tokenizer.vocab_size)
-    try:
-        counted.save(out)
-    except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error}") from None
+    counted.save(out)
     typer.echo(
         f"{out}: {counted.trained_on:,} tokens, {len(counted.bigram_tokens):,} pairs, {out.stat().st_size / 1e6:.1f} MB"
     )
