@@ -223,19 +223,24 @@ def test_alternatives_and_metrics_are_texts(browser: Any, served: Live, wire: Wi
 # -- the policy -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", INJECTIONS)
-def test_the_policy_stops_what_would_get_in(browser: Any, served: Live, wire: Wire, name: str) -> None:
+@pytest.fixture(scope="module")
+def guarded(browser: Any, served: Live) -> Iterator[tuple[Page, Wire]]:
+    """One page for all, with its policy, which complains of each in the console."""
+    wire = Wire(served.url)
     page = Page(browser, served.url, before=wire.prepare)
-    try:
-        page.evaluate(INJECTIONS[name])
-        page.wait_for_timeout(100)
-        fired = [what for what in page.evaluate("window.fired") if not what.startswith("policy")]
-        assert fired == []
-        assert wire.left == []
-        assert page.url == served.url + "/"
-        assert page.evaluate("document.baseURI") == served.url + "/"
-    finally:
-        page.context.close()
+    yield page, wire
+    page.context.close()
+
+
+@pytest.mark.parametrize("name", INJECTIONS)
+def test_the_policy_stops_what_would_get_in(guarded: tuple[Page, Wire], served: Live, name: str) -> None:
+    page, wire = guarded
+    page.evaluate(INJECTIONS[name])
+    page.wait_for_timeout(50)
+    assert [what for what in page.evaluate("window.fired") if not what.startswith("policy")] == []
+    assert wire.left == []
+    assert page.url == served.url + "/"
+    assert page.evaluate("document.baseURI") == served.url + "/"
 
 
 @pytest.mark.parametrize("path", ["/", "/statistics"])
