@@ -62,7 +62,7 @@ def test_eight_threads_generate_what_one_does(folder: Path) -> None:
     with LLM(str(folder), draft="ngram", threads=1) as llm:
         prompts = [[5 + i, 6, 7, 5 + i, 6] for i in range(8)]
         alone = [llm.generate([prompt], SAMPLED)[0].token_ids for prompt in prompts]
-        together = side_by_side(*(lambda p=prompt: llm.generate([p] * 2, SAMPLED) for prompt in prompts))  # type: ignore[misc]
+        together = side_by_side(*(lambda p=prompt: llm.generate([p] * 2, SAMPLED) for prompt in prompts))
     for outputs, expected in zip(together, alone, strict=True):
         assert isinstance(outputs, list), outputs
         assert [output.token_ids for output in outputs] == [expected] * 2
@@ -86,7 +86,7 @@ def test_threads_that_stream_leave_and_run_at_once() -> None:
         (steps,) = loop.run([request([0, 1], params, id=name)], lambda: None)
         return [step.token_id for step in steps]
 
-    given = side_by_side(*(lambda i=i, w=w: w(f"{w.__name__}{i}") for i in range(3) for w in (stream, leave, run)))  # type: ignore[misc]
+    given = side_by_side(*(lambda i=i, w=w: w(f"{w.__name__}{i}") for i in range(3) for w in (stream, leave, run)))
     assert given == [expected] * 9
     assert not served.busy
     served.cache.check()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.engine.fair_queue import AGED
-from outrider.engine.scheduler import PATIENCE, Scheduler
+from outrider.engine.scheduler import PATIENCE, PATIENCE_SECONDS, Scheduler
 from tests.engine.test_scheduler import ToyMemory, ToyRequest, make, run_step
 
 HIGHEST = -(2**31)
@@ -91,6 +91,63 @@ def test_tenants_that_always_wait_are_served_alike() -> None:
         for each in run_step(scheduler, memory):
             served[each.request.tenant] += each.num_tokens
     assert max(served.values()) - min(served.values()) < 0.05 * sum(served.values())
+
+
+def test_tenants_get_the_same_seconds_whatever_their_tokens_take() -> None:
+    """One whose tokens take ten times as long has a tenth of them."""
+    scheduler, memory = make(batch=1)
+    served = {"slow": 0, "quick": 0}
+    for tenant in [*served, *served]:  # none is ever away
+        scheduler.add(request(tenant, prompt=1))
+    for _ in range(600):
+        (each,) = scheduler.schedule().scheduled
+        tenant = each.request.tenant
+        scheduler.charge(tenant, 0.5 if tenant == "slow" else 0.05)
+        served[tenant] += 1
+        scheduler.remove(each.request.id)
+        memory.held.pop(each.request.id)
+        scheduler.add(request(tenant, prompt=1))
+    assert 9 <= served["quick"] / served["slow"] <= 11
+
+
+def test_a_tenant_without_a_place_waits_for_seconds_where_steps_are_long() -> None:
+    scheduler, memory = make(batch=2, total=100_000)
+    for _ in range(2):
+        scheduler.add(request("crowd", output=10_000))
+    run_step(scheduler, memory)
+    victim, steps = request("a"), 0
+    scheduler.add(victim)
+    while victim.done < victim.output:
+        run_step(scheduler, memory)
+        scheduler.charge("crowd", 0.5)
+        steps += 1
+    assert steps <= PATIENCE_SECONDS / 0.5 + 3 < PATIENCE
+
+
+def test_where_a_step_has_time_for_some_all_decode_in_turn() -> None:
+    scheduler, memory = make(batch=4, total=100_000)
+    crowd = [request("crowd", output=10_000) for _ in range(3)]
+    alone = request("alone", output=10_000)
+    for one in (*crowd, alone):
+        scheduler.add(one)
+    while len(scheduler.running) < 4 or any(one.num_pending_tokens > 1 for one in crowd):
+        run_step(scheduler, memory)
+    before = [one.done for one in (*crowd, alone)]
+    for _ in range(30):
+        run_step(scheduler, memory, most_tokens=2)
+    gained = [one.done - was for one, was in zip((*crowd, alone), before, strict=True)]
+    assert gained == [10, 10, 10, 30]
+
+
+def test_prompts_are_read_beside_drafts_where_there_is_time_for_few_tokens() -> None:
+    scheduler, memory = make(batch=4, total=100_000)
+    scheduler.add(request("crowd", output=10_000, draft_limit=64))
+    run_step(scheduler, memory)
+    victim = request("a", prompt=20)
+    scheduler.add(victim)
+    for _ in range(6):
+        run_step(scheduler, memory, most_tokens=12)
+    assert victim.done == 1
 
 
 def test_time_away_earns_nothing() -> None:

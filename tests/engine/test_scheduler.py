@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from outrider.engine.scheduler import Schedule, ScheduledTokens, Scheduler
 
+SECONDS = 1e-6  # that a token takes
+
 
 @dataclass(eq=False)
 class ToyRequest:
@@ -63,9 +65,11 @@ class ToyMemory:
         assert self.placed == set(self.held)
 
 
-def run_step(scheduler: Scheduler[ToyRequest], memory: ToyMemory, accept: int = 0) -> list[ScheduledTokens[ToyRequest]]:
+def run_step(
+    scheduler: Scheduler[ToyRequest], memory: ToyMemory, accept: int = 0, most_tokens: int | None = None
+) -> list[ScheduledTokens[ToyRequest]]:
     """One step; requests that read their last pending token emit ``1 + min(drafts, accept)`` tokens."""
-    schedule = scheduler.schedule()
+    schedule = scheduler.schedule(most_tokens)
     memory.check(schedule)
     for each in schedule.scheduled:
         request = each.request
@@ -77,6 +81,7 @@ def run_step(scheduler: Scheduler[ToyRequest], memory: ToyMemory, accept: int = 
             request.done += 1 + kept
             request.cached += kept
         memory.held[request.id] = request.cached
+        scheduler.charge(request.tenant, each.num_tokens * SECONDS)
         if request.done >= request.output:
             scheduler.remove(request.id)
             del memory.held[request.id]

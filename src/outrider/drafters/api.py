@@ -83,6 +83,14 @@ class RequestView(Protocol):
         """
         ...
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds of this step that are left for drafts; infinite unless others wait for it.
+
+        For sources whose models read long texts: what is not read now is read in a later step.
+        """
+        ...
+
     def draws(self) -> DraftSampler:
         """How to draw this step's draft tokens so that they couple with the target's draws, if they may."""
         ...
@@ -128,6 +136,10 @@ class ForwardingView:
     @property
     def constraint(self) -> Constraint | None:
         return self.request.constraint
+
+    @property
+    def seconds_left(self) -> float:
+        return self.request.seconds_left
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -11,6 +13,7 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.base import Model
 from outrider.models.encoder_decoder import EncoderInput, attach_input
+from outrider.utils.row_cost import RowCost
 
 PREFILL_CHUNK = 512  # tokens a forward pass takes at most while the draft model reads a prompt
 
@@ -30,7 +33,14 @@ class DraftModel:
     First use, refused drafts, full acceptance, preemption and resumption are then one case.
     """
 
-    def __init__(self, model: Model, *, vocab_size: int, cache: CacheSpec) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        vocab_size: int,
+        cache: CacheSpec,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """``vocab_size``: tokens shared with the target; columns beyond it are padding.
 
         ``cache`` is the target's: the draft model's has as many sequences, but only its own context length, and no
@@ -40,6 +50,7 @@ class DraftModel:
         self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
         self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
         self.sequences: dict[str, CachedSequence] = {}
+        self._clock, self._cost = clock, RowCost()
         self._unread: dict[int, EncoderInput] = {}  # by slot, until the first pass that needs it
 
     def start(self, request_id: str, encoder_input: EncoderInput | None = None) -> None:
@@ -77,16 +88,26 @@ class DraftModel:
     def can_extend(self, sequence: CachedSequence, count: int) -> bool:
         return self.cache.can_extend(sequence.slot, count)
 
-    def prefill(self, texts: Sequence[tuple[CachedSequence, Sequence[int]]]) -> dict[int, Tensor]:
+    def prefill(
+        self,
+        texts: Sequence[tuple[CachedSequence, Sequence[int]]],
+        seconds_left: Callable[[], float] = lambda: math.inf,
+    ) -> dict[int, Tensor]:
         """Feed every text but what is cached of it, in shared runs of limited size.
 
-        The logits [1, vocab] after its last token, by its index; texts for which memory is short are not there.
+        The logits [1, vocab] after its last token, by its index; texts for which memory is short are not there, nor
+        are those that ``seconds_left``, as a ``RequestView`` says, does not suffice for.
         """
         last: dict[int, Tensor] = {}
         left = list(range(len(texts)))
+        began: float | None = None
         while left:
             work: list[tuple[int, Sequence[int]]] = []
             room = PREFILL_CHUNK
+            if (seconds := seconds_left()) != math.inf:
+                if began is not None and seconds <= 0:
+                    break
+                room = min(room, self._cost.rows_within(seconds))
             for i in left:
                 sequence, tokens = texts[i]
                 piece = tokens[len(sequence.cached) : len(sequence.cached) + room]
@@ -95,7 +116,9 @@ class DraftModel:
                     room -= len(piece)
             if not work:
                 break
+            began = self._clock()
             logits = self.extend([(texts[i][0], piece, 1) for i, piece in work])
+            self._cost.observe(sum(len(piece) for _, piece in work), self._clock() - began)
             for (i, _), rows in zip(work, logits, strict=True):
                 if len(texts[i][0].cached) == len(texts[i][1]):
                     last[i] = rows

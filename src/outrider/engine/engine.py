@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +24,7 @@ from outrider.engine.beams.scheduled import BeamSteps, ScheduledBeams
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.embedding import add_hidden, with_last_layer
 from outrider.engine.memory import CacheMemory
+from outrider.engine.pace import Pace, StepTimes
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.request_checks import check_request
 from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
@@ -58,6 +60,7 @@ class Engine:
         kv_cache: KVCache | None = None,
         max_batched_tokens: int = 1024,
         measured: Measured = nothing_measured,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
 
@@ -73,7 +76,8 @@ class Engine:
         self._policy: DraftLengthPolicy = AdaptiveLength(
             partial(calibrate, model), measured=measured, cost_of=self._time_drafts
         )
-        self._drafting = Drafting(drafters, self.vocab_size, self._policy)
+        self._clock, self._pace = clock, Pace()
+        self._drafting = Drafting(drafters, self.vocab_size, self._policy, clock)
         self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
         self._beams = Beams(self._drafting, self.memory, self._eos, self.vocab_size)
         self._scheduler: Scheduler[Request] = Scheduler(
@@ -129,15 +133,26 @@ class Engine:
         ``request.error`` set if that does not help, as does one whose grammar breaks off; the others go on.
         """
         schedule = self._schedule()
+        times = StepTimes(self._clock, [each.request for each in schedule])
         scheduled = self._draft(schedule)
+        times.drafted()
         outputs = self._score(scheduled)
         decisions = self._verify(scheduled, outputs)
-        return self._commit(scheduled, outputs, decisions)
+        emitted = self._commit(scheduled, outputs, decisions)
+        self._pace.end(*times.ended(scheduled, self._scheduler.charge))
+        return emitted
+
+    def expect(self, tenant: str) -> None:
+        """A request of a tenant is about to be added, from any thread: drafting that it waits for ends soon."""
+        if any(request.tenant != tenant for request in self._scheduler.running):
+            self._drafting.time.cut()
 
     def _schedule(self) -> list[ScheduledTokens[Request]]:
         """Who runs, and with how many tokens; drafters hear of requests that gained or lost their place."""
         self.stats.begin(self._scheduler, self.memory)
-        schedule = self._scheduler.schedule()
+        tenants = self._scheduler.tenants
+        schedule = self._scheduler.schedule(self._pace.begin(shared=len(tenants) > 1, named=any(tenants)))
+        self._drafting.time.begin(self._pace.drafting)
         for request in schedule.preempted:
             self._finish_drafts(request)
         if schedule.admitted:

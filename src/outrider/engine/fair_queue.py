@@ -1,8 +1,9 @@
 """Who of those that wait is next: fair shares between tenants; priority, and age, within one.
 
-Between tenants the one that was served least goes first, counted in tokens that the target has computed for it. A
-tenant that comes back starts level with the least served of the others: time away earns nothing. (The virtual token
-counter of Sheng et al. 2024, "Fairness in serving large language models".)
+Between tenants the one that was served least goes first, counted in seconds that steps have taken for it. A tenant
+that comes back starts level with the least served of the others: time away earns nothing. (The virtual token counter of
+Sheng et al. 2024, "Fairness in serving large language models", with time in place of tokens: a source of drafts may
+take as long for a token as the target for a hundred.)
 
 Within a tenant lower priorities go first, then earlier arrivals; but every ``AGED``-th place goes to the request that
 has waited longest, whatever its priority. So behind m earlier ones a request has a place after at most
@@ -45,13 +46,14 @@ class Entry(Generic[R]):
     priority: int
     arrival: int
     request: R = field(compare=False)
+    fed: int = field(default=0, compare=False)  # the step in which it last decoded
 
 
 @dataclass
 class _Share(Generic[R]):
     """One tenant's part."""
 
-    served: int = 0  # tokens
+    served: float = 0.0  # seconds
     running: int = 0
     places: int = 0  # given so far
     waiting: list[Entry[R]] = field(default_factory=list)  # a heap
@@ -89,7 +91,7 @@ class FairQueue(Generic[R]):
             for tenant, share in self._shares.items()
             if share.active or (least is not None and share.served > least)
         }
-        share = self._shares.setdefault(request.tenant, _Share(served=least or 0))
+        share = self._shares.setdefault(request.tenant, _Share(served=least or 0.0))
         heapq.heappush(share.waiting, Entry(True, request.priority, self._arrivals, request))
         self._arrivals += 1
 
@@ -120,12 +122,18 @@ class FairQueue(Generic[R]):
         """An entry with a place needs it no more."""
         self._shares[entry.request.tenant].running -= 1
 
-    def charge(self, request: R, tokens: int) -> None:
-        """So many tokens are computed for a request."""
-        self._shares[request.tenant].served += tokens
+    def charge(self, tenant: str, seconds: float) -> None:
+        """A step has taken so long for a tenant."""
+        if tenant in self._shares:
+            self._shares[tenant].served += seconds
 
-    def served(self, tenant: str) -> int:
-        """Tokens that a tenant has had; only differences mean something."""
+    @property
+    def tenants(self) -> list[str]:
+        """Those with requests that wait or run."""
+        return [tenant for tenant, share in self._shares.items() if share.active]
+
+    def served(self, tenant: str) -> float:
+        """Seconds that a tenant has had; only differences mean something."""
         return self._shares[tenant].served
 
     def has_place(self, tenant: str) -> bool:

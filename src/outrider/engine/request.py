@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,6 +78,7 @@ class Request:
     started: float | None = None
     switched_off: set[str] = field(default_factory=set)  # draft sources that failed
     reports_drafts: bool = False
+    seconds_left: float = math.inf  # for drafts in a step, where nobody waits (``engine.drafting.request_view``)
     draft_budget: int = 0  # of this step: nodes that the sources were asked for
     num_proposed_tokens: int = 0  # of this step: nodes that they gave, before the policy chose among them
     prompt_logprobs: TokenLogprobs = field(default_factory=TokenLogprobs)  # of the prompt's tokens but the first

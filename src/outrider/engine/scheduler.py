@@ -15,7 +15,11 @@ second ones, and so on: the tenant with most requests gives up one. Among the re
 the lowest priority.
 
 A tenant without any place does not wait for others to end. Prompts that are being read leave half of the budget for
-it, and after ``PATIENCE`` steps a tenant that has several places gives up one.
+it, and after ``PATIENCE`` steps, or as many seconds, a tenant that has several places gives up one.
+
+Where several tenants share the machine, the budget is also what fits into the time of a step (``engine.pace``). Drafts
+then leave half of what remains to prompts. It may be too small for all that decode: who is left out goes before the
+others of its tenant in the next step.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from typing import Generic, Protocol, TypeVar
 
 from outrider.engine.fair_queue import Entry, FairQueue, Queueable
 
-PATIENCE = 32  # steps that a tenant without a place waits: a few seconds, and rare enough that reading again is cheap
+PATIENCE = 32  # steps that a tenant without a place waits: rare enough that reading again is cheap
+PATIENCE_SECONDS = 2.0  # likewise, where steps are long
 
 
 class Schedulable(Queueable, Protocol):
@@ -108,6 +113,8 @@ class Scheduler(Generic[R]):
         self._waiting: FairQueue[R] = FairQueue()
         self._running: list[Entry[R]] = []  # in order of rank
         self._steps_without_place = 0  # of the tenant that is next, while it has none
+        self._seconds_without_place = 0.0
+        self._steps = 0
         self.preemptions = 0
 
     @property
@@ -118,8 +125,18 @@ class Scheduler(Generic[R]):
     def running(self) -> Sequence[R]:
         return [entry.request for entry in self._running]
 
+    @property
+    def tenants(self) -> list[str]:
+        """Those with requests that wait or run."""
+        return self._waiting.tenants
+
     def add(self, request: R) -> None:
         self._waiting.add(request)
+
+    def charge(self, tenant: str, seconds: float) -> None:
+        """A step has taken so long for a tenant."""
+        self._waiting.charge(tenant, seconds)
+        self._seconds_without_place += seconds
 
     def remove(self, request_id: str) -> R | None:
         """Forget a request, waiting or running; what it holds is the caller's to release."""
@@ -131,36 +148,47 @@ class Scheduler(Generic[R]):
                 return entry.request
         return self._waiting.remove(request_id)
 
-    def schedule(self) -> Schedule[R]:
-        """The plan of one step."""
-        plan: _Plan[R] = _Plan(self._max_batched_tokens)
+    def schedule(self, most_tokens: int | None = None) -> Schedule[R]:
+        """The plan of one step; ``most_tokens``: that it has time for, if that is limited."""
+        limited = most_tokens is not None and most_tokens < self._max_batched_tokens
+        plan: _Plan[R] = _Plan(most_tokens if limited and most_tokens else self._max_batched_tokens)
+        self._steps += 1
         self._make_way(plan)
         decoding = [entry for entry in self._running if entry.request.num_pending_tokens == 1]
         reading = [entry for entry in self._running if entry.request.num_pending_tokens > 1]
-        self._feed(plan, decoding, plan.budget)
+        decoding.sort(key=lambda entry: entry.fed)
+        waits = self._steps_without_place > 0
+        self._feed(plan, decoding, plan.budget - (plan.budget // 4 if limited and waits else 0))
+        for entry in decoding:
+            if entry.request.id in plan.tokens:
+                entry.fed = self._steps
+        kept = plan.budget // 2 if limited and (reading or self.waiting) else 0  # or drafts would take all there is
+        plan.budget -= kept
         self._grant_drafts(plan)
-        self._feed(plan, reading, plan.budget if self._steps_without_place == 0 else max(1, plan.budget // 2))
+        plan.budget += kept
+        self._feed(plan, reading, max(1, plan.budget // 2) if waits and plan.budget else plan.budget)
         if not plan.preempted:  # what was just pushed out must not come straight back
             self._admit(plan)
-        if reading or plan.admitted:
+        if reading or plan.admitted or kept:
             self._grant_drafts(plan)
         scheduled = [
             ScheduledTokens(entry.request, plan.tokens[entry.request.id], plan.drafts.get(entry.request.id, 0))
             for entry in self._running
             if entry.request.id in plan.tokens
         ]
-        for each in scheduled:
-            self._waiting.charge(each.request, each.num_tokens)
         return Schedule(scheduled, plan.admitted, plan.preempted)
 
     def _make_way(self, plan: _Plan[R]) -> None:
         """Take a place from the tenant with most of them, for one that has had none for long."""
         entry = self._waiting.next()
         if entry is None or self._waiting.has_place(entry.request.tenant):
-            self._steps_without_place = 0
+            self._steps_without_place, self._seconds_without_place = 0, 0.0
             return
         self._steps_without_place += 1
-        if self._steps_without_place > PATIENCE and self._running:
+        if self._steps_without_place == 1:
+            self._seconds_without_place = 0.0
+        waited = self._steps_without_place > PATIENCE or self._seconds_without_place > PATIENCE_SECONDS
+        if waited and self._running:
             last = self._running[-1]
             if last.request.tenant in (other.request.tenant for other in self._running[:-1]):
                 self._preempt(last, plan)

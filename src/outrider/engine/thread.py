@@ -53,6 +53,7 @@ class EngineThread:
         """Queue a request. What ``Engine.add`` refuses reaches the listener as an error."""
         with self._gate:
             if self.death is None:
+                self._engine.expect(request.tenant)
                 self._commands.put(lambda: self._add(request, listener))
                 return
         listener(self.death)

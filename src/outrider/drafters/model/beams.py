@@ -60,13 +60,14 @@ class DraftBeams:
             self._step(ahead, logits)
             level = ahead.live()[: budget - len(drafted)]
             drafted += level
-            logits = self._feed(level, rows) if level and len(drafted) < budget else None
+            more = len(drafted) < budget and self._request.should_continue(self._source, [()])
+            logits = self._feed(level, rows) if level and more else None
         return _drafts(above, drafted, self._source)
 
     def _read_prompt(self) -> bool:
         """Whether the prompt is in the cache, but for its last token."""
         if len(self._sequence.cached) < len(self._prompt) - 1:
-            self._model.prefill([(self._sequence, self._prompt[:-1])])
+            self._model.prefill([(self._sequence, self._prompt[:-1])], lambda: self._request.seconds_left)
         return len(self._sequence.cached) == len(self._prompt) - 1
 
     def _keep(self, nodes: Sequence[Node]) -> dict[Node, int]:

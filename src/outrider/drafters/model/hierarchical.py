@@ -67,7 +67,8 @@ class HierarchicalDrafter(Drafter):
     def _read_prompts(self, chains: Sequence[PendingDraft]) -> list[PendingDraft]:
         """Read all but the last token where that takes more than one run; the chains that can grow."""
         long = [c for c in chains if len(c.request.tokens) - len(self._sequence(c).cached) > PREFILL_CHUNK]
-        read = self._model.prefill([(self._sequence(c), c.request.tokens[:-1]) for c in long])
+        texts = [(self._sequence(c), c.request.tokens[:-1]) for c in long]
+        read = self._model.prefill(texts, lambda: long[0].request.seconds_left)
         return [c for c in chains if c not in long or long.index(c) in read]
 
     def _round(self, chains: Sequence[PendingDraft]) -> list[PendingDraft]:

@@ -53,7 +53,8 @@ class ModelDrafter(Drafter):
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         model = self._model
         pending = pending_drafts(model, requests, budgets)
-        last = model.prefill([(model.sequences[each.request.id], each.request.tokens) for each in pending])
+        texts = [(model.sequences[each.request.id], each.request.tokens) for each in pending]
+        last = model.prefill(texts, lambda: requests[0].seconds_left)
         pending = [pending[i] for i in last]
         grow(pending, list(last.values()), fits=self._fits, run=self._run, source=self._name)
         for each in pending:

@@ -26,7 +26,7 @@ class ChangedView(ForwardingView):
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """A source that drafts for another is not measured."""
-        return True
+        return self.seconds_left > 0
 
     def draws(self) -> DraftSampler:
         return self.drawing

@@ -65,7 +65,8 @@ class UniversalDrafter(Drafter):
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         pending = [self._begin(request, budget) for request, budget in zip(requests, budgets, strict=True)]
         growing = [each for each in pending if each is not None]
-        last = self._model.prefill([(each.sequence, each.text) for each in growing])
+        texts = [(each.sequence, each.text) for each in growing]
+        last = self._model.prefill(texts, lambda: requests[0].seconds_left)
         growing = [growing[i] for i in last]
         rows = list(last.values())
         while growing:

@@ -108,14 +108,19 @@ class IsolatedDrafters:
             self._seen[request.id, name] = len(request.tokens)
         return drafts
 
-    def propose_beams(self, name: str, request: Request, search: BeamSearch, budget: int) -> list[BeamDraft]:
-        """What a drafter proposes behind all live beams of a search, which ``request`` stands for."""
+    def propose_beams(
+        self, name: str, request: Request, view: RequestView, search: BeamSearch, budget: int
+    ) -> list[BeamDraft]:
+        """What a drafter proposes behind all live beams of a search, which ``request`` stands for.
+
+        ``view``: the request as the drafter sees it.
+        """
         drafts: list[BeamDraft] = []
         live = search.live()
 
         def call(drafter: Drafter) -> None:
             assert isinstance(drafter, BeamDrafter)
-            proposed = drafter.propose_beams(request, search, budget)
+            proposed = drafter.propose_beams(view, search, budget)
             if any(tip not in live for tip, _ in proposed):
                 raise ValueError("it drafted behind a beam that does not go on")
             if (total := sum(len(draft) for _, draft in proposed)) > budget:

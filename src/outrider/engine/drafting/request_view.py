@@ -9,18 +9,26 @@ from outrider.config import SpeculationParams
 from outrider.core.verify import DraftSampler
 from outrider.drafters.api import ForwardingView
 from outrider.engine.adaptive.policy import DraftLengthPolicy
+from outrider.engine.drafting.draft_time import DraftTime
 from outrider.engine.request import Request
 
 
 @dataclass(frozen=True)
 class PolicyView(ForwardingView):
-    """The ``RequestView`` of an adaptive request: the policy answers for the length, the request for the rest."""
+    """A request with who decides how long its drafts grow: the time for them, and a policy if it is adaptive."""
 
     request: Request
     policy: DraftLengthPolicy
+    time: DraftTime
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        return self.policy.should_continue(self.request, source, paths)
+        if not self.time.has_level(self.request.id):
+            return False
+        return not self.request.adaptive or self.policy.should_continue(self.request, source, paths)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.time.left()
 
     @property
     def tokens(self) -> Sequence[int]:

@@ -16,6 +16,7 @@ from outrider.drafters.api import BeamDraft, Drafter, Outcome, RequestView
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.drafting.draft_time import DraftTime
 from outrider.engine.drafting.features import FeatureRouting, Layers
 from outrider.engine.drafting.forced_tokens import fill_forced_tokens
 from outrider.engine.drafting.isolation import IsolatedDrafters
@@ -60,9 +61,10 @@ class Drafting:
     ) -> None:
         self._isolated = IsolatedDrafters(drafters, vocab_size, clock)
         self._features = FeatureRouting(self._isolated)
-        self._policy = policy
+        self._policy, self._clock = policy, clock
         self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
-        self._views: dict[str, PolicyView] = {}  # of adaptive requests
+        self._views: dict[str, PolicyView] = {}
+        self.time = DraftTime(clock)
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
@@ -83,8 +85,7 @@ class Drafting:
         combination = request.speculation.combination
         if combination.best:
             self._rankings[request.id] = Ranking(combination.groups)
-        if request.adaptive:
-            self._views[request.id] = PolicyView(request, self._policy)
+        self._views[request.id] = PolicyView(request, self._policy, self.time)
         self._isolated.start(request)
 
     def propose(self, requests: Sequence[Request], granted: Sequence[int], num_tokens: Sequence[int]) -> list[Draft]:
@@ -127,7 +128,7 @@ class Drafting:
 
     def propose_beams(self, name: str, request: Request, search: BeamSearch, budget: int) -> list[BeamDraft]:
         """What a source proposes behind all live beams of a search, which ``request`` stands for."""
-        return self._isolated.propose_beams(name, request, search, budget)
+        return self._isolated.propose_beams(name, request, self._views[request.id], search, budget)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the policy and the drafters what became of a draft."""
@@ -176,14 +177,14 @@ class Drafting:
                 for turn, budget in asked[name]
                 if self._policy.is_worth_asking(turn.request, name, list(turn.proposals.values()))
             ]
-            if wanting:
+            if wanting and self.time.left() > 0:
                 self._ask_one(name, [turn for turn, _ in wanting], [budget for _, budget in wanting])
 
     def _ask_one(self, name: str, turns: Sequence[_Turn], budgets: Sequence[int]) -> None:
         """Note what a drafter proposes to each request, and what that cost."""
-        began = time.perf_counter()
+        began = self._clock()
         drafts = self._isolated.propose(name, [turn.request for turn in turns], [turn.view for turn in turns], budgets)
-        seconds = (time.perf_counter() - began) / len(turns)
+        seconds = (self._clock() - began) / len(turns)
         for turn in turns:
             draft = drafts.get(turn.request.id)
             if draft is not None:
