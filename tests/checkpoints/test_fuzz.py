@@ -14,6 +14,7 @@ import pytest
 
 from outrider.errors import ModelFormatError
 from tests.checkpoints.fuzz import __main__ as fuzz
+from tests.checkpoints.fuzz.kinds import Kind
 
 
 @pytest.mark.slow
@@ -51,7 +52,7 @@ def test_what_counts_as_a_failure(
     open_it: Callable[[Path], object], outcome: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fuzz, "MEMORY", 1 << 28)
-    assert fuzz.attempt(fuzz.Kind("it", tmp_path, {}, open_it), tmp_path).outcome == outcome
+    assert fuzz.attempt(Kind("it", tmp_path, {}, open_it), tmp_path).outcome == outcome
 
 
 def test_hangs_and_slow_refusals_are_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -60,6 +61,6 @@ def test_hangs_and_slow_refusals_are_failures(monkeypatch: pytest.MonkeyPatch, t
             pass
 
     monkeypatch.setattr(fuzz, "SLOW", -1.0)
-    assert fuzz.attempt(fuzz.Kind("it", tmp_path, {}, refuse("wrong")), tmp_path).outcome == "is slow"
+    assert fuzz.attempt(Kind("it", tmp_path, {}, refuse("wrong")), tmp_path).outcome == "is slow"
     monkeypatch.setattr(fuzz, "PATIENCE", 0.2)
-    assert fuzz.attempt(fuzz.Kind("it", tmp_path, {}, spin), tmp_path).outcome == "hangs"
+    assert fuzz.attempt(Kind("it", tmp_path, {}, spin), tmp_path).outcome == "hangs"

@@ -10,7 +10,7 @@ from scipy.io import wavfile
 from typer.testing import CliRunner
 
 from outrider.cli.main import app
-from outrider.errors import InvalidRequestError
+from outrider.errors import InvalidRequestError, OutriderError
 from tests import encoder_decoders
 
 
@@ -50,11 +50,11 @@ def test_every_format_holds_the_same_words(model: str, talk: str, tmp_path: Path
     [
         (["-f", "pdf"], "format='pdf' is unknown"),
         (["--task", "sing"], "task='sing' is unknown"),
-        (["-o", "/nowhere/at/all"], "cannot be written"),
+        (["-o", "/nowhere/at/all"], "cannot write /nowhere/at/all: No such file"),
     ],
 )
 def test_what_cannot_be_is_refused(model: str, talk: str, arguments: list[str], message: str) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
+    with pytest.raises(OutriderError, match=message):
         run(talk, "-m", model, *arguments)
 
 

@@ -48,19 +48,19 @@ def rewritten(metadata: dict[str, str] | None = None, **changes: Any) -> Change:
     return change
 
 
+def with_header(path: Path, **changes: Any) -> None:
+    """Another header over the same data. Of a file that has none, as a configuration, all is replaced."""
+    content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    raw = json.loads(content[8 : 8 + length]) if path.suffix == ".safetensors" else {}
+    for name, fields in changes.items():
+        raw[name] = raw[name] | fields if isinstance(fields, dict) else fields
+    text = json.dumps(raw).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+
+
 def header(**changes: Any) -> Change:
-    """Another header over the same data."""
-
-    def change(path: Path) -> None:
-        content = path.read_bytes()
-        length = struct.unpack("<Q", content[:8])[0]
-        raw = json.loads(content[8 : 8 + length])
-        for name, fields in changes.items():
-            raw[name] = raw[name] | fields
-        text = json.dumps(raw).encode()
-        path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
-
-    return change
+    return lambda path: with_header(path, **changes)
 
 
 def replaced(content: bytes | None) -> Change:
@@ -105,6 +105,7 @@ ANY_FILE: dict[str, Change] = {
     "bytes behind": lambda p: p.write_bytes(p.read_bytes() + b"x"), "a pickle": replaced(b"\x80\x04]\x94." * 20),
     "no header": claims(0), "a header beyond the file": claims(10_000), "a header of 2^64": claims(2**64 - 1),
     "a header of 2^63": claims(2**63), "JSON of nothing": replaced(struct.pack("<Q", 4) + b"null"),
+    "long metadata that are none": lambda path: with_header(path, __metadata__="a" * 100_000),
     "JSON 10,000 deep": replaced(struct.pack("<Q", 10_000) + b"[" * 10_000),
 }  # fmt: skip
 STORES: dict[str, Change] = ANY_FILE | {

@@ -26,6 +26,7 @@ from outrider.checkpoints.weights.safetensors import read_header
 from outrider.drafters.occurrence import MAX_MATCH, Occurrence
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.native.library import library
+from outrider.utils.json_files import shown
 from outrider.utils.whole_files import write_whole
 
 FORMAT = "outrider-datastore-1"
@@ -110,7 +111,7 @@ class Datastore:
                 # Copies: the file is mapped, and may change or shrink after it was checked.
                 tokens, order = (file.get_tensor(name).clone() for name in _NAMES)
         except SafetensorError as error:
-            raise _wrong(path, str(error)) from None
+            raise _wrong(path, shown(str(error))) from None
         if any(t.dtype != torch.int32 or t.dim() != 1 for t in (tokens, order)):
             raise _wrong(path, "its tensors are not int32 vectors")
         store = cls(tokens.numpy(), order.numpy(), origin)
@@ -173,7 +174,7 @@ def read_origin(path: Path) -> Origin:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
     except SafetensorError as error:
-        raise _wrong(path, str(error)) from None
+        raise _wrong(path, shown(str(error))) from None
     if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
         raise _wrong(path, f"it is not a datastore of format {FORMAT}")
     numbers = [metadata.get(name, "") for name in ("vocab_size", "texts")]

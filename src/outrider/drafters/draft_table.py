@@ -23,6 +23,7 @@ from torch import Tensor
 
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import ConfigError, ModelFormatError
+from outrider.utils.json_files import shown
 from outrider.utils.whole_files import write_whole
 
 FORMAT = "outrider-draft-table-1"
@@ -130,7 +131,7 @@ class DraftTable:
                     raise _wrong(path, f"it is not a draft table of format {FORMAT}")
                 tensors = {name: file.get_tensor(name).clone() for name in _NAMES}  # it is mapped, and may change
         except SafetensorError as error:
-            raise _wrong(path, str(error)) from None
+            raise _wrong(path, shown(str(error))) from None
         if any(t.dtype != torch.int64 or t.dim() != 1 for t in tensors.values()):
             raise _wrong(path, "its counts are not int64 vectors")
         table = cls(**tensors, trained_on=_number(metadata.get("tokens", "")))

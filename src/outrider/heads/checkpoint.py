@@ -83,7 +83,7 @@ def load_head(
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / CONFIG}: {error}") from None
     if not path.is_file():
-        raise ModelFormatError(f"{folder} has no file {WEIGHTS}: train the head again")
+        raise ModelFormatError(f"{folder} has no {WEIGHTS}: train the head again")
     found = read_header(path)
     with torch.device("meta"):  # shapes first: a lying configuration must not cost memory
         head = make_head(config)

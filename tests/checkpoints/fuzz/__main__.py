@@ -1,4 +1,4 @@
-"""Damaged and hostile model files: each must be refused in one line, or load and generate.
+"""Damaged and hostile files of models and of all that drafts: each must be refused in one line, or load and generate.
 
     python -m tests.checkpoints.fuzz --seconds 600
 
@@ -22,100 +22,22 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # this process forks
 
 import torch
 import transformers  # noqa: F401  (imported once, before forking)
-from torch import nn
 
-from outrider import LLM, SamplingParams
 from outrider.checkpoints.catalog import resolve
-from outrider.checkpoints.weights import open_checkpoint
 from outrider.errors import OutriderError
-from outrider.heads import HeadConfig, TargetFingerprint, make_head
-from outrider.heads.checkpoint import save_head
-from outrider.heads.fingerprint import fingerprint_rows
 from outrider.kernels.native.library import library
-from tests.checkpoints.files import write_gguf
-from tests.checkpoints.fuzz.mutate_files import mutate_gguf, mutate_safetensors
-from tests.checkpoints.fuzz.mutate_json import mutate
-from tests.heads import heads
-from tests.whole import model_folder
+from tests.checkpoints.fuzz.kinds import NAMES, Kind, kinds
 
 PATIENCE = 60  # seconds of a case before it counts as hanging; far more than a sound model takes on a busy machine
 SLOW = 1.0  # seconds of processor time that a refusal may take
 MEMORY = 1 << 30  # bytes that a case may add to what the process had
-
-
-Change = Callable[[bytes, random.Random], bytes]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of thing to open: its files, which of them change and how, and how it is opened."""
-
-    name: str
-    folder: Path
-    files: dict[str, Change]
-    open: Callable[[Path], object]
-
-
-def run(llm: LLM) -> None:
-    with llm:
-        output = llm.generate(["hello world"], SamplingParams(max_tokens=4))[0]
-        if not isinstance(output.text, str):
-            raise TypeError(f"{output.text!r} is no text")
-
-
-def as_json(content: bytes, rng: random.Random) -> bytes:
-    return mutate(json.loads(content), rng)
-
-
-def kinds(place: Path) -> list[Kind]:
-    """The sound files, made in ``place``."""
-    folder, gguf = place / "folder", place / "gguf"
-    model_folder(folder)
-    (folder / "generation_config.json").write_text(
-        '{"eos_token_id": [1], "temperature": 0.6, "transformers_version": "5"}'
-    )
-    sharded = shutil.copytree(folder, place / "sharded")
-    os.rename(sharded / "model.safetensors", sharded / "one.safetensors")
-    (sharded / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"a": "one.safetensors"}}')
-    gguf.mkdir()
-    write_gguf(gguf / "m.gguf", rope_divisors=torch.ones(8).numpy())
-    for kind in ("eagle3", "dflash", "medusa"):
-        save_head(place / kind, *_head(folder, kind))
-    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
-    weights: dict[str, Change] = {"model.safetensors": mutate_safetensors}
-    texts: dict[str, Change] = dict.fromkeys(names, as_json)
-    return [
-        Kind("folder", folder, texts | weights, lambda at: run(LLM(str(at), draft="none"))),
-        Kind("index", sharded, {"model.safetensors.index.json": as_json}, lambda at: run(LLM(str(at), draft="none"))),
-        Kind("gguf", gguf, {"m.gguf": mutate_gguf}, lambda at: run(LLM(str(at / "m.gguf"), draft="none"))),
-        *(
-            Kind(kind, place / kind, weights | {"config.json": as_json}, partial(_run_head, folder, kind))
-            for kind in ("eagle3", "dflash", "medusa")
-        ),
-    ]
-
-
-def _head(folder: Path, kind: str) -> tuple[nn.Module, HeadConfig]:
-    """A head with fresh weights for the model in ``folder``."""
-    checkpoint = open_checkpoint(folder)
-    config = checkpoint.config
-    rows = checkpoint.tensors["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
-    target = TargetFingerprint.of(config, rows)
-    made = replace(heads.config(kind), target=target, hidden_size=config.hidden_size, vocab_size=config.vocab_size)
-    return make_head(made), made
-
-
-def _run_head(folder: Path, kind: str, at: Path) -> None:
-    run(LLM(str(folder), heads=str(at), draft=kind.rstrip("3")))
 
 
 @dataclass(frozen=True)
@@ -220,7 +142,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--count", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=("folder", "index", "gguf", "eagle3", "dflash", "medusa"), default=None)
+    parser.add_argument("--only", choices=NAMES, default=None)
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz-loaders"), help="where failing files go")
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -67,7 +67,7 @@ def _parse_json(path: Path, data: bytes) -> dict[str, Any]:
     try:
         raw = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"its header is not valid JSON ({error})") from None
+        raise _damaged(path, f"its header is not valid JSON ({shown(str(error))})") from None
     if not isinstance(raw, dict):
         raise _damaged(path, "its header is not a JSON object")
     return raw
@@ -132,7 +132,7 @@ class LazyTensors(Mapping[str, Tensor]):
                 self._handles[path] = safe_open(path, framework="pt", device="cpu")
             tensor: Tensor = self._handles[path].get_tensor(self._own.get(name, name))
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise _damaged(path, f"tensor {shown(name)} cannot be read ({error})") from None
+            raise _damaged(path, f"tensor {shown(name)} cannot be read ({shown(str(error))})") from None
         return tensor
 
     def __iter__(self) -> Iterator[str]:
