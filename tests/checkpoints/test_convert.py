@@ -12,7 +12,6 @@ import torch
 from gguf import GGMLQuantizationType
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from outrider.checkpoints import convert_tokenizer
 from outrider.checkpoints.convert import convert_gguf, convert_llama2c
 from outrider.checkpoints.convert_tokenizer import tokenizer_from_llama2c
 from outrider.checkpoints.weights import open_checkpoint
@@ -86,16 +85,6 @@ def test_llama2c_has_the_same_ids_as_a_llama_gguf(tmp_path: Path) -> None:
     files = [json.loads((tmp_path / name / "tokenizer.json").read_text()) for name in ("a", "b")]
     assert files[0] == files[1]
     AutoModelForCausalLM.from_pretrained(tmp_path / "b")
-
-
-def test_smollm_splits_digits(tmp_path: Path) -> None:
-    words = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"pre_tokenizer": words}))
-    for _ in range(2):  # a file that has it already stays as it is
-        convert_tokenizer._split_digits(path)
-        steps = json.loads(path.read_text())["pre_tokenizer"]["pretokenizers"]
-        assert steps == [{"type": "Digits", "individual_digits": True}, words]
 
 
 def test_vocabularies_that_cannot_be(tmp_path: Path) -> None:

@@ -93,27 +93,16 @@ def test_llama3_rope_is_recognised_from_its_divisors(factor: float, tmp_path: Pa
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ({"rope.scaling.type": "yarn"}, "'yarn'"),
         ({"rope.scaling.attn_factor": 1.25}, "llama.rope.scaling.attn_factor=1.25"),
-        ({"rope.scaling.yarn_attn_factor": 0.5}, "llama.rope.scaling.yarn_attn_factor=0.5"),
-        ({"rope.scaling.yarn_ext_factor": 1.0}, "llama.rope.scaling.yarn_ext_factor=1.0"),
-        ({"attention.sliding_window": 16}, "llama.attention.sliding_window=16 is less than the context of 128"),
-        ({"attention.sliding_window_pattern": 6}, "'llama.attention.sliding_window_pattern': 6 is not known here"),
-        ({"attention.scale": 0.5}, "llama.attention.scale=0.5"),
         ({"attention.value_length": 8}, "llama.attention.value_length=8"),
-        ({"logit_scale": 0.25}, "llama.logit_scale=0.25"),
-        ({"final_logit_softcapping": 30.0}, "'llama.final_logit_softcapping': 30.0 is not known here"),
-        ({"swiglu_clamp_exp": [1, 2]}, "is an array"),
         ({"attention.layer_norm_rms_epsilon": None}, "rms_norm_eps=None"),
         ({"context_length": None}, "max_position_embeddings=None"),
         ({"expert_count": 8}, "llama.expert_count=8"),
         ({"rope.dimension_count": 8}, "llama.rope.dimension_count=8"),
-        ({"general.type": "adapter"}, "general.type='adapter'"),
         ({"split.count": 3}, "split.count=3: this is one part of a model"),
         ({"tokenizer.ggml.suppress_tokens": [3]}, "suppress_tokens forbids tokens"),
-        ({"tokenizer.ggml.add_space_prefix": False}, "add_space_prefix=false"),
         ({"attention.head_count": None}, "num_attention_heads=None"),
-        ({"feed_forward_length": [96, 96]}, "is an array"),
+        ({"feed_forward_length": [96, 48]}, "is an array"),
         ({"block_count": 2**31 - 1}, "layers are declared"),
         ({"block_count": 3}, "model.layers.2.input_layernorm.weight is missing"),
         ({"embedding_length": 32}, f"shape [{len(VOCABULARY)}, 64]"),
@@ -136,7 +125,7 @@ def test_keys_that_change_nothing_pass(tmp_path: Path) -> None:
 def test_divisors_that_are_not_those_of_the_heads(tmp_path: Path) -> None:
     path, divisors = tmp_path / "m.gguf", np.array(llama3_divisors(8.0, 10000.0, 8))
     write_gguf(path, rope_divisors=divisors, metadata={"rope.scaling.factor": 2.0})
-    with pytest.raises(ModelFormatError, match=r"linear scaling by 2\.0 together with rope_freqs"):
+    with pytest.raises(ModelFormatError, match=r"linear scaling by 2\.0 together with tensors"):
         open_gguf(path)
     write_gguf(path, rope_divisors=np.array(llama3_divisors(8.0, 10000.0, 16)))
     with pytest.raises(ModelFormatError, match=r"shape \[16\] is not a float32 divisor for each of 16 / 2"):

@@ -32,7 +32,7 @@ def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
     checkpoint = open_gguf(gguf)
     _link_or_copy(gguf, out / GGUF_WEIGHTS, progress=progress)
     write_json(out / "config.json", to_hf_config(checkpoint.config))
-    tokenizer_from_gguf(gguf, read_gguf_header(gguf).scalar("tokenizer.ggml.pre"), out)
+    tokenizer_from_gguf(gguf, read_gguf_header(gguf), out)
 
 
 def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:

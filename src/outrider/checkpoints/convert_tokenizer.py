@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from outrider.checkpoints.weights.gguf_header import GGUFHeader
+from outrider.checkpoints.weights.gguf_tokenizer import correct_tokenizer
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import read_json_object
 
@@ -15,26 +17,31 @@ _SPACE = "\u2581"
 _ANY_CLASS = "PreTrainedTokenizerFast"  # transformers 4 and 5 then take tokenizer.json as it is
 
 
-def tokenizer_from_gguf(gguf: Path, pre: str | None, out: Path) -> None:
-    """Write the tokenizer and chat template of a GGUF file to ``out``, as transformers reads them.
+def tokenizer_from_gguf(gguf: Path, header: GGUFHeader, out: Path) -> None:
+    """Write the tokenizer and chat template of a GGUF file to ``out``, as transformers reads them, and corrected.
 
-    ``pre`` is the file's ``tokenizer.ggml.pre``. Raises ``ModelFormatError`` if transformers cannot read it.
+    Raises ``ModelFormatError`` if transformers cannot read it.
     """
-    from transformers import AutoTokenizer  # seconds of import, paid once per model
+    from transformers import PreTrainedTokenizerFast  # seconds of import, paid once per model
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(  # AutoTokenizer knows few architectures
             gguf.parent, gguf_file=gguf.name, local_files_only=True, trust_remote_code=False
         )
         tokenizer.save_pretrained(out)
     except Exception as error:  # noqa: BLE001  (anything can come out of a file's metadata; one line must go up)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFormatError(f"the tokenizer in {gguf} cannot be read: {reason}") from None
-    if pre == "smollm":
-        _split_digits(out / "tokenizer.json")
+    file = out / "tokenizer.json"
+    raw = read_json_object(file)
+    correct_tokenizer(raw, header)
+    file.write_text(json.dumps(raw, ensure_ascii=False), encoding="utf-8")
     config = out / "tokenizer_config.json"
-    raw = read_json_object(config)
-    kept = {key: value for key, value in raw.items() if key.endswith("_token") or key == "chat_template"}
+    kept = {
+        key: value
+        for key, value in read_json_object(config).items()
+        if key.endswith("_token") or key == "chat_template"
+    }
     write_json(config, kept | {"tokenizer_class": _ANY_CLASS})
 
 
@@ -81,19 +88,6 @@ def _merges(words: Sequence[str], scores: Sequence[float], ids: dict[str, int]) 
     ]
     pairs.sort(key=lambda pair: (pair[0], pair[1], len(pair[2]) - pair[1]), reverse=True)
     return [(word[:cut], word[cut:]) for _, cut, word in pairs]
-
-
-def _split_digits(file: Path) -> None:
-    """Put back what transformers leaves out for ``tokenizer.ggml.pre = smollm``: each digit is a word of its own.
-
-    Without it, blank lines before a number would become tokens that SmolLM never saw there.
-    """
-    raw = read_json_object(file)
-    words = raw["pre_tokenizer"]
-    if words["type"] == "ByteLevel":  # else a later transformers knows
-        digits = {"type": "Digits", "individual_digits": True}
-        raw["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [digits, words]}
-        file.write_text(json.dumps(raw, ensure_ascii=False), encoding="utf-8")
 
 
 def write_json(path: Path, value: object) -> None:

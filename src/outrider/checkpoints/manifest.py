@@ -13,7 +13,7 @@ from outrider.errors import ModelFormatError
 from outrider.utils.json_files import read_json_object
 
 MANIFEST = "outrider.json"
-_FORMAT = 2  # raised when conversion changes, so that older folders are made anew
+_FORMAT = 3  # raised when conversion changes, so that older folders are made anew
 _BLOCK = 1 << 20
 
 

@@ -16,6 +16,7 @@ from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.gguf_config import kind_of_gguf, read_gguf_config
 from outrider.checkpoints.weights.gguf_header import read_gguf_header
+from outrider.checkpoints.weights.gguf_rope import ROPE_TENSORS
 from outrider.checkpoints.weights.layout import check_counts, check_shapes
 from outrider.checkpoints.weights.parts import find_parts, stored_parts
 from outrider.errors import ModelFormatError
@@ -24,7 +25,6 @@ from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
 _ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
-_ROPE_TENSOR = "rope_freqs.weight"  # stands for a scaling in the configuration, not a weight
 
 
 def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
@@ -37,8 +37,9 @@ def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
     """
     header = read_gguf_header(path)
     own, kind = read_gguf_config(path, header), kind_of_gguf(header)
-    names = {kind.family_name(name): name for name in header.tensors if name != _ROPE_TENSOR}
-    if len(names) != len(header.tensors) - (_ROPE_TENSOR in header.tensors):
+    weights = header.tensors.keys() - set(ROPE_TENSORS)
+    names = {kind.family_name(name): name for name in sorted(weights)}
+    if len(names) != len(weights):
         raise ModelFormatError(f"{path} names a tensor twice: download it again")
     if config is not None:
         _check_same(config, own, path)

@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from outrider.checkpoints.families import Family
-from outrider.checkpoints.weights.gguf_header import GGUFHeader
+import numpy as np
 
-__all__ = ["GGUF_FAMILIES", "MIXTRAL", "GGUFFamily", "shortest"]
+from outrider.checkpoints.families import Family
+from outrider.checkpoints.families.base import num_layers
+from outrider.checkpoints.weights.gguf_header import GGUFHeader
+from outrider.errors import ModelFormatError
+from outrider.utils.json_files import shown
+
+__all__ = ["GGUF_FAMILIES", "MIXTRAL", "OLMO3", "GGUFFamily", "shortest"]
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
@@ -31,6 +36,7 @@ _LAYER = {
     "ffn_up_exps": "mlp.experts.up_proj",
     "ffn_down_exps": "mlp.experts.down_proj",
 }
+_PATTERN = "attention.sliding_window_pattern"
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 
@@ -54,6 +60,7 @@ class GGUFFamily:
     partial: bool = False
     """``rope.dimension_count`` may be less than a head."""
     reads_window: bool = False
+    """``read`` says which layers have a window; in other families llama.cpp lets a token see all before it."""
 
     def family_name(self, name: str) -> str:
         """``blk.3.attn_q.weight`` as the family's own files call it; names we do not know stay as they are."""
@@ -105,12 +112,34 @@ def _mixtral(arch: str, header: GGUFHeader) -> dict[str, Any]:
 
 def _qwen3moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
     """llama.cpp lets the weights of the experts that are used sum to 1 in this architecture."""
+    used, whole = (header.scalar(f"{arch}.{key}") for key in ("expert_used_count", "feed_forward_length"))
+    size = whole // used if isinstance(used, int) and used and isinstance(whole, int) else None
     return {
         "num_experts": header.scalar(f"{arch}.expert_count"),
-        "num_experts_per_tok": header.scalar(f"{arch}.expert_used_count"),
-        "moe_intermediate_size": header.scalar(f"{arch}.expert_feed_forward_length"),
+        "num_experts_per_tok": used,
+        "moe_intermediate_size": header.scalar(f"{arch}.expert_feed_forward_length") or size,
         "norm_topk_prob": True,
     }
+
+
+def _windows(arch: str, header: GGUFHeader, every: int, otherwise: int = 0) -> dict[str, Any]:
+    """Which layers have a window: those of a list, or all but every so many."""
+    layers, window = (
+        num_layers({"num_hidden_layers": header.scalar(f"{arch}.block_count")}),
+        header.scalar(f"{arch}.attention.sliding_window", otherwise),
+    )
+    key = f"{arch}.{_PATTERN}"
+    said = header.metadata.get(key, every)
+    if isinstance(said, list | np.ndarray):
+        windowed = [bool(n) for n in said][:layers] + [False] * (layers - len(said))
+    elif isinstance(said, int) and said >= 0:
+        windowed = [said == 0 or i % said < said - 1 for i in range(layers)]
+    else:
+        raise ModelFormatError(f"{key}={shown(said)} is no number of layers: download the file again")
+    if window == 0:
+        windowed = [False] * layers
+    kinds = ["sliding_attention" if on else "full_attention" for on in windowed]
+    return {"layer_types": kinds, "sliding_window": window}
 
 
 def _gemma(arch: str, header: GGUFHeader, largest: int) -> dict[str, Any]:
@@ -119,17 +148,18 @@ def _gemma(arch: str, header: GGUFHeader, largest: int) -> dict[str, Any]:
     scale = get(f"{arch}.attention.key_length", 256)
     if get(f"{arch}.block_count") == largest:
         scale = get(f"{arch}.embedding_length") // get(f"{arch}.attention.head_count")
-    return {"query_pre_attn_scalar": scale, "sliding_window": get(f"{arch}.attention.sliding_window", 4096)}
+    return {"query_pre_attn_scalar": scale}
 
 
 def _gemma2(arch: str, header: GGUFHeader) -> dict[str, Any]:
     caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    return _gemma(arch, header, 46) | {k: shortest(header.scalar(f"{arch}.{k}", cap)) for k, cap in caps.items()}
+    own = {k: shortest(header.scalar(f"{arch}.{k}", cap)) for k, cap in caps.items()}
+    return _gemma(arch, header, 46) | own | _windows(arch, header, 2, 4096)
 
 
 def _gemma3(arch: str, header: GGUFHeader) -> dict[str, Any]:
-    cap = shortest(header.scalar(f"{arch}.final_logit_softcapping"))
-    return _gemma(arch, header, 62) | {"final_logit_softcapping": cap, "sliding_window_pattern": 6}
+    cap = shortest(header.scalar(f"{arch}.final_logit_softcapping")) or None
+    return _gemma(arch, header, 62) | {"final_logit_softcapping": cap} | _windows(arch, header, 6)
 
 
 def shortest(value: Any) -> Any:
@@ -175,14 +205,14 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
     "gemma2": GGUFFamily(
         family="gemma2",
         read=_gemma2,
-        keys=("attn_logit_softcapping", "final_logit_softcapping"),
+        keys=("attn_logit_softcapping", "final_logit_softcapping", _PATTERN),
         tensors=_GEMMA,
         reads_window=True,
     ),
     "gemma3": GGUFFamily(
         family="gemma3_text",
         read=_gemma3,
-        keys=("final_logit_softcapping",),
+        keys=("final_logit_softcapping", _PATTERN, "rope.freq_base_swa"),
         tensors=_GEMMA,
         reads_window=True,
     ),
@@ -190,3 +220,11 @@ GGUF_FAMILIES: dict[str, GGUFFamily] = {
 }
 MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
 """A llama with experts."""
+OLMO3 = GGUFFamily(
+    family="olmo3",
+    read=lambda arch, header: _windows(arch, header, 4),
+    keys=(_PATTERN, "rope.freq_base_swa"),
+    tensors=_POST_NORMS,
+    reads_window=True,
+)
+"""An olmo2 with windows."""

@@ -45,9 +45,11 @@ class GGUFHeader:
     tensors: dict[str, GGUFTensor]
 
     def scalar(self, key: str, default: Any = None) -> Any:
-        """One metadata value; ``ModelFormatError`` if it is an array, which some keys are in layered models."""
+        """One metadata value, or that of all layers; ``ModelFormatError`` for an array of values that differ."""
         value = self.metadata.get(key, default)
         if isinstance(value, list | np.ndarray):
+            if len(value) and all(each == value[0] for each in value):
+                return value[0].item() if isinstance(value, np.ndarray) else value[0]
             raise ModelFormatError(f"{key} is an array, one value is supported: use a model whose layers are alike")
         return value
 
