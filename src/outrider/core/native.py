@@ -95,13 +95,13 @@ class NativeSampler:
     def gumbel(self, keys: bytes, vocab_size: int) -> Row:
         """Standard Gumbel noise."""
         out = np.empty(vocab_size, dtype=np.float32)
-        self._call("gumbel", vocab_size, keys, out.ctypes.data)
+        self._call("gumbel", vocab_size, _whole(keys), out.ctypes.data)
         return out
 
     def gumbel_of_tokens(self, keys: bytes, tokens: NDArray[np.int64]) -> Row:
         """``gumbel`` of these tokens alone, bit for bit."""
         tokens, out = np.ascontiguousarray(tokens, np.int64), np.empty(len(tokens), dtype=np.float32)
-        self._call("gumbel_of_tokens", len(tokens), tokens.ctypes.data, keys, out.ctypes.data)
+        self._call("gumbel_of_tokens", len(tokens), tokens.ctypes.data, _whole(keys), out.ctypes.data)
         return out
 
     def gumbel_of(self, v: Row) -> Row:
@@ -122,19 +122,19 @@ class NativeSampler:
     def draw(self, log_weights: Row, keys: bytes) -> tuple[int, float]:
         """The token whose log-weight + noise is largest, and this score; a NaN counts as the largest."""
         log_weights, token, score = np.ascontiguousarray(log_weights), ctypes.c_int64(), ctypes.c_float()
-        self._call("draw", len(log_weights), log_weights.ctypes.data, keys, *_pointers(token, score))
+        self._call("draw", len(log_weights), log_weights.ctypes.data, _whole(keys), *_pointers(token, score))
         return token.value, score.value
 
     def sample(self, logits: Row, params: SamplingParams, keys: bytes) -> tuple[int, float]:
         """``draw`` of ``log_weights``, which are not written down, and the largest logit; no token if not finite."""
         logits, token, largest = np.ascontiguousarray(logits), ctypes.c_int64(), ctypes.c_float()
         options = _struct(params)
-        self._call("sample", len(logits), logits.ctypes.data, *_pointers(options), keys, *_pointers(token, largest))
+        self._call(
+            "sample", len(logits), logits.ctypes.data, *_pointers(options), _whole(keys), *_pointers(token, largest)
+        )
         return token.value, largest.value
 
     def _call(self, name: str, *arguments: float | bytes) -> None:
-        if any(isinstance(each, bytes) and len(each) != _KEY_BYTES for each in arguments):
-            raise ValueError(f"keys of outrider_{name} are {_KEY_BYTES} bytes")
         status = self._functions[name](*arguments)
         if status == _NO_MEMORY:
             raise MemoryError(f"outrider_{name} found no memory for a row")
@@ -146,6 +146,12 @@ def sampler() -> NativeSampler | None:
     """The library's sampling; None where there is no library."""
     native = library()
     return None if native is None else NativeSampler(native)
+
+
+def _whole(keys: bytes) -> bytes:
+    if len(keys) != _KEY_BYTES:
+        raise ValueError(f"keys of {len(keys)} bytes are not {_KEY_BYTES} bytes")
+    return keys
 
 
 def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
