@@ -18,6 +18,10 @@ Dear Anna, thank you for the lovely dinner on Saturday. The soup was wonderful, 
 lemon cake was the best lemon cake I have ever eaten. Please send me the recipe for the soup, the recipe for the fish \
 and the recipe for the lemon cake. Next Saturday it is our turn: please come to dinner at our house at seven."""
 
+TOY = """This model has 135 million parameters: a toy to try the engine with, whose answers are often wrong.
+A better one, from a GGUF file of your own: outrider chat -m YOUR-MODEL.gguf
+"""
+
 CONTENDERS = {
     "plain decoding": SpeculationParams(draft="none"),
     "n-gram drafts (ngram)": SpeculationParams(draft="ngram", spec_length=8),
@@ -29,6 +33,7 @@ def main() -> int:
     console = Console(highlight=False, soft_wrap=True)
     began = time.perf_counter()
     llm = LLM("smollm2-135m-instruct", draft="lookup", progress=True)
+    console.print(TOY, style="dim")
     console.print(f"loaded in {time.perf_counter() - began:.1f} s\n\n{PROMPT}\n", style="dim")
     messages = [{"role": "user", "content": PROMPT}]
     params = SamplingParams(max_tokens=200)

@@ -91,6 +91,15 @@ def test_shipped_heads_are_found_by_their_target(
     save(tmp_path / "another" / "medusa", "medusa", replace(target, digest="0" * 16))
     with pytest.raises(ConfigError, match="none is shipped"):
         LLM(str(folder), draft="medusa", threads=1)
+    monkeypatch.setattr(
+        "outrider.drafters.trained.heads.shipped_for_others",
+        lambda t, kinds: find.shipped_for_others(t, kinds, tmp_path),
+    )
+    named = r"draft='medusa': the head that is shipped for somebody's copy was trained for other weights"
+    with pytest.raises(ConfigError, match=rf"{named} than dtype='q8_0' gives: use dtype='auto' \(as stored\) or"):
+        LLM(str(folder), draft="medusa", threads=1, dtype="q8_0")
+    with pytest.raises(ConfigError, match=f"{named}: name its folder"):
+        LLM(str(folder), draft="medusa", threads=1)
     save(tmp_path / "this" / "pass", "pass", target)
     save(tmp_path / "this" / "blockwise", "blockwise", target)
     assert LLM(str(folder), draft="blockwise", threads=1, spec_length=3).speculation.draft == "blockwise"

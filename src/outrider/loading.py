@@ -64,7 +64,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     if config.datastore not in ("auto", "none"):
         read_origin(Path(config.datastore).expanduser())  # an error comes before weights are read
     folder = resolve(config.model, progress=progress)
-    tokenizer = Tokenizer.from_folder(folder)
+    tokenizer = Tokenizer.from_folder(folder, config.model)
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
     model = _load_target(config, folder)
     vision = _load_vision(folder, tokenizer, model)  # before memory is divided

@@ -24,6 +24,7 @@ from outrider import StructuredOutput
 from outrider.cli import main
 from outrider.cli.generate import generate
 from outrider.cli.serve import serve
+from outrider.cli.shared import options
 from outrider.cli.shared.options import structured
 from outrider.config import EngineOptions
 from tests.whole import model_folder, other_vocabulary
@@ -278,7 +279,7 @@ def test_forms_of_output(tmp_path: Path) -> None:
 def test_a_draft_of_another_vocabulary_names_both(folder: Path, tmp_path: Path) -> None:
     other = other_vocabulary(tmp_path / "other")
     done = run("generate", "-m", str(folder), "-p", "x", "--draft-model", str(other), code=2)
-    assert "target target:" in done.stderr
+    assert f"target {folder}:" in done.stderr
     assert "draft other:" in done.stderr
 
 
@@ -327,3 +328,31 @@ def test_every_engine_option_of_generate_is_one_of_serve() -> None:
     """Options that say how the model is loaded or drafts are made; those of a request are the client's."""
     options = set(EngineOptions.__annotations__) - {"prediction"}
     assert options & set(inspect.signature(generate).parameters) <= set(inspect.signature(serve).parameters)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("chat", "-m", "MODEL"),
+        ("generate", "hi", "-m", "MODEL", "--system", "Be brief."),
+        ("run", "MODEL", "hi", "--system", "Be brief."),
+    ],
+)
+def test_a_model_that_is_no_chat_model_says_so_before_its_weights_are_read(
+    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_folder(tmp_path / "base")
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps({k: v for k, v in json.loads(settings.read_text()).items() if k != "chat_template"}))
+    monkeypatch.setattr("outrider.llm.load", lambda *_, **__: pytest.fail("the model was loaded"))
+    said = run(*(str(folder) if arg == "MODEL" else arg for arg in args), code=2).stderr
+    assert f"{folder} is no chat model (it has no chat template): continue a text with `outrider generate" in said
+
+
+def test_the_built_in_model_is_called_a_toy() -> None:
+    assert "135 million parameters: a toy" in options.TOY
+    assert "outrider chat -m YOUR-MODEL.gguf" in options.TOY
+    for file in ("README.md", "examples/demo.py", "docs/quickstart.md"):
+        text = (Path(__file__).parents[2] / file).read_text()
+        assert "toy" in text
+        assert "outrider chat -m YOUR-MODEL.gguf" in text

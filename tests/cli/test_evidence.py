@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from outrider.analysis.figures import theory_plots
+from outrider.analysis.figures import session, theory_plots
+from outrider.analysis.priors import MEASURED_ALPHA
+from outrider.analysis.theory import expected_tokens
+from outrider.cli.shared.working import Lines
 from outrider.config import SOURCES
 from outrider.drafters import registry
 from tests.cli.test_cli import outcome, run
@@ -35,6 +38,28 @@ def test_pick_recommends_with_reasons() -> None:
     assert found["reasons"]
     assert {choice["source"] for choice in found["ranking"]} >= {"model", "lookup", "ngram"}
     assert "Do not speculate" in run("pick", "--target-params", "7B", "--batch", "1000", "--text", "novel").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "alpha", "source"),
+    [
+        (("--text", "repetitive"), 0.55, "repetitive text (docs/choosing.md)"),
+        ((), 0.42, "mixed text (docs/choosing.md)"),
+        (("--draft-params", "7B"), 0.8, "Leviathan et al. 2023, table 3"),
+        (("--alpha", "0.9"), 0.9, "as given"),
+    ],
+)
+def test_what_if_assumes_a_measured_alpha(options: tuple[str, ...], alpha: float, source: str) -> None:
+    found = json.loads(run("plan", "--what-if", "--target-params", "70B", *options, "--json").stdout)
+    assert found["alpha"] == pytest.approx(alpha)
+    assert found["assumptions"][0].startswith(f"α = {alpha:.2f}")
+    assert source in found["assumptions"][0]
+
+
+def test_the_assumed_alphas_are_those_that_give_the_measured_tokens() -> None:
+    measured = {"repetitive": 2.21, "mixed": 1.72, "novel": 1.31}  # lookup, K = 10: docs/choosing.md
+    for text, alpha in MEASURED_ALPHA.items():
+        assert float(expected_tokens(alpha, 10)) == pytest.approx(measured[text], abs=0.02)
 
 
 def test_what_if_needs_no_model() -> None:
@@ -137,3 +162,19 @@ def test_bad_input_is_one_line(args: tuple[str, ...], message: str) -> None:
 def test_help_is_worth_reading() -> None:
     for command in ("certify", "plan", "pick", "bench", "figures"):
         assert "Example:" in run(command, "--help").stdout
+
+
+def test_figures_say_what_they_will_do_and_of_how_much(
+    folder: str, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(theory_plots, "all_of_them", lambda out: [])
+    monkeypatch.setattr(session, "sources_of", lambda llm: ["ngram"])
+    seen: dict[str, list[int]] = {"expected": [], "done": []}
+    monkeypatch.setattr(Lines, "expect", lambda self, total, done=0: seen["expected"].append(total))
+    monkeypatch.setattr(Lines, "__call__", lambda self, what, count=1: seen["done"].append(count))
+    args = ("--prompts", prompts, "--tokens", "50", "--steps", "20", "--out", str(tmp_path))
+    shown = run("figures", "-m", folder, *args)
+    assert "figures: those of theory, then toy drafts (20 steps of each), then" in shown.stderr
+    assert "--theory-only takes seconds" in shown.stderr
+    (expected,) = seen["expected"]
+    assert sum(seen["done"]) == pytest.approx(expected, abs=2)  # texts may end early

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log10
 from typing import Literal
@@ -89,6 +90,25 @@ def candidates(load: Workload, hardware: Hardware) -> list[SourceCandidate]:
                       siblings=_by_rank(0.68 - colder)),
         ]  # fmt: skip
     return found
+
+
+MEASURED_ALPHA: Mapping[TextKind, float] = {"repetitive": 0.55, "mixed": 0.42, "novel": 0.24}
+"""α of sources that only copy, by kind of text.
+
+With these, a chain of K = 10 gives the tokens per forward pass that ``lookup`` with K = 10 gave with SmolLM2-135M on
+Spec-Bench (48 questions, docs/choosing.md): 2.21 in retrieval, 1.72 in all, 1.31 in MT-bench's chat. It is the share of
+copied tokens and their agreement in one number.
+"""
+
+
+def default_alpha(text: TextKind, target: ModelSize, draft: ModelSize | None) -> tuple[float, str]:
+    """An α where none was measured, and where it is from. Raises ConfigError for an unknown kind of text."""
+    if text not in TEXTS:
+        raise ConfigError(unknown("text", text, TEXTS))
+    if draft is not None:
+        return expected_alpha(target, draft), "from the ratio of the models' sizes (Leviathan et al. 2023, table 3)"
+    about = f"as prompt lookup had on Spec-Bench with SmolLM2-135M, {text} text (docs/choosing.md)"
+    return MEASURED_ALPHA[text], about
 
 
 def expected_alpha(target: ModelSize, draft: ModelSize) -> float:

@@ -19,6 +19,7 @@ class Scenario:
     target: ModelSize
     hardware: Hardware
     alpha: float
+    alpha_source: str = "as given"
     draft: ModelSize | None = None
     batch: int = 1
     context: int = 512
@@ -57,6 +58,7 @@ class Estimate:
             "tokens_per_s": round(self.plain_tokens_per_s * self.speedup, 1),
             "hardware": self.hardware.name,
             "c": round(self.c, 4),
+            "alpha": round(self.scenario.alpha, 4),
             "break_even_alpha": None if self.break_even_alpha is None else round(self.break_even_alpha, 3),
             "free_rows": self.free_rows,
             "by_k": [{"k": k, "speedup": round(s, 3), "tokens_per_s": round(t, 1)} for k, s, t in self.by_k],
@@ -103,6 +105,6 @@ def estimate(scenario: Scenario) -> Estimate:
         break_even_alpha=even,
         free_rows=target.free_rows,
         by_k=[(k, gain, gain * plain) for k, gain in gains],
-        assumptions=assumptions(target, draft_pass),
+        assumptions=[f"α = {s.alpha:.2f}, {s.alpha_source}", *assumptions(target, draft_pass)],
         notes=notes,
     )

@@ -46,6 +46,13 @@ def figures(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequestError(f"out={str(out)!r} cannot be written: {error.strerror}", param="out") from None
+    if not theory_only:
+        typer.echo(
+            f"figures: those of theory, then toy drafts ({steps:,} steps of each), then {model}: {tokens:,} tokens of "
+            f"its text at two temperatures, and every draft source beside plain decoding on {prompts}. This takes many "
+            "minutes; --theory-only takes seconds, and fewer --tokens and --steps less.",
+            err=True,
+        )
     made = theory_plots.all_of_them(out)
     if not theory_only:
         made += _measured(out, model, draft_model, prompts, tokens, steps, dtype, draft_dtype, device, threads)
@@ -79,8 +86,9 @@ def _measured(
             model, draft_model=draft_model, dtype=dtype, draft_dtype=draft_dtype, device=device, threads=threads,
             draft=o.draft_to_load(model, draft_model or (), ()),
         )  # fmt: skip
-        tick("model loaded")
+        ids = workloads.token_ids(llm.tokenizer, questions)
+        tick.expect(1 + session.pieces(llm, ids, tokens))
+        tick("model loaded; toy drafts next")
         made = [session.draft_quality_figure(out, steps=steps, tick=tick)]
         about = " with ".join([model, *(draft_model or ())])
-        ids = workloads.token_ids(llm.tokenizer, questions)
         return made + session.of_model(llm, about, ids, out, tokens=tokens, tick=tick)

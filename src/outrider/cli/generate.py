@@ -69,6 +69,8 @@ def answer(
     as_json: bool = False,
 ) -> None:
     """Load ``model`` with ``options``, and write its answer to one prompt, as ``generate`` documents it."""
+    if system is not None or image:
+        o.require_chat_model(model)
     llm = o.load(model, **options, max_batch_size=1)
     shown = [{"type": "image", "image": file} for file in image or ()]
     content = [*shown, {"type": "text", "text": words}] if shown else words

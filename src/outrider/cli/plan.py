@@ -37,7 +37,18 @@ DraftParams = Annotated[
     str | None,
     typer.Option(help="Size of the draft model, as in 1B.", show_default="a free source", rich_help_panel=_ESTIMATE),
 ]
-Alpha = Annotated[float | None, typer.Option(help="Acceptance rate α, from 0 to 1.", rich_help_panel=_ESTIMATE)]
+Alpha = Annotated[
+    float | None,
+    typer.Option(help="Acceptance rate α, from 0 to 1.", show_default="by --text", rich_help_panel=_ESTIMATE),
+]
+Text = Annotated[
+    str,
+    typer.Option(
+        help="repetitive (edits, summaries, code, RAG), mixed, or novel (chat): the usual α of each.",
+        rich_help_panel=_ESTIMATE,
+        hidden=True,
+    ),
+]
 Hardware = Annotated[str, typer.Option(help="H100, A100, RTX 4090, CPU and others.", rich_help_panel=_ESTIMATE)]
 Devices = Annotated[
     int | None,
@@ -65,6 +76,7 @@ def plan(
     target_params: TargetParams = None,
     draft_params: DraftParams = None,
     alpha: Alpha = None,
+    text: Text = "mixed",
     hardware: Hardware = "H100",
     devices: Devices = None,
     bits: Bits = 16,
@@ -83,7 +95,7 @@ def plan(
 
     Example: outrider plan -m tinyllama-1.1b-chat --draft-model stories15m
 
-    Without a model: outrider plan --what-if --target-params 70B --alpha 0.75
+    Without a model: outrider plan --what-if --target-params 70B
 
     A fleet: outrider plan --fleet --request-rate 20 --target-p99 5
     """
@@ -101,7 +113,7 @@ def plan(
         return
     refuse_without_fleet(given)
     if what_if:
-        scenario = _scenario(target_params, draft_params, alpha, hardware, devices, bits, batch, context)
+        scenario = _scenario(target_params, draft_params, alpha, text, hardware, devices, bits, batch, context)
         typer.echo(_estimate(scenario, as_json))
         return
     _refuse_estimate(target_params, draft_params, alpha, devices)
@@ -179,22 +191,28 @@ def _scenario(
     target_params: str | None,
     draft_params: str | None,
     alpha: float | None,
+    text: str,
     hardware: str,
     devices: int | None,
     bits: int,
     batch: int,
     context: int,
 ) -> Scenario:
+    from outrider.analysis.priors import default_alpha
     from outrider.analysis.roofline import ModelSize, find_hardware
     from outrider.analysis.what_if import Scenario
 
-    if target_params is None or alpha is None:
-        raise InvalidRequestError("--what-if needs --target-params and --alpha, as in --target-params 70B --alpha 0.75")
+    if target_params is None:
+        raise InvalidRequestError("--what-if needs --target-params, as in --target-params 70B")
+    target = ModelSize.parse(target_params, bits)
+    draft = None if draft_params is None else ModelSize.parse(draft_params, bits)
+    usual, source = default_alpha(text, target, draft)  # type: ignore[arg-type]  # checked there
     return Scenario(
-        target=ModelSize.parse(target_params, bits),
+        target=target,
         hardware=find_hardware(hardware),
-        alpha=alpha,
-        draft=None if draft_params is None else ModelSize.parse(draft_params, bits),
+        alpha=usual if alpha is None else alpha,
+        alpha_source=source if alpha is None else "as given",
+        draft=draft,
         batch=batch,
         context=context,
         devices=devices,

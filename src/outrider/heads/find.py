@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from outrider.checkpoints.hub import download, is_hub_id
@@ -21,6 +22,13 @@ def shipped_heads(target: TargetFingerprint, folder: Path = FOLDER) -> dict[str,
         if config.fits(target):
             found.setdefault(config.kind, path.parent)
     return found
+
+
+def shipped_for_others(target: TargetFingerprint, kinds: Collection[str], folder: Path = FOLDER) -> list[str]:
+    """Names of models like ``target`` that have a head of one of ``kinds``, for weights that differ from its own."""
+    configs = [HeadConfig.from_json(read_json_object(path)) for path in sorted(folder.glob("*/*/config.json"))]
+    alike = [config.target for config in configs if config.kind in kinds and config.target.is_alike(target)]
+    return list(dict.fromkeys(found.name for found in alike if found.digest != target.digest))
 
 
 def shipped_kinds(model: str, folder: Path = FOLDER) -> list[str]:

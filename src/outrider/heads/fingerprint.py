@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,6 +40,10 @@ class TargetFingerprint:
         data = rows.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy()
         digest = hashlib.sha256(data.tobytes()).hexdigest()[:16]
         return cls(config.family, config.hidden_size, config.num_layers, config.vocab_size, digest, name)
+
+    def is_alike(self, other: TargetFingerprint) -> bool:
+        """Whether the two have the same dimensions: perhaps the same model with its weights in another type."""
+        return replace(self, digest="", name="") == replace(other, digest="", name="")
 
     def facts(self) -> str:
         """One line for messages."""

@@ -63,8 +63,10 @@ class Tokenizer:
         self.special_ids = frozenset(i for i, t in backend.get_added_tokens_decoder().items() if t.special)
 
     @classmethod
-    def from_folder(cls, path: Path) -> Tokenizer:
+    def from_folder(cls, path: Path, name: str | None = None) -> Tokenizer:
         """Read ``tokenizer.json`` and, where present, the configurations beside it.
+
+        ``name`` is what messages call the model, if not by its folder's name.
 
         Raises ``ModelFormatError`` if a file is missing or damaged.
         """
@@ -98,7 +100,7 @@ class Tokenizer:
             ),
             bos_token_id=None if bos is None else backend.token_to_id(bos),
             chat_template=find_template(path, own.get("chat_template")),
-            name=path.name,
+            name=name or path.name,
         )
 
     def to_json(self) -> str:
@@ -195,7 +197,9 @@ class Tokenizer:
     def template(self) -> ChatTemplate:
         if self.chat_template is None:
             raise InvalidRequestError(
-                f"{self.name} has no chat template: send a plain prompt, or use an instruct model", param="messages"
+                f"{self.name} is no chat model (it has no chat template): send a plain prompt, or use "
+                "an instruct model",
+                param="messages",
             )
         controls = [t.content for t in self._backend.get_added_tokens_decoder().values() if t.special and t.content]
         return ChatTemplate(self.chat_template, self._special_tokens, controls)

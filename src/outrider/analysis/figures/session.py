@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 
 from outrider.analysis import agreement, draft_quality
@@ -16,6 +17,9 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.verify import VERIFIERS
 from outrider.llm import LLM
 
+TEMPERATURES = (0.0, 1.0)
+LENGTHS = (3, 7)  # K of each source
+ROUNDS = 2  # of each setting
 BATCH = 8  # requests that write target text together
 
 
@@ -28,6 +32,17 @@ def of_model(
         *agreement_of(llm, about, prompts, out, tokens, tick),
         comparison_of(llm, about, prompts, out, tick),
     ]
+
+
+def pieces(llm: LLM, prompts: Sequence[list[int]], tokens: int) -> int:
+    """About how often the work below calls ``tick``, ``draft_quality_figure`` included."""
+    traced = 3 if llm.draft_models else 0
+    together = len(prompts) / ceil(len(prompts) / BATCH)
+    batches = ceil(tokens / (together * _text_length(llm, prompts)))
+    text = ceil(batches + batches * together) * len(TEMPERATURES)  # written together, judged one by one
+    settings = 1 + len(sources_of(llm)) * len(LENGTHS)
+    runs = settings * (1 + len(prompts) * ROUNDS) + 1  # each is warmed up once
+    return 1 + traced + text + runs * len(TEMPERATURES)
 
 
 def draft_quality_figure(out: Path, *, steps: int, tick: Tick) -> WrittenFigure:
@@ -64,7 +79,7 @@ def agreement_of(
     """Tables 3 and 5: α of counts and of the draft model on the target's own text."""
     vocab = llm.engine.vocab_size
     found: dict[float, dict[str, Agreement]] = {}
-    for temperature in (0.0, 1.0):
+    for temperature in TEMPERATURES:
         params = SamplingParams(temperature=temperature, seed=1, ignore_eos=True)
         texts = target_text(llm, prompts, params, tokens, tick)
         counts = agreement.NgramCounts(texts, vocab)
@@ -84,8 +99,7 @@ def target_text(
 
     Greedy text does not depend on the seed: prompts then begin with a part of an earlier text, to differ.
     """
-    room = min([llm.engine.max_seq_len, *(m.config.max_seq_len for m in llm.draft_models)])
-    each = max(16, min(120, room - max(map(len, prompts)) - 1))
+    room, each = _room(llm), _text_length(llm, prompts)
     texts: list[TargetText] = []
     while sum(len(t.output) for t in texts) < tokens:
         turn, place = divmod(len(texts), len(prompts))
@@ -107,12 +121,24 @@ def target_text(
     return texts
 
 
+def _room(llm: LLM) -> int:
+    """Tokens that the contexts of all models hold."""
+    return min([llm.engine.max_seq_len, *(m.config.max_seq_len for m in llm.draft_models)])
+
+
+def _text_length(llm: LLM, prompts: Sequence[list[int]]) -> int:
+    """Tokens to write after each prompt."""
+    return max(16, min(120, _room(llm) - max(map(len, prompts)) - 1))
+
+
 def comparison_of(llm: LLM, about: str, prompts: Sequence[list[int]], out: Path, tick: Tick) -> WrittenFigure:
     """Table 4 for every source, two K, temperatures 0 and 1."""
     settings = {
-        f"{source}, K={k}": SpeculationParams(draft=source, spec_length=k) for source in sources_of(llm) for k in (3, 7)
+        f"{source}, K={k}": SpeculationParams(draft=source, spec_length=k)
+        for source in sources_of(llm)
+        for k in LENGTHS
     }
     rows = []
     for params in (SamplingParams(max_tokens=64), SamplingParams(max_tokens=64, temperature=1.0, seed=3)):
-        rows += compare(llm, prompts, params, settings, tick=tick)
+        rows += compare(llm, prompts, params, settings, rounds=ROUNDS, tick=tick)
     return run_plots.theory_and_measurement(out, rows, about)

@@ -12,7 +12,7 @@ import typer
 from outrider.cli.shared import options as o
 from outrider.cli.shared.config_file import Config
 from outrider.cli.shared.generated import Given, options_from
-from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.config import EngineConfig, SamplingParams, SpeculationParams, engine_config
 from outrider.errors import OutriderError
 
 if TYPE_CHECKING:
@@ -59,14 +59,17 @@ def talk(
     from outrider.cli.chat import files
     from outrider.cli.chat.prompt import make_prompt
 
+    config = engine_config(model, **o.engine(given))  # what is wrong with options comes first
+    o.require_chat_model(config.model)
     llm = o.load(model, **o.engine(given), max_batch_size=1)
-    llm.tokenizer.render_chat([{"role": "user", "content": ""}])  # no template: say so before the first line
     from outrider.cli.chat.session import Session
 
     kept = None if no_history or not sys.stdin.isatty() else files.last_path()
     session = Session(llm, params, kept=kept)
     session.begin(opening, system)
     session.note(f"{session.describe()}. /help lists the commands.")
+    if model == o.DEFAULT_MODEL:
+        session.note(o.TOY)
     converse(session, make_prompt(session, history=kept is not None))
 
 

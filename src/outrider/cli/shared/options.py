@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
+TOY = (
+    "This built-in model has 135 million parameters: a toy to try the engine with, whose answers are often wrong. "
+    "Bring a better one: outrider chat -m YOUR-MODEL.gguf"
+)
+"""What to expect of ``DEFAULT_MODEL``."""
+
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
@@ -110,6 +116,21 @@ def own(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 def engine(given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a command's options that are for ``LLM``."""
     return {name: value for name, value in given.items() if name in EngineOptions.__annotations__}
+
+
+def require_chat_model(model: str) -> None:
+    """Raise InvalidRequestError if the model has no chat template. Its weights are not read for that."""
+    from outrider.checkpoints.catalog import resolve
+    from outrider.tokenizer.chat_template import find_template
+    from outrider.utils.json_files import read_json_object
+
+    folder = resolve(model, progress=True)
+    file = folder / "tokenizer_config.json"
+    if find_template(folder, read_json_object(file).get("chat_template") if file.exists() else None) is None:
+        raise InvalidRequestError(
+            f"{model} is no chat model (it has no chat template): continue a text with "
+            f"`outrider generate --raw -m {model}`, or use an instruct model"
+        )
 
 
 def load(model: str, **options: Any) -> LLM:

@@ -15,7 +15,7 @@ from outrider.config.sources import head_sources
 from outrider.drafters.trained.head_parts import bytes_of_a_weight
 from outrider.errors import ConfigError
 from outrider.heads import HeadConfig, TargetFingerprint, load_head
-from outrider.heads.find import find_head, shipped_heads, shipped_kinds
+from outrider.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
 from outrider.heads.fingerprint import fingerprint_rows
 from outrider.models.base import HeadTarget, LoadedModel
 from outrider.models.encoder_decoder import EncoderDecoderConfig
@@ -68,12 +68,19 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
     for name in check_known(draft).names:
         if name in head_sources() and name not in heads:
             if name not in shipped:
-                raise ConfigError(
-                    f"draft={name!r} needs a head trained for {config.model}, and none is shipped: name its "
-                    f"folder with heads (--heads), or train one with `outrider train {name}`"
-                )
+                raise ConfigError(_none_is_shipped(name, config, fingerprint))
             heads[name] = _load(shipped[name], target, fingerprint)
     return draft, heads
+
+
+def _none_is_shipped(draft: str, config: EngineConfig, found: TargetFingerprint) -> str:
+    own = f"name its folder with heads (--heads), or train one with `outrider train {draft}`"
+    others = shipped_for_others(found, SOURCES[draft].head_kinds)
+    if not others:
+        return f"draft={draft!r} needs a head trained for {config.model}, and none is shipped: {own}"
+    differs = "other weights" if config.dtype == "auto" else f"other weights than dtype={config.dtype!r} gives"
+    remedy = "" if config.dtype == "auto" else "use dtype='auto' (as stored) or 'bfloat16', "
+    return f"draft={draft!r}: the head that is shipped for {others[0]} was trained for {differs}: {remedy}{own}"
 
 
 def head_memory(heads: Mapping[str, nn.Module], target: LoadedModel) -> tuple[int, int]:
