@@ -39,7 +39,7 @@ DraftParams = Annotated[
 ]
 Alpha = Annotated[
     float | None,
-    typer.Option(help="Acceptance rate α, from 0 to 1.", show_default="by --text", rich_help_panel=_ESTIMATE),
+    typer.Option(help="Acceptance rate α, 0 to 1.", show_default="by --text", rich_help_panel=_ESTIMATE),
 ]
 Text = Annotated[
     str,
