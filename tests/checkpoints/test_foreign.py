@@ -78,7 +78,6 @@ def copy(source: Path, target: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["GPT2DoubleHeadsModel"]}, "is no causal language model: only GPT2LMHeadModel is"),
         ({"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}, "brings its own code, which is never run"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised checkpoints .* are not supported"),
         ({"suppress_tokens": [3]}, "suppress_tokens=.* is not applied here"),

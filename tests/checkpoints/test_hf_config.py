@@ -80,11 +80,12 @@ def test_head_dim_defaults() -> None:
     ("family", "changes", "named"),
     [
         ("gemma3", {}, "llama, mistral, qwen2, qwen3"),
-        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate=False"),
-        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "'mscale': 1.0"),
         ("llama", {"rope_scaling": {"type": "longrope"}}, "'longrope'"),
-        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
-        ("llama", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary"),
+        (
+            "llama",
+            {"rope_parameters": {"type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
+            "partial_rotary",
+        ),
         ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor=None"),
         ("llama", {"rope_scaling": {"rope_type": "linear", "factor": -1}}, "factor=-1"),
         ("llama", {"rope_scaling": "linear"}, "rope_scaling='linear'"),
@@ -101,11 +102,8 @@ def test_head_dim_defaults() -> None:
         ("llama", {"num_key_value_heads": 3}, "num_key_value_heads=3"),
         ("llama", {"head_dim": 15}, "head_dim=15"),
         ("llama", {"eos_token_id": "x"}, "token id 'x'"),
-        ("qwen2", {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "alike"),
-        ("mistral", {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]}, "contradicts"),
         ("mistral", {"layer_types": ["full_attention"]}, "each of 2 layers"),
         ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings='yes'"),
-        ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "mrope_section": [1]}}, "mrope_section"),
         ("mistral", {"sliding_window": -1}, "sliding_window=-1"),
     ],
 )

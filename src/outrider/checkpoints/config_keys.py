@@ -1,6 +1,8 @@
 """What each key of ``config.json`` and ``generation_config.json`` means here: read, without effect, or refused.
 
-A key that is not listed is refused by name, because nobody can know that it changes nothing.
+A refusal is a claim: transformers, the reference, answers otherwise with the value that is refused than with the one
+that would be computed. ``tests/checkpoints/refusals.py`` holds a proof of each. A key that is not listed is one that
+transformers does not read either: ``unread_keys`` names it, and it changes nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
 
 __all__ = [
+    "EVERYWHERE",
     "GENERATION_IGNORED",
     "GENERATION_REFUSED",
     "HARMLESS",
     "check_config_keys",
     "check_generation_config",
     "check_safe",
+    "unread_keys",
 ]
 
 READ = words(
@@ -52,9 +56,18 @@ HARMLESS: Mapping[str, frozenset[str]] = {
 }
 """Keys of ``config.json`` without effect on the output, by reason; those of generation may stand there too."""
 
+_OF_OTHERS = words(
+    "rope_interleaved use_mrope add_cross_attention tie_encoder_decoder pruned_heads lm_head_bias "
+    "partial_rotary_factor full_attn_mod interpolate_factor norm_type mlp_type mlp_bias attention_bias "
+    "use_sliding_window max_window_layers _sliding_window_pattern hidden_act hidden_activation "
+    "use_bidirectional_attention attn_logit_softcapping attention_chunk_size mtp_layer_types mlp_layer_types "
+    "num_heads vision_aspect_ratio vision_feature_layer"
+)
+"""Keys without effect on families that do not list them, though transformers' code looks at some of them."""
+
 GENERATION_REFUSED = words(
     "suppress_tokens begin_suppress_tokens bad_words_ids sequence_bias forced_bos_token_id forced_eos_token_id "
-    "forced_decoder_ids exponential_decay_length_penalty stop_strings guidance_scale watermarking_config "
+    "exponential_decay_length_penalty stop_strings guidance_scale watermarking_config "
     "token_healing"
 )
 """Keys of ``generation_config.json`` that force or forbid tokens: a model that needs them is not this one without."""
@@ -76,71 +89,66 @@ GENERATION_IGNORED: Mapping[str, frozenset[str]] = {
         "use_cache cache_implementation cache_config compile_config disable_compile prefill_chunk_size "
         "return_dict_in_generate return_legacy_cache output_attentions output_hidden_states output_scores "
         "output_logits pad_token_id bos_token_id decoder_start_token_id generation_kwargs transformers_version "
-        "_from_model_config continuous_batching_config max_cache_len"
+        "_from_model_config continuous_batching_config max_cache_len forced_decoder_ids"
     ),
 }
 """Keys of ``generation_config.json`` that are not applied, by reason. Of the others, ``eos_token_id`` is read."""
 
-_ONLY: Mapping[str, tuple[Any, ...]] = {  # what Llama does not do, and the value that leaves it off
-    "hidden_act": ("silu",),
-    "mlp_bias": (False,),
-    "attention_bias": (False,),
-    "partial_rotary_factor": (1,),
-    "rope_interleaved": (False,),
-    "use_mrope": (False,),
-    "is_causal": (True,),
-    "use_bidirectional_attention": (False,),
-    "is_encoder_decoder": (False,),
-    "tie_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-    "pruned_heads": ({},),
+EVERYWHERE: Mapping[str, tuple[Any, ...]] = {
+    "is_causal": (True,),  # null is false there
+    "is_encoder_decoder": (False, None),
+    **dict.fromkeys(("decoder", "generator", "text_config"), (None,)),  # taken for the model's own configuration
+    **dict.fromkeys(("fusion_config", "kv_sharing_modes", "transformers_weights"), (None,)),
+    "vision_feature_select_strategy": (None, "default", "full"),  # others are an error
 }
-_QUANTISED = ("quantization_config", "quantization", "compression_config")
+"""Keys that transformers reads for every family, and the values that are computed; ``Family.only`` has the others."""
+
+_QUANTISED = "quantization_config"
 _KNOWN = (
     frozenset().union(*HARMLESS.values(), *GENERATION_IGNORED.values())
-    | (READ | GENERATION_REFUSED | _ONLY.keys())
-    | {*_QUANTISED, "auto_map"}
+    | (READ | _OF_OTHERS | GENERATION_REFUSED | EVERYWHERE.keys())
+    | {_QUANTISED, "auto_map"}
 )
 
 
 def check_config_keys(raw: Mapping[str, Any], family: Family) -> None:
-    """Raise ``ModelFormatError`` naming a key of ``config.json`` that may change the arithmetic and is not computed."""
+    """Raise ``ModelFormatError`` naming a key of ``config.json`` whose value changes the arithmetic to another."""
     check_safe(raw, family.own_code)
-    read = family.keys | ({"partial_rotary_factor"} if family.partial else frozenset())
-    for key, values in {**_ONLY, **family.only}.items():
-        value = raw.get(key)
-        if key not in read and value is not None and value not in values:
-            wanted = " or ".join(repr(v) for v in values)
-            raise ModelFormatError(f"{key}={shown(value)} is not supported for {family.name}: only {wanted} is")
+    for key, values in {**EVERYWHERE, **family.only}.items():
+        if key in raw and raw[key] not in values:
+            wanted = " or ".join(repr(v) for v in values if v is not None) or "null"
+            raise ModelFormatError(f"{key}={shown(raw[key])} is not supported for {family.name}: only {wanted} is")
     check_generation_config(raw)  # older files keep these keys here
-    for key, value in raw.items():
-        if value is not None and key not in _KNOWN | read | family.only.keys():
-            raise ModelFormatError(
-                f"{shown(key)}: {shown(value)} is not known here and may change what the model computes: "
-                "if it does not, remove it"
-            )
 
 
-def check_safe(raw: Mapping[str, Any], own_code: Collection[str]) -> None:
-    """Raise ``ModelFormatError`` for quantised weights, and for code of a model's own but the classes ``own_code``."""
-    for key in _QUANTISED:
-        if raw.get(key):
-            raise ModelFormatError(
-                f"quantised checkpoints ({key}) are not supported: use the bfloat16 weights or a GGUF file"
-            )
-    if raw.get("auto_map") and not _names_known_classes(raw["auto_map"], own_code):
+def unread_keys(raw: Mapping[str, Any], family: Family) -> list[str]:
+    """Keys of ``config.json`` that nobody reads: neither Outrider nor the code that transformers has for the family."""
+    known = _KNOWN | family.keys | family.only.keys() | family.defaults.keys()
+    return sorted(key for key, value in raw.items() if value is not None and key not in known)
+
+
+def check_safe(raw: Mapping[str, Any], own_code: Collection[str], loader: str = "AutoModelForCausalLM") -> None:
+    """Raise ``ModelFormatError`` for quantised weights, and for code of a model's own but the classes ``own_code``.
+
+    ``loader``: the class of transformers by which a folder of this kind is loaded.
+    """
+    if raw.get(_QUANTISED):
+        raise ModelFormatError(
+            f"quantised checkpoints ({_QUANTISED}) are not supported: use the bfloat16 weights or a GGUF file"
+        )
+    if not _runs_as_here(raw.get("auto_map"), own_code, loader):
         raise ModelFormatError("auto_map says that this model brings its own code, which is never run: use another")
 
 
-def _names_known_classes(auto_map: object, own_code: Collection[str]) -> bool:
-    """Whether transformers would take its own classes in place of the model's code, as it does by default.
+def _runs_as_here(auto_map: object, own_code: Collection[str], loader: str) -> bool:
+    """Whether the code is that of transformers, whose classes bear the names ``own_code``.
 
-    A tokenizer's code is no matter: tokenizer.json has the say.
+    What other entries name is not run: tokenizer.json has the say over tokens.
     """
     if not isinstance(auto_map, dict):
-        return False
-    named = [str(value).rpartition(".")[2] for key, value in auto_map.items() if key != "AutoTokenizer"]
-    return bool(named) and set(named) <= set(own_code)
+        return True
+    named = [auto_map[key] for key in ("AutoConfig", loader) if auto_map.get(key)]
+    return all(str(value).rpartition(".")[2] in own_code for value in named)
 
 
 def check_generation_config(raw: Mapping[str, Any]) -> None:

@@ -14,22 +14,6 @@ from outrider.utils.json_files import shown
 
 __all__ = ["Rope", "read_rope"]
 
-_KEYS = {  # besides the type and the base; transformers ignores a factor without a type
-    "default": ("factor", "partial_rotary_factor"),
-    "linear": ("factor", "partial_rotary_factor"),
-    "llama3": (
-        *("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-        "partial_rotary_factor",
-    ),
-    "yarn": (
-        *("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate"),
-        "partial_rotary_factor",
-    ),
-    "longrope": (
-        *("factor", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor"),
-        "partial_rotary_factor",
-    ),
-}
 _BY_KIND = ("full_attention", "sliding_attention")
 
 
@@ -48,59 +32,62 @@ class Rope:
 def read_rope(raw: Mapping[str, Any], family: Family) -> Rope:
     """From ``rope_parameters`` (transformers 5) or ``rope_theta`` and ``rope_scaling``.
 
-    Raises ``ModelFormatError`` for scalings that are not implemented, and where two keys say different things.
+    Other keys change nothing, as in transformers. Raises ``ModelFormatError`` for scalings that are not implemented.
     """
     if family.rope_by_kind is not None:
         return _read_by_kind(raw, family)
-    found: dict[str, Rope] = {}
-    for key in ("rope_scaling", "rope_parameters"):
+    for key in ("rope_scaling", "rope_parameters"):  # the first has the say, as in transformers
         if raw.get(key):
-            found[key] = _parse(raw, raw[key], key, family)
-    if not found:
-        return _parse(raw, {}, "rope_scaling", family)
-    if len(found) == 2 and found["rope_scaling"] != found["rope_parameters"]:
-        raise ModelFormatError("rope_scaling and rope_parameters say different things: remove one of them")
-    return next(iter(found.values()))
+            return _parse(raw, raw[key], key, family)
+    return _parse(raw, {}, "rope_scaling", family)
 
 
 def _read_by_kind(raw: Mapping[str, Any], family: Family) -> Rope:
-    """``rope_parameters`` with a rotation for each kind of layer; ``rope_scaling`` is for those without a window."""
-    own, old = raw.get("rope_parameters") or {}, raw.get("rope_scaling") or {}
-    if not isinstance(own, dict) or not set(own) <= set(_BY_KIND):
-        raise ModelFormatError(f"rope_parameters={shown(own)} does not say how each of {', '.join(_BY_KIND)} rotates")
-    if own and old:
-        raise ModelFormatError("rope_scaling and rope_parameters say different things: remove one of them")
-    full = _parse(raw, own.get(_BY_KIND[0]) or old, "rope_parameters", family)
-    theta = {"rope_theta": raw.get("rope_local_base_freq") or family.rope_by_kind}
-    local = _parse(theta, own.get(_BY_KIND[1]) or {}, "rope_parameters", family)
+    """``rope_parameters`` with a rotation for each kind of layer; ``rope_scaling`` changes that of full attention.
+
+    Only Gemma 3 reads ``rope_local_base_freq``.
+    """
+    own, scaling = _object(raw, "rope_parameters"), _object(raw, "rope_scaling")
+    truncate = {"truncate": own.get("truncate", True)}  # transformers looks for it here, and nowhere else
+    full = _parse(raw, {**_object(own, _BY_KIND[0]), **scaling, **truncate}, "rope_parameters", family)
+    read = raw.get("rope_local_base_freq") if "rope_local_base_freq" in family.keys else None
+    theta = {"rope_theta": family.rope_by_kind if read is None else read}
+    local = _parse(theta, _object(own, _BY_KIND[1]), "rope_parameters", family)
     if local.scaling:
         raise ModelFormatError(f"rope type {shown(local.scaling['rope_type'])} is not supported for sliding_attention")
-    if family.name == "olmo3" and not own and full.theta != local.theta:
-        raise ModelFormatError(
-            f"rope_theta={full.theta} leaves open how layers with a window rotate: write rope_parameters for both kinds"
-        )
     return replace(full, local_theta=local.theta)
 
 
+def _object(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = raw.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ModelFormatError(f"{key}={shown(value)} is not an object: download the model again")
+    return value or {}
+
+
 def _parse(raw: Mapping[str, Any], rope: object, key: str, family: Family) -> Rope:
-    if not isinstance(rope, dict):
-        raise ModelFormatError(f"{key}={shown(rope)} is not an object: download the model again")
+    rope = _object({key: rope}, key)
     theta = _base(raw, rope, family)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if family.name == "phi3" and kind in ("su", "yarn"):
         kind = "longrope"  # its names before transformers had it
     if not isinstance(kind, str) or kind not in family.rope_types:
         raise ModelFormatError(f"rope type {shown(kind)} is not supported: use one of {', '.join(family.rope_types)}")
-    for name, value in rope.items():
-        if value is not None and name not in (*_KEYS[kind], "rope_type", "type", "rope_theta"):
-            raise ModelFormatError(f"{key} with {shown(name)}: {shown(value)} is not supported for type {kind}")
     partial = rope.get("partial_rotary_factor")
     if partial is None:
         partial = raw.get("partial_rotary_factor", 1.0)
+    if not family.partial and kind == "default":
+        partial = None  # its code does not look
     if partial not in (None, 1) and not family.partial:
         raise ModelFormatError(f"partial_rotary_factor={shown(partial)} is not supported: only whole heads are rotated")
     share = 1.0 if partial is None else positive({"partial_rotary_factor": partial}, "partial_rotary_factor")
     return Rope(theta, _SCALINGS[kind](raw, rope, key), share)
+
+
+def _dynamic(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Within ``max_position_embeddings``, which is the context here, it scales nothing."""
+    positive(rope, "factor")
+    return {}
 
 
 def _linear(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -116,10 +103,9 @@ def _llama3(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[s
 
 
 def _yarn(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
-    if rope.get("truncate", True) is not True:
-        raise ModelFormatError(f"{key} with truncate={shown(rope['truncate'])} is not supported: only true is")
-    factor = positive(rope, "factor")
-    grown = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+    factor, scales = positive(rope, "factor"), [rope.get(name) for name in ("mscale", "mscale_all_dim")]
+    own, whole = [positive({"mscale": scale}, "mscale") for scale in scales] if all(scales) else (1.0, 0.0)
+    grown = _grown(factor, own) / _grown(factor, whole)
     return {
         "rope_type": "yarn",
         "factor": factor,
@@ -127,7 +113,11 @@ def _yarn(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str
         "attention_factor": _attention_factor(rope, grown),
         "beta_fast": positive({"beta_fast": rope.get("beta_fast") or 32}, "beta_fast"),
         "beta_slow": positive({"beta_slow": rope.get("beta_slow") or 1}, "beta_slow"),
-    }
+    } | ({} if rope.get("truncate", True) else {"truncate": False})
+
+
+def _grown(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def _longrope(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -149,6 +139,7 @@ def _longrope(raw: Mapping[str, Any], rope: Mapping[str, Any], key: str) -> dict
 _SCALINGS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], dict[str, Any]]] = {
     "default": lambda raw, rope, key: {},
     "linear": _linear,
+    "dynamic": _dynamic,
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,

@@ -13,8 +13,9 @@ from typing import Any
 from outrider.checkpoints.config_keys import check_config_keys, check_generation_config
 from outrider.checkpoints.config_rope import Rope, read_rope
 from outrider.checkpoints.config_values import positive, positive_integer
-from outrider.checkpoints.families import FAMILIES, Family
-from outrider.checkpoints.families.base import flag
+from outrider.checkpoints.config_windows import read_windows
+from outrider.checkpoints.families import FAMILIES
+from outrider.checkpoints.families.base import flag, kinds_of
 from outrider.checkpoints.vision_language import VISION_LANGUAGE, text_config
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
@@ -55,7 +56,6 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
         raise ModelFormatError(f"model_type={shown(family)} is not supported: use one of {', '.join(FAMILIES)}")
     kind = FAMILIES[family]
     check_config_keys(given, kind)
-    _check_architecture(given.get("architectures"), kind)
     raw = {**kind.defaults, **given}
     hidden = _size(raw, "hidden_size")
     heads = _size(raw, "num_attention_heads")
@@ -67,13 +67,12 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
     if head_dim == 0 or head_dim % 2:
         raise ModelFormatError(f"head_dim={head_dim} is odd or 0: rotary position needs pairs")
     rope = read_rope(raw, kind)
-    layers = _size(raw, "num_hidden_layers")
     fields: dict[str, Any] = {
         "family": family,
         "vocab_size": _size(raw, "vocab_size"),
         "hidden_size": hidden,
         "intermediate_size": _size(raw, "intermediate_size"),
-        "num_layers": layers,
+        "num_layers": _size(raw, "num_hidden_layers"),
         "num_heads": heads,
         "num_kv_heads": kv_heads,
         "head_dim": head_dim,
@@ -83,12 +82,11 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
         "rope_scaling": rope.scaling,
         "rotary_dim": _rotary_dim(rope, head_dim),
         "tie_embeddings": flag(raw, "tie_word_embeddings"),
-        "sliding_window": None if kind.reads_window else _sliding_window(raw, family, layers),
         "eos_token_ids": merge_ids(raw.get("eos_token_id"), extra_eos),
         "bos_token_id": next(iter(merge_ids(raw.get("bos_token_id"))), None),
     }
-    fields |= kind.read(raw)
-    if fields.get("window_layers"):
+    fields |= read_windows(raw, kind) | kind.read(raw)
+    if rope.local_theta is not None and fields.get("window_layers"):
         fields["local_rope_theta"] = rope.local_theta
     return ModelConfig(**fields)
 
@@ -134,58 +132,14 @@ def to_hf_config(config: ModelConfig) -> dict[str, Any]:
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "torch_dtype": "bfloat16",
     }
-    if config.family in ("mistral", "qwen2", "qwen3"):  # said even when None: Mistral's default is a window
+    if family.windows == "by kind":  # said even when None: Mistral's default is a window
         raw["sliding_window"] = config.sliding_window
-    if config.family in ("qwen2", "qwen3"):
+        raw |= {"layer_types": kinds_of(config)} if config.window_layers else {}
+    if "use_sliding_window" in family.defaults:
         raw |= {"use_sliding_window": config.sliding_window is not None, "max_window_layers": 0}
     if family.partial:
         raw["partial_rotary_factor"] = (config.rotary_dim or config.head_dim) / config.head_dim
     return raw | family.write(config)
-
-
-def _check_architecture(names: object, family: Family) -> None:
-    expected = family.architecture
-    if names is None or (isinstance(names, list) and (not names or expected in names)):
-        return
-    raise ModelFormatError(
-        f"architectures={shown(names)} is not supported: only {expected} is; if the model is one, write that"
-    )
-
-
-def _sliding_window(raw: Mapping[str, Any], family: str, layers: int) -> int | None:
-    """The window every layer uses, or None; models that mix windowed and full layers are refused."""
-    window = None if raw.get("sliding_window") is None else _size(raw, "sliding_window")
-    if window is not None and "sliding_window" not in FAMILIES[family].defaults:
-        raise ModelFormatError(f"sliding_window={window} is not supported for {family}, which has none: use null")
-    full = 0  # the layers before those with a window
-    if family in ("qwen2", "qwen3"):
-        window = window if flag(raw, "use_sliding_window") else None
-        full = _count(raw, "max_window_layers")
-    full = min(full, layers) if window is not None else layers
-    implied = {"full_attention"} if full else set()
-    if full < layers:
-        implied.add("sliding_attention")
-    kinds = _layer_types(raw, layers) or implied
-    if kinds != implied and family not in ("qwen2", "qwen3"):
-        raise ModelFormatError(f"layer_types={shown(sorted(kinds))} contradicts sliding_window={window}: correct one")
-    if kinds == {"full_attention"}:
-        return None
-    if kinds == {"sliding_attention"} and window is not None:
-        return window
-    raise ModelFormatError(f"layer_types={shown(sorted(kinds))} is not supported: all layers must attend alike")
-
-
-def _layer_types(raw: Mapping[str, Any], layers: int) -> set[str]:
-    kinds = raw.get("layer_types")
-    if kinds is None:
-        return set()
-    if not isinstance(kinds, list) or len(kinds) != layers:
-        raise ModelFormatError(f"layer_types={shown(kinds)} does not name the kind of each of {layers} layers")
-    return set(map(str, kinds))
-
-
-def _count(raw: Mapping[str, Any], key: str) -> int:
-    return 0 if raw[key] == 0 and not isinstance(raw[key], bool) else _size(raw, key)
 
 
 _size = positive_integer

@@ -88,7 +88,9 @@ def _yarn(inverse: Tensor, theta: float, dim: int, scaling: Mapping[str, Any]) -
         _pair_that_turns(float(scaling[key]), theta, dim, float(scaling["original_max_position_embeddings"]))
         for key in ("beta_fast", "beta_slow")
     )
-    low, high = max(math.floor(low), 0.0), min(math.ceil(high), dim - 1.0)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0.0), min(high, dim - 1.0)
     high += 0.001 if low == high else 0.0  # as transformers avoids a division by zero
     slowed = ((torch.arange(dim // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
     return inverse * (1 - slowed) + inverse / float(scaling["factor"]) * slowed

@@ -12,7 +12,6 @@ from outrider.checkpoints.encoder_decoder.base import (
     bart_like_names,
     first_id,
 )
-from outrider.errors import ModelFormatError
 from outrider.models.encoder_decoder import EncoderDecoderConfig
 from outrider.utils.json_files import merge_ids
 
@@ -20,8 +19,6 @@ __all__ = ["BART", "MARIAN"]
 
 
 def _read(raw: Raw) -> dict[str, Any]:
-    if raw.get("normalize_before") or raw.get("add_final_layer_norm"):
-        raise ModelFormatError("normalize_before and add_final_layer_norm are not supported: only false is")
     start = first_id(raw, "decoder_start_token_id")
     positions = positive_integer(raw, "max_position_embeddings")
     return bart_dimensions(raw) | {

@@ -63,9 +63,6 @@ def read_encoder_decoder_config(folder: Path) -> EncoderDecoderConfig:
     raw |= {key: own[key] for key in keys if own.get(key) is not None}
     family = ENCODER_DECODERS[raw["model_type"]]
     try:
-        named = raw.get("architectures")
-        if named and family.architecture not in named:
-            raise ModelFormatError(f"architectures={shown(named)} is not supported: only {family.architecture} is")
         return EncoderDecoderConfig(**family.read(raw))
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None

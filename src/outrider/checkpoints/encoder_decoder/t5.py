@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.checkpoints.config_values import positive, positive_integer
-from outrider.checkpoints.encoder_decoder.base import ACTIVATIONS, EncoderDecoderFamily, Raw, first_id
-from outrider.errors import ModelFormatError
+from outrider.checkpoints.encoder_decoder.base import EncoderDecoderFamily, Raw, activation_of, first_id
+from outrider.checkpoints.families.base import flag
 from outrider.models.encoder_decoder import EncoderDecoderConfig
-from outrider.utils.json_files import merge_ids, shown
+from outrider.utils.json_files import merge_ids
 
 __all__ = ["MT5", "T5"]
 
@@ -34,10 +34,10 @@ def _read(given: Raw) -> dict[str, Any]:
     raw = {**_DEFAULTS, **{key: value for key, value in given.items() if value is not None}}
     hidden, heads = positive_integer(raw, "d_model"), positive_integer(raw, "num_heads")
     form = str(raw["feed_forward_proj"])
-    gated, name = form.startswith("gated-"), form.removeprefix("gated-")
-    if name not in ACTIVATIONS:
-        raise ModelFormatError(f"feed_forward_proj={shown(form)} is not supported: use relu or gated-gelu")
-    function = "gelu_tanh" if form == "gated-gelu" else ACTIVATIONS[name]
+    said = {
+        "is_gated_act": form.startswith("gated-"),
+        "dense_act_fn": "gelu_new" if form == "gated-gelu" else form.rpartition("-")[2],
+    } | {key: raw[key] for key in ("is_gated_act", "dense_act_fn") if key in raw}  # which have the say
     start = {"decoder_start_token_id": first_id(raw, "pad_token_id"), **raw}
     scaled = raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)
     return {
@@ -55,8 +55,8 @@ def _read(given: Raw) -> dict[str, Any]:
         "max_seq_len": max(positive_integer({"n_positions": 512, **raw}, "n_positions"), _LONGEST_OUTPUT),
         "max_source_len": _LONGEST_SOURCE,
         "rms_norm_eps": positive(raw, "layer_norm_epsilon"),
-        "gated": gated,
-        "activation_function": function,
+        "gated": flag(said, "is_gated_act"),
+        "activation_function": activation_of(said, "dense_act_fn", "relu"),
         "positions": "relative",
         "relative_buckets": positive_integer(raw, "relative_attention_num_buckets"),
         "relative_distance": positive_integer(raw, "relative_attention_max_distance"),

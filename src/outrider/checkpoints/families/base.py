@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from outrider.checkpoints.config_values import positive, positive_integer
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
 
-__all__ = ["COMMON", "Family", "Raw", "biases", "flag", "kinds_of", "num_layers", "optional", "pattern", "words"]
+__all__ = [
+    "COMMON",
+    "GELU_TANH",
+    "SILU",
+    "Family",
+    "Raw",
+    "Windows",
+    "biases",
+    "flag",
+    "kinds_of",
+    "layer_kinds",
+    "num_layers",
+    "optional",
+    "pattern",
+    "words",
+]
 
 Raw = Mapping[str, Any]
 """``config.json``, with the family's defaults for keys that are absent."""
@@ -31,6 +46,15 @@ def _nothing(_: Any) -> dict[str, Any]:
     return {}
 
 
+SILU = ("silu", "swish", None)
+GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", None)
+"""Names of an activation function in transformers, and null, which older versions wrote."""
+
+Windows = Literal["none", "all", "by kind", "of its own"]
+"""In transformers: no layer's attention reads ``sliding_window``; every layer's does; that of the layers that
+``layer_types`` names; or ``Family.read`` says it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Everything about a family that is not Llama."""
@@ -48,16 +72,14 @@ class Family:
     """The keys that ``read`` reads."""
     keys: frozenset[str] = frozenset()
     """Those keys."""
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Keys that may have these values and no others, in place of Llama's."""
-    own_code: tuple[str, ...] = ()
-    """Classes that ``auto_map`` may name: transformers has them, and they compute the same."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: {"hidden_act": SILU})
+    """Keys that transformers reads, and the values of them that are computed; others are refused."""
 
     eps: str = "rms_norm_eps"
-    reads_window: bool = False
-    """``read`` says which layers have a window; else all have, or none."""
+    windows: Windows = "none"
+    """Which layers have a window, unless ``read`` says so."""
     theta: float = 10000.0
-    rope_types: tuple[str, ...] = ("default", "linear", "llama3", "yarn")
+    rope_types: tuple[str, ...] = ("default", "linear", "dynamic", "llama3", "yarn")
     partial: bool = False
     """``partial_rotary_factor`` is read."""
     rope_by_kind: float | None = None
@@ -69,6 +91,11 @@ class Family:
     """Rotary pairs lie next to each other."""
     norm_offset: float = 0.0
     """What a norm's weight lacks in the file."""
+
+    @property
+    def own_code(self) -> tuple[str, str]:
+        """Classes that ``auto_map`` may name: transformers has them."""
+        return self.architecture, f"{self.architecture.removesuffix('ForCausalLM')}Config"
 
     def own_name(self, canonical: str) -> str:
         """``model.layers.3.mlp.gate_proj.weight`` as the family's files call it."""
@@ -121,16 +148,20 @@ def num_layers(raw: Raw) -> int:
     return layers
 
 
+def layer_kinds(raw: Raw) -> list[str] | None:
+    """``layer_types``, checked; None where it is absent."""
+    kinds, layers = raw.get("layer_types"), num_layers(raw)
+    if kinds is not None and (
+        not isinstance(kinds, list) or len(kinds) != layers or not all(kind in _KINDS for kind in kinds)
+    ):
+        raise ModelFormatError(f"layer_types={shown(kinds)} does not name the kind of each of {layers} layers")
+    return kinds
+
+
 def pattern(raw: Raw, full_every: int) -> dict[str, Any]:
     """Which layers have the window: those of ``layer_types``, or all but every so many."""
-    layers = num_layers(raw)
-    kinds = raw.get("layer_types")
-    if kinds is None:
-        windowed = tuple((i + 1) % full_every != 0 for i in range(layers))
-    elif not isinstance(kinds, list) or len(kinds) != layers or not set(kinds) <= set(_KINDS):
-        raise ModelFormatError(f"layer_types={shown(kinds)} does not name the kind of each of {layers} layers")
-    else:
-        windowed = tuple(kind == _KINDS[1] for kind in kinds)
+    kinds = layer_kinds(raw) or [_KINDS[(i + 1) % full_every != 0] for i in range(num_layers(raw))]
+    windowed = tuple(kind == _KINDS[1] for kind in kinds)
     if not any(windowed):
         return {"sliding_window": None}
     return {"sliding_window": positive_integer(raw, "sliding_window"), "window_layers": windowed}

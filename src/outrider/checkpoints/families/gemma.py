@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from outrider.checkpoints.config_values import positive, positive_integer
-from outrider.checkpoints.families.base import COMMON, Family, Raw, biases, kinds_of, optional, pattern, words
+from outrider.checkpoints.families.base import (
+    COMMON,
+    GELU_TANH,
+    Family,
+    Raw,
+    biases,
+    kinds_of,
+    optional,
+    pattern,
+    words,
+)
 from outrider.models.config import ModelConfig
 
 __all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
 
-_GELU = ("gelu_pytorch_tanh",)
 _DEFAULTS = COMMON | {
     "num_hidden_layers": 26,
     "num_attention_heads": 8,
@@ -32,7 +42,8 @@ _NAMES = {
     "mlp_output_norm": "post_feedforward_layernorm",
 }
 _KEYS = words("attention_bias query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping")
-_ONLY = {"hidden_act": _GELU, "hidden_activation": _GELU}
+_CAUSAL: Mapping[str, tuple[Any, ...]] = {"use_bidirectional_attention": (False, None)}
+_ONLY: Mapping[str, tuple[Any, ...]] = {"hidden_activation": GELU_TANH}
 
 
 def _common(raw: Raw) -> dict[str, Any]:
@@ -62,7 +73,7 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 
 
 def _write_common(config: ModelConfig) -> dict[str, Any]:
-    gelu = {"hidden_act": _GELU[0], "hidden_activation": _GELU[0]}
+    gelu = {"hidden_act": GELU_TANH[0], "hidden_activation": GELU_TANH[0]}
     return gelu | {"attention_bias": config.attention_bias}
 
 
@@ -81,7 +92,7 @@ GEMMA = Family(
     read=_common,
     write=_write_common,
     keys=words("attention_bias"),
-    only={"hidden_act": (*_GELU, "gelu"), "hidden_activation": _GELU},  # "gelu" meant the tanh, says transformers
+    only={"hidden_act": (*GELU_TANH, "gelu"), **_CAUSAL},  # "gelu" meant the tanh, says transformers
     norm_offset=1.0,
 )
 GEMMA2 = Family(
@@ -93,7 +104,7 @@ GEMMA2 = Family(
     write=lambda config: _write(config) | {"attn_logit_softcapping": config.attention_cap},
     keys=_KEYS,
     only=_ONLY,
-    reads_window=True,
+    windows="of its own",
     rename=_NAMES,
     norm_offset=1.0,
 )
@@ -114,8 +125,8 @@ GEMMA3 = Family(
     keys=words(
         "attention_bias query_pre_attn_scalar final_logit_softcapping sliding_window_pattern rope_local_base_freq"
     ),
-    only=_ONLY | {"attn_logit_softcapping": (None,), "_sliding_window_pattern": (6,)},
-    reads_window=True,
+    only={**_ONLY, **_CAUSAL},
+    windows="of its own",
     theta=1e6,
     rope_by_kind=1e4,
     rename=_NAMES,

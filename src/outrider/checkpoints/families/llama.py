@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outrider.checkpoints.families.base import COMMON, Family, words
+from outrider.checkpoints.families.base import COMMON, SILU, Family, words
 
 __all__ = ["LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
 
@@ -16,14 +16,14 @@ _QWEN = COMMON | {
     "sliding_window": 4096,
     "max_window_layers": 28,
 }
-_WINDOWS = words("use_sliding_window max_window_layers")
+_BIASES = {"attention_bias": (False, None)}
 
 LLAMA = Family(
     name="llama",
     architecture="LlamaForCausalLM",
     differs="Llama 2 and 3, SmolLM2, TinyLlama",
     defaults=_LLAMA,
-    keys=_WINDOWS,  # no Llama has windows; these keys stand in some files
+    only={"hidden_act": SILU, "mlp_bias": (False, None), **_BIASES},
 )
 MISTRAL = Family(
     name="mistral",
@@ -36,7 +36,7 @@ MISTRAL = Family(
         "max_position_embeddings": 131072,
         "sliding_window": 4096,
     },
-    keys=_WINDOWS,
+    windows="by kind",  # layer_types make it a Ministral in transformers
 )
 QWEN2 = Family(
     name="qwen2",
@@ -44,7 +44,8 @@ QWEN2 = Family(
     differs="biases on q, k and v",
     defaults=_QWEN,
     read=lambda raw: {"attention_bias": True},
-    keys=_WINDOWS | {"attention_bias"},  # q, k and v have biases whatever the key says
+    keys=words("attention_bias"),  # q, k and v have biases whatever the key says
+    windows="by kind",
 )
 QWEN3 = Family(
     name="qwen3",
@@ -52,5 +53,6 @@ QWEN3 = Family(
     differs="norms on the heads of q and k",
     defaults=_QWEN | {"head_dim": 128},
     read=lambda raw: {"qk_norm": True},
-    keys=_WINDOWS,
+    only={"hidden_act": SILU, **_BIASES},
+    windows="by kind",
 )

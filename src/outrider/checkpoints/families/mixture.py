@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.checkpoints.config_values import positive_integer
-from outrider.checkpoints.families.base import COMMON, Family, Raw, flag, num_layers, words
+from outrider.checkpoints.families.base import COMMON, SILU, Family, Raw, flag, num_layers, words
 from outrider.errors import ModelFormatError
 from outrider.models.config import Experts, ModelConfig
 from outrider.utils.json_files import shown
@@ -20,8 +20,14 @@ def _experts(raw: Raw, count: str, size: str, normalised: bool, layers: tuple[bo
     return Experts(count=found, used=used, size=positive_integer(raw, size), normalised=normalised, layers=layers)
 
 
+def _count(raw: Raw, *names: str) -> str:
+    """Which of two names the number of experts has; where a file has both, transformers reads the first."""
+    return next((name for name in names if raw.get(name) is not None), names[-1])
+
+
 def _read_mixtral(raw: Raw) -> dict[str, Any]:
-    return {"experts": _experts(raw, "num_local_experts", "intermediate_size", True)}
+    count = _count(raw, "num_experts", "num_local_experts")
+    return {"experts": _experts(raw, count, "intermediate_size", True)}
 
 
 def _write_mixtral(config: ModelConfig) -> dict[str, Any]:
@@ -35,12 +41,9 @@ def _read_qwen3(raw: Raw) -> dict[str, Any]:
     dense = raw["mlp_only_layers"] or []
     if not isinstance(dense, list) or not all(isinstance(n, int) for n in dense):
         raise ModelFormatError(f"mlp_only_layers={shown(dense)} is no list of layers: download the model again")
-    named = {raw[key] for key in ("num_experts", "num_local_experts") if isinstance(raw.get(key), int)}  # by its age
-    if len(named) > 1:
-        raise ModelFormatError("num_experts and num_local_experts say different things: remove one of them")
-    raw = {**raw, "num_experts": next(iter(named), 128)}
     sparse = tuple(i not in dense and (i + 1) % every == 0 for i in range(layers))
-    experts = _experts(raw, "num_experts", "moe_intermediate_size", flag(raw, "norm_topk_prob"), sparse)
+    count = _count({"num_experts": 128, **raw}, "num_local_experts", "num_experts")
+    experts = _experts({"num_experts": 128, **raw}, count, "moe_intermediate_size", flag(raw, "norm_topk_prob"), sparse)
     return {"qk_norm": True, "experts": experts if any(sparse) else None}
 
 
@@ -54,7 +57,8 @@ def _write_qwen3(config: ModelConfig) -> dict[str, Any]:
         "norm_topk_prob": experts.normalised,
         "mlp_only_layers": [i for i in range(config.num_layers) if not config.is_sparse(i)],
         "decoder_sparse_step": 1,
-        "use_sliding_window": False,
+        "use_sliding_window": config.sliding_window is not None,
+        "sliding_window": config.sliding_window,
     }
 
 
@@ -77,7 +81,8 @@ MIXTRAL = Family(
     },
     read=_read_mixtral,
     write=_write_mixtral,
-    keys=_ROUTER | words("num_experts_per_tok num_local_experts"),
+    keys=_ROUTER | words("num_experts_per_tok num_experts num_local_experts"),
+    windows="all",
     theta=1e6,
     rename={
         "mlp.gate": "block_sparse_moe.gate",
@@ -103,6 +108,8 @@ QWEN3_MOE = Family(
         "num_experts_per_tok": 8,
         "norm_topk_prob": False,
         "mlp_only_layers": None,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
     },
     read=_read_qwen3,
     write=_write_qwen3,
@@ -111,6 +118,6 @@ QWEN3_MOE = Family(
         "decoder_sparse_step moe_intermediate_size num_experts_per_tok num_experts num_local_experts norm_topk_prob "
         "mlp_only_layers max_window_layers"
     ),
-    only={"use_sliding_window": (False,)},
-    reads_window=True,
+    only={"hidden_act": SILU, "attention_bias": (False, None)},
+    windows="all",
 )

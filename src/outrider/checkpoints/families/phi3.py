@@ -20,8 +20,7 @@ PHI3 = Family(
         "sliding_window": None,
         "rms_norm_eps": 1e-5,
     },
-    only={"lm_head_bias": (False,), "full_attn_mod": (1,), "interpolate_factor": (1,)},
-    own_code=("Phi3Config", "Phi3ForCausalLM"),
+    windows="all",
     rope_types=("default", "longrope"),
     partial=True,
     rename={

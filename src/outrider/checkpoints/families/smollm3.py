@@ -50,10 +50,12 @@ SMOLLM3 = Family(
         "mlp_bias": False,
         "no_rope_layers": None,
         "no_rope_layer_interval": 4,
+        "use_sliding_window": False,
+        "sliding_window": None,
     },
     read=_read,
     write=_write,
     keys=words("attention_bias mlp_bias no_rope_layers no_rope_layer_interval max_window_layers"),
-    only={"use_sliding_window": (False,)},
+    windows="by kind",
     theta=2e6,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outrider.checkpoints.families.base import COMMON, Family, Raw, flag, words
+from outrider.checkpoints.families.base import COMMON, GELU_TANH, Family, Raw, flag, words
 from outrider.models.config import ModelConfig
 
 __all__ = ["STARCODER2"]
@@ -42,7 +42,8 @@ STARCODER2 = Family(
     read=_read,
     write=_write,
     keys=words("use_bias norm_epsilon embedding_dropout residual_dropout"),
-    only={"hidden_act": ("gelu_pytorch_tanh",), "norm_type": ("layer_norm",), "mlp_type": ("default",)},
+    only={"hidden_act": GELU_TANH},
+    windows="all",
     eps="norm_epsilon",
     rename={"mlp.up_proj": "mlp.c_fc", "mlp.down_proj": "mlp.c_proj"},
 )

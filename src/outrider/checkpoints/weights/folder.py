@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from outrider.checkpoints.config_keys import unread_keys
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.hf_config import read_config
 from outrider.checkpoints.vision_language import text_names
 from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
-from outrider.checkpoints.weights.layout import check_counts, check_shapes
+from outrider.checkpoints.weights.layout import check_counts, check_shapes, unread_tensors
 from outrider.checkpoints.weights.parts import PartTensors, find_parts, stored_parts
 from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
 from outrider.errors import ModelFormatError
@@ -22,6 +24,8 @@ from outrider.kernels.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 
 __all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_tensors", "refuse_pickles"]
+
+logger = logging.getLogger(__name__)
 
 GGUF_WEIGHTS = "model.gguf"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -37,7 +41,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():
         return open_gguf(folder / GGUF_WEIGHTS, config)
     files, infos = _headers(folder)
-    own = text_names(folder, infos)
+    own = text_names(folder, infos) or _names_without_prefix(infos)
     if own is not None:  # what sees the images is loaded apart
         files = {name: files[place] for name, place in own.items()}
         infos = {name: infos[place] for name, place in own.items()}
@@ -46,11 +50,26 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     parts, expected = find_parts(
         config, family.own_name, interleaved=family.interleaved, norm_offset=family.norm_offset
     )
+    unread = unread_tensors(expected, infos)
     check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
+    _warn(folder, "tensors", unread)
+    if own is None:
+        _warn(folder, "keys of config.json", unread_keys(read_json_object(folder / "config.json"), family))
     tensors = LazyTensors(files, infos, own or {})
     if config.tie_embeddings and not _is_embedding(tensors.stored):
         config = replace(config, tie_embeddings=False)
     return Checkpoint(config, PartTensors(parts, tensors), stored_parts(parts, tensors.stored))
+
+
+def _names_without_prefix(names: Iterable[str]) -> dict[str, str] | None:
+    """The file's names by those of a whole model, for a file that was saved of one without its head."""
+    plain = [name for name in names if name != "lm_head.weight"]
+    return None if "embed_tokens.weight" not in plain else {f"model.{name}": name for name in plain}
+
+
+def _warn(folder: Path, kind: str, names: Sequence[str]) -> None:
+    if names:
+        logger.warning("%s: %s without effect, as in transformers: %s", folder, kind, shown(", ".join(names)))
 
 
 def open_tensors(folder: Path) -> LazyTensors:

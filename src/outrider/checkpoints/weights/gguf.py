@@ -17,7 +17,7 @@ from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.gguf_config import kind_of_gguf, read_gguf_config
 from outrider.checkpoints.weights.gguf_header import read_gguf_header
 from outrider.checkpoints.weights.gguf_rope import ROPE_TENSORS
-from outrider.checkpoints.weights.layout import check_counts, check_shapes
+from outrider.checkpoints.weights.layout import check_counts, check_shapes, unread_tensors
 from outrider.checkpoints.weights.parts import find_parts, stored_parts
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
@@ -47,6 +47,10 @@ def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
     check_counts(config, len(names), path)
     parts, expected = find_parts(config, kind.own_name(FAMILIES[config.family]), interleaved=kind.interleaved)
     check_shapes(config, expected, {name: header.tensors[raw].shape for name, raw in names.items()}, path)
+    for name in unread_tensors(expected, names):  # llama.cpp counts tensors, and refuses a file that has more
+        raise ModelFormatError(
+            f"{path}: tensor {shown(name)} belongs to no {config.family} model: merge adapters first"
+        )
     data = np.memmap(path, mode="r", dtype=np.uint8)
     files = {}
     for name, raw in names.items():

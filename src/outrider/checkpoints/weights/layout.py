@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
-from outrider.utils.json_files import shown
 
 _MOST_EXPERTS = 1024
+_HEAD = "lm_head.weight"
 _HARMLESS = re.compile(r"(^|\.)rotary_emb\.inv_freq$")  # old files store what the configuration already says
 
 
@@ -77,13 +77,17 @@ def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:
         raise ModelFormatError(f"{where}: {experts} experts are declared: at most {_MOST_EXPERTS} are supported")
 
 
+def unread_tensors(expected: Collection[str], found: Iterable[str]) -> list[str]:
+    """Names of tensors that are no part of the model: transformers leaves them out."""
+    return sorted(name for name in found if name not in expected and name != _HEAD and not _HARMLESS.search(name))
+
+
 def check_shapes(
     config: ModelConfig, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], where: Path
 ) -> None:
     """Compare the shapes ``found`` in file headers with those that are expected, before anything is loaded.
 
-    Raises ``ModelFormatError`` naming the first tensor that is missing, of another shape, or unknown: a tensor we
-    would leave out (a bias, an adapter, an expert) would silently make it another model.
+    Raises ``ModelFormatError`` naming the first tensor that is missing or of another shape.
     """
     for name, shape in expected.items():
         if name not in found:
@@ -92,10 +96,6 @@ def check_shapes(
             raise ModelFormatError(
                 f"{where}: tensor {name} has shape {list(found[name])}, but the configuration says {list(shape)}"
             )
-    for name, shape in found.items():
-        if name == "lm_head.weight" and shape != expected["model.embed_tokens.weight"]:
-            raise ModelFormatError(f"{where}: tensor {name} has shape {list(shape)}, which is not the embedding's")
-        if name not in expected and name != "lm_head.weight" and not _HARMLESS.search(name):
-            raise ModelFormatError(
-                f"{where}: tensor {shown(name)} belongs to no {config.family} model: adapters must be merged first"
-            )
+    head = found.get(_HEAD, expected["model.embed_tokens.weight"])
+    if head != expected["model.embed_tokens.weight"]:
+        raise ModelFormatError(f"{where}: tensor {_HEAD} has shape {list(head)}, which is not the embedding's")

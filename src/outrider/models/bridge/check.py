@@ -33,6 +33,7 @@ _TOLERANCE = {torch.float32: 5e-3, torch.bfloat16: 0.15}
 
 def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -> BridgedModel:
     """The model in the first of ``ways`` that is right. Raises ``ModelFormatError``, with reasons, if none is."""
+    check_causal(network, config)
     reasons: list[str] = []
     tries = [(way, tells) for way in ways for tells in (False, True)[: _TRIES[way]]]
     for way, tells_positions in tries:
@@ -53,6 +54,22 @@ def bridged(network: Network, config: ModelConfig, ways: Sequence[Way] = WAYS) -
         f"model_type={config.family} does not run through transformers' code here ({'; '.join(reasons)}): use another "
         "model"
     )
+
+
+@torch.inference_mode()
+def check_causal(network: Network, config: ModelConfig) -> None:
+    """Raise ``ModelFormatError`` if transformers' own logits at a token depend on the tokens after it."""
+    text = _tokens(min(_LENGTH, config.max_seq_len - 2), config.vocab_size, 7)
+    try:
+        short, long = network.whole(text[: len(text) // 2]).float(), network.whole(text)[: len(text) // 2].float()
+    except Exception:  # noqa: BLE001 - foreign code, which says below why it cannot be run
+        return
+    apart = float((short - long).norm() / long.norm())
+    if apart > _TOLERANCE[torch.bfloat16]:
+        raise ModelFormatError(
+            f"model_type={config.family}: a token sees those after it here (logits differ by {apart:.0%}), as where "
+            "is_decoder is false: use a model that decodes"
+        )
 
 
 @torch.inference_mode()
