@@ -25,7 +25,6 @@ class VisionLanguageFamily:
 
     name: str
     """``model_type`` in ``config.json``."""
-    architecture: str
     text_part: str
     """The attribute of transformers' base model that is the text part."""
 
@@ -33,8 +32,8 @@ class VisionLanguageFamily:
 VISION_LANGUAGE: Mapping[str, VisionLanguageFamily] = {
     family.name: family
     for family in (
-        VisionLanguageFamily(name="smolvlm", architecture="SmolVLMForConditionalGeneration", text_part="text_model"),
-        VisionLanguageFamily(name="idefics3", architecture="Idefics3ForConditionalGeneration", text_part="text_model"),
+        VisionLanguageFamily(name="smolvlm", text_part="text_model"),
+        VisionLanguageFamily(name="idefics3", text_part="text_model"),
     )
 }
 

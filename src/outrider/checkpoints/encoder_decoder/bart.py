@@ -60,7 +60,6 @@ def _names(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
 
 BART = EncoderDecoderFamily(
     name="bart",
-    architecture="BartForConditionalGeneration",
     differs="norms behind the blocks and the embedding; learned positions",
     read=_read_bart,
     names=_names,
@@ -68,7 +67,6 @@ BART = EncoderDecoderFamily(
 )
 MARIAN = EncoderDecoderFamily(
     name="marian",
-    architecture="MarianMTModel",
     differs="norms behind the blocks; positions of sines; scaled embeddings",
     read=_read_marian,
     names=_names,

@@ -28,7 +28,6 @@ class EncoderDecoderFamily:
 
     name: str
     """``model_type`` in ``config.json``."""
-    architecture: str
     differs: str
     """For the documentation."""
     read: Callable[[Raw], dict[str, Any]]

@@ -91,11 +91,11 @@ def _names(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
     return found | {"lm_head.weight": ("lm_head.weight",)}
 
 
-def _family(name: str, architecture: str, differs: str) -> EncoderDecoderFamily:
+def _family(name: str, differs: str) -> EncoderDecoderFamily:
     return EncoderDecoderFamily(
-        name=name, architecture=architecture, differs=differs, read=_read, names=_names, optional=("lm_head.weight",)
+        name=name, differs=differs, read=_read, names=_names, optional=("lm_head.weight",)
     )
 
 
-T5 = _family("t5", "T5ForConditionalGeneration", "relative positions; RMS norms; gated since version 1.1")
-MT5 = _family("mt5", "MT5ForConditionalGeneration", "T5 1.1 of another vocabulary")
+T5 = _family("t5", "relative positions; RMS norms; gated since version 1.1")
+MT5 = _family("mt5", "T5 1.1 of another vocabulary")

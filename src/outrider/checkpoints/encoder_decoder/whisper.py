@@ -37,7 +37,6 @@ def _names(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
 
 WHISPER = EncoderDecoderFamily(
     name="whisper",
-    architecture="WhisperForConditionalGeneration",
     differs="hears sound; learned positions",
     read=_read,
     names=_names,
