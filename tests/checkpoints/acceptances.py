@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from outrider.checkpoints.families import FAMILIES
-from tests.checkpoints.transformers_reference import ABSENT, Files, saved
 from tests.checkpoints.refusals import BOTH, LINEAR, YARN, Refusal
+from tests.checkpoints.transformers_reference import ABSENT, Files, saved
 
 _ANYWHERE: Mapping[str, Any] = {
     **{"rope_interleaved": True, "use_mrope": True, "tie_encoder_decoder": True, "add_cross_attention": True},

@@ -23,8 +23,8 @@ from outrider.errors import ModelFormatError
 from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput, attach_input
 from tests import bridge_members, tiny
 from tests.checkpoints.acceptances import READ, unread, without_prefix
-from tests.checkpoints.transformers_reference import TOKENS, Files, compare, generated, logits, logits_of, same, saved
 from tests.checkpoints.refusals import Refusal, every
+from tests.checkpoints.transformers_reference import TOKENS, Files, compare, generated, logits, logits_of, same, saved
 from tests.docs.test_bridge import table_rows
 
 OPTIONS = ModelOptions(dtype="float32", device="cpu")

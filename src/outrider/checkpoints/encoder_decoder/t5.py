@@ -92,9 +92,7 @@ def _names(config: EncoderDecoderConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _family(name: str, differs: str) -> EncoderDecoderFamily:
-    return EncoderDecoderFamily(
-        name=name, differs=differs, read=_read, names=_names, optional=("lm_head.weight",)
-    )
+    return EncoderDecoderFamily(name=name, differs=differs, read=_read, names=_names, optional=("lm_head.weight",))
 
 
 T5 = _family("t5", "relative positions; RMS norms; gated since version 1.1")
