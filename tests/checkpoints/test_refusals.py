@@ -47,6 +47,9 @@ class Doubled(LlamaForCausalLM):
         return out
 """
 
+_REFUSED_AS_SAVED = ("whisper",)
+"""Its configuration suppresses the first tokens of an answer, which ``begin_suppress_tokens`` in the table proves."""
+
 ROWS = every()
 
 
@@ -151,6 +154,11 @@ def test_a_model_that_was_saved_without_its_head(tmp_path: Path) -> None:
     assert same(_logits(folder), logits(folder))
 
 
+def test_a_decoder_that_was_saved_without_its_encoder(tmp_path: Path) -> None:
+    bridge_members.build("bart").save_pretrained(tmp_path)
+    assert load_model(tmp_path, OPTIONS).implementation == "transformers, text by text"
+
+
 def test_what_nobody_reads_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     changes = Files({"query_scale": 2.0}, {}, {"a.bias": torch.ones(3)})
     load_model(saved("llama").with_changes(changes).write(tmp_path), OPTIONS)
@@ -168,7 +176,7 @@ def test_what_transformers_saves_is_loaded(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [row[0] for row in table_rows()])
+@pytest.mark.parametrize("family", [row[0] for row in table_rows() if row[0] not in _REFUSED_AS_SAVED])
 def test_what_transformers_saves_of_other_families_is_loaded(family: str, tmp_path: Path) -> None:
     bridge_members.build(family).save_pretrained(tmp_path)
     load_model(tmp_path, OPTIONS)

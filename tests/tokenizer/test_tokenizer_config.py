@@ -67,9 +67,19 @@ def test_same_as_transformers(make: Callable[[Path], Path], changes: dict[str, A
     ],
 )
 def test_refused(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
-    configure(byte_level(tmp_path), changes)
+    before = _theirs(byte_level(tmp_path))
+    configure(tmp_path, changes)
     with pytest.raises(ModelFormatError, match=says):
         Tokenizer.from_folder(tmp_path)
+    assert _theirs(tmp_path) != before
+
+
+def _theirs(folder: Path) -> list[list[int]] | None:
+    """Ids of transformers; None if it fails."""
+    try:
+        return [AutoTokenizer.from_pretrained(folder).encode(text) for text in TEXTS]
+    except Exception:  # noqa: BLE001 - whatever it is, there are no ids
+        return None
 
 
 @pytest.mark.parametrize(

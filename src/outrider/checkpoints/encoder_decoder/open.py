@@ -25,10 +25,14 @@ ENCODER_DECODERS: dict[str, EncoderDecoderFamily] = {family.name: family for fam
 
 
 def is_encoder_decoder(folder: Path) -> bool:
-    """Whether ``folder`` holds a model of one of these families, as far as its ``config.json`` says."""
+    """Whether ``folder`` holds a model of one of these families, as far as its ``config.json`` says.
+
+    A decoder of one that was saved by itself is a causal language model.
+    """
     if not (folder / "config.json").exists():
         return False
-    return read_json_object(folder / "config.json").get("model_type") in ENCODER_DECODERS
+    raw = read_json_object(folder / "config.json")
+    return raw.get("model_type") in ENCODER_DECODERS and raw.get("is_encoder_decoder") is not False
 
 
 def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[str, Tensor]]:
