@@ -99,7 +99,7 @@ STAGES: Mapping[str, Callable[[Session], bool]] = {"tests": tests, "answers": an
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     args = parse(arguments)
-    args.device = choose_device(args.device).type
+    args.device = choose_device(args.device).partition(":")[0]
     args.model = usable_model(args.model)
     for name in ("work", "out", "model", "questions"):  # processes run in the repository
         path = Path(getattr(args, name))

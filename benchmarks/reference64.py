@@ -13,8 +13,8 @@ from gguf import GGMLQuantizationType, dequantize
 from torch import Tensor
 
 from outrider.checkpoints.weights import Checkpoint
+from outrider.kernels.frequencies import inverse_frequencies
 from outrider.kernels.native.stored import StoredTensor
-from outrider.kernels.rope import inverse_frequencies
 
 _FLOATS = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
 
@@ -36,7 +36,7 @@ class _Forward:
     def __init__(self, checkpoint: Checkpoint, lengths: Sequence[int]) -> None:
         self.config, self.stored, self.lengths = checkpoint.config, checkpoint.stored, list(lengths)
         c = self.config
-        inverse = inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling)
+        inverse = torch.from_numpy(inverse_frequencies(c.head_dim, c.rope_theta, c.rope_scaling))
         self.angles = torch.cat([torch.arange(n).double()[:, None] * inverse for n in lengths])  # [tokens, head_dim/2]
 
     def run(self, tokens: Tensor) -> list[Tensor]:

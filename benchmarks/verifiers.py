@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from benchmarks.pair import STORIES
 from outrider import LLM, SamplingParams, SpeculationParams
@@ -30,6 +29,7 @@ from outrider.cache import CacheSpec
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
+from outrider.core.arrays import Floats, host
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.noise import Noise
@@ -61,7 +61,7 @@ class Scorer:
     def restart(self) -> None:
         self._cache.truncate_to(self._slot, 0)
 
-    def score(self, tokens: Sequence[int], draft: Draft) -> Tensor:
+    def score(self, tokens: Sequence[int], draft: Draft) -> Floats:
         """Logits [1 + n, vocab] after a text that continues the one before, and after each node of a draft."""
         request = Request("", tuple(tokens), SamplingParams(), SpeculationParams(draft="none"), frozenset())
         request.slot, request.num_computed_tokens = self._slot, self._cache.length(self._slot)
@@ -69,7 +69,7 @@ class Scorer:
         scheduled = [ScheduledRequest(request, request.num_pending_tokens, draft)]
         (output,) = run_target(self._model, self._cache, scheduled, self._model.config.vocab_size)
         self._cache.truncate_to(self._slot, len(tokens) - 1)
-        return output.logits
+        return host(output.logits)
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Bench:
         context = Context(tokens[:split], tokens[split:])
         for shape, widths in SHAPES.items():
             for seed in range(self.seeds):
-                scored: dict[tuple[bool, Siblings | None], tuple[Draft, Tensor]] = {}
+                scored: dict[tuple[bool, Siblings | None], tuple[Draft, Floats]] = {}
                 for speculation in SETTINGS:
                     verifier, noise = make_verifier(speculation), Noise(seed)
                     if max(widths) > 1 and not verifier.takes_trees:
@@ -116,7 +116,7 @@ class Bench:
     def _time(
         self,
         draft: Draft,
-        logits: Tensor,
+        logits: Floats,
         verifier: Verifier,
         noise: Noise,
         params: SamplingParams,
@@ -135,7 +135,7 @@ class Bench:
         self, tokens: list[int], context: Context, params: SamplingParams, widths: tuple[int, ...], draws: DraftSampler
     ) -> Draft:
         """A static tree: each level drawn from the draft model's rows after the level above."""
-        draft, rows, level = EMPTY, list[Tensor](), [-1]
+        draft, rows, level = EMPTY, list[Floats](), [-1]
         for depth, width in enumerate(widths):
             q = TargetRows(self.small.score(tokens, draft), params, context, draft, vocab_size=self.vocab)
             nodes, parents = list(draft.tokens), list(draft.parents)
@@ -146,7 +146,7 @@ class Bench:
                 parents += [parent] * len(drawn.tokens)
                 rows += drawn.rows
             level = list(range(len(draft), len(nodes)))
-            draft = Draft(tuple(nodes), tuple(parents), torch.stack(rows))
+            draft = Draft(tuple(nodes), tuple(parents), np.stack(rows))
         return draft
 
 
@@ -173,21 +173,20 @@ def main() -> None:
     vocab = min(llm.engine.vocab_size, small.config.vocab_size)
     bench = Bench(Scorer(llm.model, 512), Scorer(small, 256), vocab, args.seeds)
     results: list[dict[str, Any]] = []
-    with torch.inference_mode():
-        for temperature in args.temperatures:
-            params = SamplingParams(temperature=temperature, seed=3, max_tokens=args.tokens, ignore_eos=True)
-            tallies: dict[Any, Tally] = defaultdict(Tally)
-            for story in STORIES[: args.prompts]:
-                output = llm.generate(story, params)
-                prompt = llm.tokenizer.encode(story)
-                bench.target.restart()
-                bench.small.restart()
-                for end in range(1, args.tokens, args.every):
-                    bench.judge([*prompt, *output.token_ids[:end]], len(prompt), params, tallies)
-            for (shape, name), tally in tallies.items():
-                results.append({"temperature": temperature, "shape": shape, "verifier": name} | tally.row())
-                if not args.json:
-                    print("  ".join(f"{key} {value}" for key, value in results[-1].items()), flush=True)
+    for temperature in args.temperatures:
+        params = SamplingParams(temperature=temperature, seed=3, max_tokens=args.tokens, ignore_eos=True)
+        tallies: dict[Any, Tally] = defaultdict(Tally)
+        for story in STORIES[: args.prompts]:
+            output = llm.generate(story, params)
+            prompt = llm.tokenizer.encode(story)
+            bench.target.restart()
+            bench.small.restart()
+            for end in range(1, args.tokens, args.every):
+                bench.judge([*prompt, *output.token_ids[:end]], len(prompt), params, tallies)
+        for (shape, name), tally in tallies.items():
+            results.append({"temperature": temperature, "shape": shape, "verifier": name} | tally.row())
+            if not args.json:
+                print("  ".join(f"{key} {value}" for key, value in results[-1].items()), flush=True)
     result = {"date": datetime.date.today().isoformat(), **vars(args), "results": results}
     result["out"] = str(args.out) if args.out else None
     print(json.dumps(result))

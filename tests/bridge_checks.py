@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from outrider.cache import CacheSpec
@@ -58,8 +59,8 @@ def examine(name: str) -> Findings:
 def apart(model: BridgedModel) -> float:
     """From transformers' own forward pass over the text."""
     cache = model.new_cache(CacheSpec(max_seq_len=ROOM))
-    ours, theirs = tiny.feed(model, cache, (cache.allocate(), TEXT))[0].float(), model.network.whole(TEXT).float()
-    return float((ours - theirs).abs().max() / theirs.abs().max())
+    ours, theirs = tiny.feed(model, cache, (cache.allocate(), TEXT))[0], model.network.whole(TEXT).float().numpy()
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 @torch.inference_mode()
@@ -95,7 +96,7 @@ def invariant(model: BridgedModel) -> bool:
     rng, tokens = random.Random(3), TEXT[:36]
     cache = model.new_cache(CacheSpec(slots=3, max_seq_len=ROOM))
     slot = cache.allocate()
-    wanted = torch.cat([tiny.feed(model, cache, (slot, [token]))[0] for token in tokens])
+    wanted = np.concatenate([tiny.feed(model, cache, (slot, [token]))[0] for token in tokens])
     cache.free(slot)
     slots, held, found = [cache.allocate() for _ in range(3)], [0] * 3, True
     while min(held) < len(tokens):

@@ -22,15 +22,15 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of commands that tests start
 os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have no core of their own; read by torch
 
 import pytest
-import torch
 from hypothesis import settings
 
 from outrider.engine import engine
 from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
+from outrider.kernels.processor import set_num_threads
 from outrider.models.base import Model
 
-torch.set_num_threads(1)
+set_num_threads(1)
 
 _END = pytest.StashKey[float]()
 """When the time of ``--minutes`` is over, on the monotonic clock."""

@@ -74,7 +74,7 @@ def difference(theirs: Any) -> tuple[float, float]:
         for model in models:
             kv = CacheSpec(max_seq_len=64)
             cache = model.new_cache(kv)
-            ours = tiny.feed(model, cache, (cache.allocate(), tokens))[0].float()
+            ours = torch.as_tensor(tiny.feed(model, cache, (cache.allocate(), tokens))[0]).float()
             found.append(float((ours - wanted).abs().max() / wanted.abs().max()))
     return found[0], found[-1]
 

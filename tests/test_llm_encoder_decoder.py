@@ -10,7 +10,7 @@ import torch
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.errors import IncompatibleDraftError, InvalidRequestError
-from outrider.models.encoder_decoder import EncoderDecoderModel
+from outrider.models.encoder_decoder.model import EncoderDecoderModel
 from tests import encoder_decoders, tiny
 from tests.whole import model_folder
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.config import DTypeName
+from outrider.core.arrays import Floats, host
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.base import LoadedModel, Model
@@ -71,7 +73,7 @@ def ids(n: int, vocab_size: int = 64, seed: int = 1) -> list[int]:
 
 def feed(
     model: Model, cache: KVCache, *work: tuple[int, Sequence[int]], parents: Sequence[int] | None = None
-) -> list[Tensor]:
+) -> list[Floats]:
     """Append tokens to each slot, all in one run: the logits [tokens, vocab] of each.
 
     With ``parents`` the last tokens of every slot are a tree below those before.
@@ -88,10 +90,13 @@ def feed(
         positions += range(start, start + causal)
         positions += (start + causal + d for d in depths(parents or ()))
     batch = ForwardBatch(packed, positions, tuple(spans), None)
-    return list(torch.split(model.forward(batch, cache).logits, [len(tokens) for _, tokens in work]))
+    ends = np.cumsum([len(tokens) for _, tokens in work])
+    return np.split(host(model.forward(batch, cache).logits), ends[:-1])
 
 
-def identical(a: Tensor, b: Tensor) -> bool:
-    """Equal bit for bit and never NaN, so that -0.0 and 0.0 differ."""
-    kind = torch.int16 if a.dtype == torch.bfloat16 else torch.int32
-    return a.dtype == b.dtype and not bool(a.isnan().any()) and torch.equal(a.view(kind), b.view(kind))
+def identical(a: Floats | Tensor, b: Floats | Tensor) -> bool:
+    """Of one dtype, equal bit for bit and never NaN, so that -0.0 and 0.0 differ; arrays or tensors."""
+    if str(a.dtype).removeprefix("torch.") != str(b.dtype).removeprefix("torch."):
+        return False
+    x, y = np.ascontiguousarray(host(a)), np.ascontiguousarray(host(b))  # bfloat16 is float32 without loss
+    return not bool(np.isnan(x).any()) and np.array_equal(x.view(np.int32), y.view(np.int32))

@@ -23,7 +23,7 @@ from outrider.models.encoder_decoder import EncoderInput
 from outrider.models.images import PromptImages
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 from outrider.utils.json_files import shown
-from outrider.vision import ImageLimits, ImagePrompt, ImageSource, ReadPrompt, Vision, has_images, split_images
+from outrider.vision import ImageLimits, ImagePrompt, ImageSource, ReadPrompt, has_images, split_images
 from outrider.vision.prompts import images_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class InputProcessor:
         speculation: SpeculationParams,
         adapters: Adapters,
         decoder_prompt: Sequence[int] = (),
-        vision: Vision | str = "this model reads text only",
+        vision: Any = "this model reads text only",
     ) -> None:
         """Args:
         speculation: for requests that say nothing else; its ``draft`` names sources, not ``auto``.
@@ -90,7 +90,8 @@ class InputProcessor:
         ids = self._token_ids(prompt)
         if not images or isinstance(self.vision, str):
             return ReadPrompt(ids)
-        return self.vision.read(ids, images, limits=limits, domain=cache_salt, tenant=tenant)
+        read: ReadPrompt = self.vision.read(ids, images, limits=limits, domain=cache_salt, tenant=tenant)
+        return read
 
     def _token_ids(self, prompt: str | Sequence[int] | Sequence[Message]) -> list[int]:
         if isinstance(prompt, str):

@@ -10,8 +10,6 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-import torch
-
 from outrider.adapters import Adapters
 from outrider.config import EngineOptions, SamplingParams, engine_config
 from outrider.config.adapters import parse_lora_modules
@@ -35,7 +33,7 @@ from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.speech import Transcript, TranscriptionOptions
 from outrider.transcriber import SoundSource, Transcriber, Transcribing, decoder_prompt, run_side_by_side
 from outrider.utils.progress import work_bar
-from outrider.vision import ImagePrompt, ReadPrompt, Vision
+from outrider.vision import ImagePrompt, ReadPrompt
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
@@ -131,14 +129,16 @@ class LLM:
         """
         if self._closed:
             return
-        on_cuda = self.model.device.type == "cuda"
+        on_cuda = str(self.model.device) != "cpu"
         self._loop.close(self._closed_error())
         self._closed = True
         for name in _HELD:
             delattr(self, name)
         gc.collect()  # model, engine and sources refer to each other
         if on_cuda:
-            torch.cuda.empty_cache()
+            from outrider.kernels.torch_processor import release_cached_memory
+
+            release_cached_memory()
 
     def _closed_error(self) -> EngineDeadError:
         return EngineDeadError(f"LLM({self.config.model!r}) was closed: load it again")
@@ -378,7 +378,7 @@ class LLM:
     @property
     def sees(self) -> bool:
         """Whether prompts may have images."""
-        return isinstance(self._input_processor.vision, Vision)
+        return not isinstance(self._input_processor.vision, str)
 
     def _answer(
         self, asked: Sequence[tuple[Any, ...]], alone: bool, scheduling: RequestOptions, progress: bool

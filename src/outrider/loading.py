@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-
-import torch
-from torch import nn
+from typing import Any
 
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
@@ -28,12 +26,12 @@ from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.heads import HeadConfig
+from outrider.kernels.processor import set_num_threads
 from outrider.models.base import LoadedModel
 from outrider.models.encoder_decoder import match_encoders
 from outrider.parallel.load import load_parallel
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
-from outrider.vision import Vision
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class Loaded:
     eos_token_ids: tuple[int, ...]
     drafters: DrafterRegistry
     engine: Engine
-    vision: Vision | str  # what reads images, or why nothing does
+    vision: Any  # ``Vision`` or a str: what reads images, or why nothing does
 
 
 def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
@@ -60,7 +58,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     Raises ``OutriderError`` if a model cannot be found or loaded, or the memory does not suffice.
     """
     if config.threads is not None:
-        torch.set_num_threads(config.threads)
+        set_num_threads(config.threads)
     if config.datastore not in ("auto", "none"):
         read_origin(Path(config.datastore).expanduser())  # an error comes before weights are read
     folder = resolve(config.model, progress=progress)
@@ -111,12 +109,14 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
 
 
-def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Vision | str:
+def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:
     """What reads images; without Pillow the model still reads text."""
     if not is_vision_language(folder):
         return "this model reads text only"
     if importlib.util.find_spec("PIL") is None:
         return "images need Pillow (pip install 'outrider[vision]')"
+    from outrider.vision import Vision  # torch
+
     return Vision(folder, tokenizer, device=model.device, context=model.config.max_seq_len)
 
 
@@ -131,7 +131,7 @@ def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
     return load_parallel(folder, config.target_options(), size, threads=config.threads, name=config.model)
 
 
-def _measured_acceptance(heads: Mapping[str, nn.Module], source: str) -> Acceptance:
+def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:
     """How often a source's guesses were right when its head was trained, by depth and rank; (): it has no head."""
     config = heads[source].config if source in heads else None
     if not isinstance(config, HeadConfig):

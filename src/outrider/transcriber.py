@@ -14,7 +14,7 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import InvalidRequestError
 from outrider.input_processor import InputProcessor
 from outrider.models.base import Model
-from outrider.models.encoder_decoder import EncoderDecoderModel
+from outrider.models.encoder_decoder import has_encoder
 from outrider.speech import (
     Decode,
     Decoded,
@@ -57,7 +57,7 @@ class Transcribing(TypedDict, total=False):
 
 def decoder_prompt(model: Model) -> tuple[int, ...]:
     """What outputs of a model begin with whose encoder reads the prompt; () for others."""
-    if not isinstance(model, EncoderDecoderModel) or model.config.hears:
+    if not has_encoder(model) or model.config.hears:
         return ()
     return model.config.decoder_prompt
 
@@ -67,7 +67,7 @@ def hearing(model: object, name: str) -> tuple[int, int]:
 
     Raises ``InvalidRequestError`` if it hears no sound.
     """
-    if not isinstance(model, EncoderDecoderModel) or model.config.mel_bins is None:
+    if not has_encoder(model) or model.config.mel_bins is None:
         raise InvalidRequestError(f"{name} hears no sound: transcribe with a Whisper model", param="model")
     return model.config.mel_bins, model.config.max_seq_len
 

@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -24,6 +25,7 @@ from outrider.checkpoints.config_keys import GENERATION_IGNORED, GENERATION_REFU
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
+from outrider.core.arrays import Floats, host
 from outrider.errors import CapacityError, ModelFormatError
 from tests import tiny
 
@@ -120,7 +122,7 @@ def write_model(folder: Path, raw: dict[str, Any], head: str) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def theirs(folder: Path) -> tuple[Tensor, set[int]] | None:
+def theirs(folder: Path) -> tuple[Floats, set[int]] | None:
     """Logits [tokens, vocab] of the whole text and end-of-text ids; None where transformers fails."""
     try:
         model, loading = transformers.AutoModelForCausalLM.from_pretrained(
@@ -142,7 +144,7 @@ def theirs(folder: Path) -> tuple[Tensor, set[int]] | None:
     if not bool(logits.isfinite().all()):
         return None
     eos = model.generation_config.eos_token_id
-    return logits, set(eos if isinstance(eos, list) else [] if eos is None else [eos])
+    return host(logits), set(eos if isinstance(eos, list) else [] if eos is None else [eos])
 
 
 def raw_dims() -> dict[str, Any]:
@@ -163,7 +165,7 @@ def check(folder: Path, raw: dict[str, Any], head: str) -> str:
         return "alone"
     cache = model.new_cache(CacheSpec(max_seq_len=64))
     ours = tiny.feed(model, cache, (cache.allocate(), TOKENS))[0]
-    worst = float((ours - expected[0]).abs().max() / expected[0].abs().max())
+    worst = float(np.abs(ours - expected[0]).max() / np.abs(expected[0]).max())
     assert worst < 1e-3, f"{raw} with head {head}: the logits differ by {worst:.1e} of the largest"
     assert set(model.config.eos_token_ids) == expected[1], raw
     return "same"

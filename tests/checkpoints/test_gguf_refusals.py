@@ -52,7 +52,7 @@ def ours(path: Path) -> list[float] | ModelFormatError:
         return error
     model = LlamaModel(checkpoint.config, checkpoint.tensors, dtype=torch.float32)
     cache = model.new_cache(CacheSpec(max_seq_len=64))
-    return sample(tiny.feed(model, cache, (cache.allocate(), IDS))[0][-1].float().tolist())
+    return sample(tiny.feed(model, cache, (cache.allocate(), IDS))[0][-1].tolist())
 
 
 def judge(title: str, found: list[float] | ModelFormatError, said: list[float] | str, base: list[float]) -> str:

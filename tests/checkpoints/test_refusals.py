@@ -20,7 +20,8 @@ from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
-from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput, attach_input
+from outrider.models.encoder_decoder import EncoderInput, attach_input
+from outrider.models.encoder_decoder.model import EncoderDecoderModel
 from tests import bridge_members, tiny
 from tests.checkpoints.acceptances import READ, unread, without_prefix
 from tests.checkpoints.refusals import Refusal, every
@@ -130,7 +131,7 @@ def _logits(folder: Path) -> Tensor:
     if isinstance(model, EncoderDecoderModel):
         attach_input(model, cache, slot, EncoderInput.of_tokens(TOKENS))
         tokens = TOKENS[:9]
-    return tiny.feed(model, cache, (slot, tokens))[0].float()
+    return torch.as_tensor(tiny.feed(model, cache, (slot, tokens))[0]).float()
 
 
 @pytest.mark.parametrize("row", [*unread()], ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType
@@ -32,7 +33,7 @@ def check(checkpoint: Checkpoint) -> None:
         assert stored.shape == tuple(expected.shape)
         if len(stored.shape) == 2:
             packed = pack(stored)
-            rows = packed.rows(torch.arange(packed.outputs))
+            rows = torch.from_numpy(packed.rows(np.arange(packed.outputs)))
             assert torch.equal(rows.to(expected.dtype), expected), name
 
 
@@ -83,4 +84,4 @@ def test_a_file_that_changes_under_a_running_model_is_an_error(tmp_path: Path) -
     again = load_model(tmp_path, ModelOptions(device="cpu"))
     path.unlink()
     path.write_bytes(b"")
-    assert torch.equal(tiny.feed(again, cache, (cache.allocate(), [3, 4]))[0], before)
+    assert np.array_equal(tiny.feed(again, cache, (cache.allocate(), [3, 4]))[0], before)

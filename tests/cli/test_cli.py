@@ -18,7 +18,6 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
 
 from outrider import StructuredOutput
 from outrider.cli import main
@@ -27,6 +26,7 @@ from outrider.cli.serve import serve
 from outrider.cli.shared import options
 from outrider.cli.shared.options import structured
 from outrider.config import EngineOptions
+from outrider.kernels.processor import num_threads, set_num_threads
 from tests.whole import model_folder, other_vocabulary
 
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcome(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """What ``outrider`` with these arguments does, in this process."""
     given, out, err = (io.TextIOWrapper(io.BytesIO(text), encoding="utf-8") for text in (stdin.encode(), b"", b""))
-    threads = torch.get_num_threads()
+    threads = num_threads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["outrider", *args])
         patch.setattr(sys, "stdin", given)
@@ -50,7 +50,7 @@ def outcome(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         patch.syspath_prepend(EXAMPLES)
         with pytest.raises(SystemExit) as end:
             main.main()
-    torch.set_num_threads(threads)
+    set_num_threads(threads)
     texts = []
     for stream in (out, err):
         stream.flush()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.core.distribution import Context, TargetRows
@@ -75,7 +75,7 @@ class World:
         path = tuple(path_to(draft.parents, node))
         token = rng.randrange(VOCAB)
         rows = [TARGET.table[tuple(([0, 0, *view.tokens])[-2:])] for _ in range(1 + len(draft))]
-        p = TargetRows(torch.stack(rows), view.params, Context(view.prompt, view.output), draft)
+        p = TargetRows(np.stack(rows), view.params, Context(view.prompt, view.output), draft)
         committed = (*(draft.tokens[i] for i in path), token)
         view.tokens += committed
         self.drafter.observe([Outcome(view, draft, Verdict(path, token), committed, p)])

@@ -17,6 +17,7 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
+from tests.arrays import softmax
 from tests.drafters.views import grow, request
 from tests.pairwise import pairwise, slow_unless
 from tests.tokenizer.letters import alphabet, letters
@@ -101,7 +102,7 @@ def test_drafts_can_be_scored_and_judged(source: str, verifier: str, counts: boo
 def check_q(draft: Draft) -> None:
     """Each token could have been drawn from its row."""
     if draft.q_logits is not None:
-        q = draft.q_logits.double().softmax(-1)
+        q = softmax(draft.q_logits)
         assert q.shape[0] == len(draft)
         assert all(q[node, token] > 0 for node, token in enumerate(draft.tokens))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.errors import CapacityError
@@ -11,19 +11,19 @@ from outrider.errors import CapacityError
 
 def cache(tokens: int = 64, slots: int = 4) -> KVCache:
     spec = CacheSpec(slots=slots, max_seq_len=32, kind="paged", tokens=tokens, block_size=4)
-    return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
+    return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype="float32")
 
 
 def append(kv: KVCache, slot: int, tokens: list[int]) -> None:
     start = kv.length(slot)
     kv.extend(slot, len(tokens))
-    rows = torch.tensor(tokens, dtype=torch.float32).view(-1, 1, 1)
+    rows = np.array(tokens, np.float32)[:, None, None]
     kv.write(0, slot, start, rows, -rows)
 
 
 def held(kv: KVCache, slot: int) -> list[int]:
     k, v = kv.read(0, slot, kv.length(slot))
-    assert torch.equal(k, -v)
+    assert np.array_equal(k, -v)
     return [int(x) for x in k.flatten()]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, check_token_ids, log_weights, probs
 from outrider.errors import InvalidRequestError, NumericalError
+from outrider.kernels.processor import set_num_threads
+from tests.arrays import floats, log, randn, softmax
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 
@@ -23,7 +24,7 @@ NOTHING = Context((), ())
 
 
 def shape(
-    row: Sequence[float] | torch.Tensor,
+    row: Sequence[float] | NDArray[Any],
     context: Context = NOTHING,
     stop_ids: Sequence[int] = (),
     vocab_size: int | None = None,
@@ -31,11 +32,11 @@ def shape(
 ) -> list[float]:
     """One row after ``options``, at temperature 1 unless said otherwise."""
     params = SamplingParams(**({"temperature": 1.0} | options))  # type: ignore[arg-type]
-    logits = torch.as_tensor(row)[None]
+    logits = np.asarray(row)[None]
     return [float(x) for x in log_weights(logits, [params], [context], stop_ids, vocab_size)[0]]
 
 
-def kept(row: Sequence[float] | torch.Tensor, **options: object) -> set[int]:
+def kept(row: Sequence[float] | NDArray[Any], **options: object) -> set[int]:
     return {i for i, x in enumerate(shape(row, **options)) if x > -math.inf}  # type: ignore[arg-type]
 
 
@@ -55,9 +56,9 @@ def test_an_enormous_temperature_is_uniform_over_possible_tokens() -> None:
     assert weights == pytest.approx([0.0, 0.0, -math.inf])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_greedy_is_one_hot_at_the_first_largest_logit(dtype: torch.dtype) -> None:
-    logits = torch.tensor([1.0, 5.0, 5.0, -math.inf], dtype=dtype)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_greedy_is_one_hot_at_the_first_largest_logit(dtype: type[np.floating[Any]]) -> None:
+    logits = np.array([1.0, 5.0, 5.0, -math.inf], dtype)
     assert shape(logits, temperature=0.0) == [-math.inf, 0.0, -math.inf, -math.inf]
 
 
@@ -70,7 +71,7 @@ def test_top_k_keeps_ties_with_the_kth() -> None:
 
 
 def test_top_p_keeps_the_smallest_sufficient_set_and_its_ties() -> None:
-    row = torch.tensor([0.5, 0.2, 0.2, 0.1]).log()
+    row = log([0.5, 0.2, 0.2, 0.1])
     assert kept(row, top_p=0.3) == {0}
     assert kept(row, top_p=0.6) == {0, 1, 2}
     assert kept(row, top_p=0.8) == {0, 1, 2}
@@ -79,24 +80,24 @@ def test_top_p_keeps_the_smallest_sufficient_set_and_its_ties() -> None:
 
 
 def test_top_p_acts_on_what_top_k_left() -> None:
-    row = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+    row = log([0.4, 0.3, 0.2, 0.1])
     assert kept(row, top_p=0.5) == {0, 1}
     assert kept(row, top_p=0.5, top_k=2) == {0}  # 0.4 / 0.7 is enough
 
 
 def test_top_p_near_one_keeps_everything_of_equal_weights() -> None:
-    assert len(kept(torch.zeros(5000), top_p=1 - 1e-16)) == 5000
+    assert len(kept(np.zeros(5000, np.float32), top_p=1 - 1e-16)) == 5000
 
 
 def test_min_p_is_relative_to_the_most_likely() -> None:
-    row = torch.tensor([0.6, 0.3, 0.1]).log()
+    row = log([0.6, 0.3, 0.1])
     assert kept(row, min_p=0.4) == {0, 1}
     assert kept(row, min_p=0.6) == {0}
     assert kept([2.0, 2.0, 1.9], min_p=1.0) == {0, 1}
 
 
 def test_min_p_acts_after_the_temperature() -> None:
-    row = torch.tensor([0.6, 0.3, 0.1]).log()  # at temperature 2 as likely as 1, 0.71 and 0.41
+    row = log([0.6, 0.3, 0.1])  # at temperature 2 as likely as 1, 0.71 and 0.41
     assert kept(row, min_p=0.6, temperature=2.0) == {0, 1}
     assert kept(row, min_p=0.4, temperature=0.5) == {0}
 
@@ -104,8 +105,8 @@ def test_min_p_acts_after_the_temperature() -> None:
 @given(st.integers(0, 2**32), st.integers(2, 3000), st.floats(0.01, 0.999), st.floats(0.1, 20))
 @settings(max_examples=60, deadline=None)
 def test_top_p_matches_its_definition(seed: int, vocab: int, top_p: float, temperature: float) -> None:
-    row = torch.randn(vocab, generator=torch.Generator().manual_seed(seed))
-    p = torch.softmax(row.double() / temperature, 0)
+    row = randn(vocab, seed=seed)
+    p = softmax(row.astype(np.float64) / temperature)
     keep = kept(row, temperature=temperature, top_p=top_p)
     inside = sum(float(p[i]) for i in keep)
     least = min(float(p[i]) for i in keep)
@@ -185,20 +186,20 @@ def test_check_token_ids_names_the_id_and_the_vocabulary() -> None:
 
 
 def test_probs_normalises_in_float64() -> None:
-    p = probs(torch.tensor([[0.0, math.log(3.0), -math.inf], [-5.0, -math.inf, -math.inf]]))
-    assert p.dtype == torch.float64
+    p = probs(floats([[0.0, math.log(3.0), -math.inf], [-5.0, -math.inf, -math.inf]]))
+    assert p.dtype == np.float64
     assert p[0].tolist() == pytest.approx([0.25, 0.75, 0.0], abs=1e-7)
     assert p[1].tolist() == [1.0, 0.0, 0.0]
-    row = -torch.arange(1000.0) / 7
-    exact = np.exp(row.double().numpy())
-    np.testing.assert_allclose(probs(row).numpy(), exact / exact.sum(), rtol=1e-13)
+    row = floats(-np.arange(1000.0) / 7)
+    exact = np.exp(row.astype(np.float64))
+    np.testing.assert_allclose(probs(row), exact / exact.sum(), rtol=1e-13)
 
 
 def test_the_inputs_are_not_modified() -> None:
-    logits = torch.randn(2, 50)
-    before = logits.clone()
+    logits = randn(2, 50)
+    before = logits.copy()
     log_weights(logits, [SamplingParams(temperature=0.5, top_k=3), SamplingParams()], [NOTHING] * 2, vocab_size=40)
-    assert torch.equal(logits, before)
+    assert np.array_equal(logits, before)
 
 
 OPTIONS = st.fixed_dictionaries(
@@ -220,28 +221,27 @@ OPTIONS = st.fixed_dictionaries(
 @given(st.lists(OPTIONS, min_size=1, max_size=6), st.integers(0, 2**32), st.sampled_from([51, 4999]))
 @settings(max_examples=60, deadline=None)
 def test_a_row_has_the_same_bits_in_any_company(options: list[dict[str, object]], seed: int, vocab: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
     n = len(options)
-    logits = torch.randn(n, vocab, generator=generator) * 3
+    logits = randn(n, vocab, seed=seed, scale=3)
     params = [SamplingParams(**o) for o in options]  # type: ignore[arg-type]
     contexts = [Context([1, 2, 3], list(range(i))) for i in range(n)]
     together = log_weights(logits, params, contexts, [49], vocab - 1)
-    order = torch.randperm(n, generator=generator).tolist()[: max(1, n - 1)]
+    order = np.random.default_rng(seed).permutation(n).tolist()[: max(1, n - 1)]
     picked = log_weights(logits[order], [params[i] for i in order], [contexts[i] for i in order], [49], vocab - 1)
-    assert torch.equal(picked, together[order])
-    alone = log_weights(logits[n - 1 :].clone(), params[-1:], contexts[-1:], [49], vocab - 1)
-    assert torch.equal(alone[0], together[-1])
+    assert np.array_equal(picked, together[order])
+    alone = log_weights(logits[n - 1 :].copy(), params[-1:], contexts[-1:], [49], vocab - 1)
+    assert np.array_equal(alone[0], together[-1])
 
 
 def test_bits_do_not_depend_on_threads() -> None:
-    logits = torch.randn(2, 151_936, generator=torch.Generator().manual_seed(0))
+    logits = randn(2, 151_936, seed=0)
     params = [SamplingParams(temperature=3.0, top_p=0.9), SamplingParams(temperature=0.7, top_k=40, min_p=0.01)]
     expected = log_weights(logits, params, [NOTHING] * 2)
-    torch.set_num_threads(2)
+    set_num_threads(2)
     try:
-        assert torch.equal(log_weights(logits, params, [NOTHING] * 2), expected)
+        assert np.array_equal(log_weights(logits, params, [NOTHING] * 2), expected)
     finally:
-        torch.set_num_threads(1)
+        set_num_threads(1)
 
 
 class Only:
@@ -257,7 +257,7 @@ class Only:
 
 def constrained(row: Sequence[float], constraint: Only, context: Context = NOTHING, **options: Any) -> list[int]:
     params = SamplingParams(**{"temperature": 1.0} | options)
-    weights = log_weights(torch.tensor([row]), [params], [context], stop_ids=[3], constraint=constraint)[0]
+    weights = log_weights(floats([row]), [params], [context], stop_ids=[3], constraint=constraint)[0]
     return [i for i, x in enumerate(weights.tolist()) if x > -math.inf]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, log_weights
+from tests.arrays import randn, softmax
 
 transformers = pytest.importorskip("transformers")
 
@@ -26,12 +28,12 @@ transformers = pytest.importorskip("transformers")
     ids=str,
 )
 def test_agrees_with_transformers(options: dict[str, float], seed: int) -> None:
-    logits = torch.randn(1, 2000, generator=torch.Generator().manual_seed(seed)) * 3
+    logits = randn(1, 2000, seed=seed) * 3
     context = Context(prompt=[5, 6, 7], output=[8, 8, 9])
     params = SamplingParams(**({"temperature": 1.0} | options))  # type: ignore[arg-type]
-    ours = torch.softmax(log_weights(logits, [params], [context]), dim=-1)
+    ours = softmax(log_weights(logits, [params], [context]))
     ids = torch.tensor([[*context.prompt, *context.output]])
-    scores = logits.clone()
+    scores = torch.from_numpy(logits.copy())
     for name, make in (
         ("repetition_penalty", transformers.RepetitionPenaltyLogitsProcessor),
         ("temperature", transformers.TemperatureLogitsWarper),
@@ -41,6 +43,6 @@ def test_agrees_with_transformers(options: dict[str, float], seed: int) -> None:
     ):
         if name in options:
             scores = make(options[name])(ids, scores)
-    theirs = torch.softmax(scores, dim=-1)
-    assert torch.equal(ours > 0, theirs > 0)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+    theirs = softmax(scores)
+    assert np.array_equal(ours > 0, theirs > 0)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-7)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 
 from outrider.core.draft import Draft
 
 DRAFT = Draft(
     tokens=(7, 8, 9, 6),
     parents=(-1, -1, 0, 1),
-    q_logits=torch.arange(20.0).view(4, 5),
+    q_logits=np.arange(20, dtype=np.float32).reshape(4, 5),
     source="a+b",
     scores=(0.9, 0.8, 0.7, 0.6),
     sources=("a", "b", "a", "b"),
@@ -22,7 +22,7 @@ def test_a_part_of_a_draft_keeps_what_belongs_to_its_nodes() -> None:
     assert (part.tokens, part.parents) == ((8, 6), (-1, 0))
     assert (part.scores, part.sources, part.source) == ((0.8, 0.6), ("b", "b"), "a+b")
     assert part.q_logits is not None
-    assert torch.equal(part.q_logits, torch.arange(20.0).view(4, 5)[[1, 3]])
+    assert np.array_equal(part.q_logits, np.arange(20, dtype=np.float32).reshape(4, 5)[[1, 3]])
 
 
 def test_nodes_of_a_part_keep_their_parents() -> None:
@@ -40,7 +40,7 @@ def test_all_of_a_draft_is_the_draft() -> None:
     [
         {"parents": (-1, -1, 0)},
         {"parents": (-1, 1, 0, 1)},
-        {"q_logits": torch.zeros(3, 5)},
+        {"q_logits": np.zeros((3, 5), np.float32)},
         {"scores": (1.0,)},
         {"sources": ("a",)},
     ],

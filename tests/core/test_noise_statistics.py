@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
 from outrider.core.noise import Noise, Purpose
+from tests.arrays import Floats, log, randn, softmax
 from tests.pairwise import slow_unless, spread
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
@@ -19,9 +19,9 @@ VOCAB = 49_152
 LEVEL = 1e-3  # fixed seeds: a p-value below this is a defect, not bad luck
 
 
-def uniforms(row: torch.Tensor) -> NDArray[np.float64]:
+def uniforms(row: Floats) -> NDArray[np.float64]:
     """The ``v`` a row of Gumbel noise was made from."""
-    result: NDArray[np.float64] = -np.expm1(-np.exp(-row.double().numpy()))
+    result: NDArray[np.float64] = -np.expm1(-np.exp(-row.astype(np.float64)))
     return result
 
 
@@ -61,12 +61,12 @@ def test_the_winning_end_is_exponential() -> None:
 
 
 def test_gumbel_moments() -> None:
-    g = torch.cat([Noise(6).gumbel(position, VOCAB) for position in range(40)]).double()
+    g = np.concatenate([Noise(6).gumbel(position, VOCAB) for position in range(40)]).astype(np.float64)
     n = len(g)
-    assert g.isfinite().all()
+    assert np.isfinite(g).all()
     assert abs(float(g.mean()) - np.euler_gamma) < 4 * math.pi / math.sqrt(6 * n)
     assert float(g.var()) == pytest.approx(math.pi**2 / 6, rel=0.01)
-    assert float(stats.skew(g.numpy())) == pytest.approx(1.1395, abs=0.02)
+    assert float(stats.skew(g)) == pytest.approx(1.1395, abs=0.02)
 
 
 @library_first
@@ -99,13 +99,13 @@ def _row(
     at: int, seed: int = 0, position: int = 0, node: int = 0, shift: int = 0, purpose: Purpose = Purpose.MATCH
 ) -> NDArray[np.float64]:
     row = Noise(seed).gumbel(at + position, VOCAB, purpose, node)
-    return uniforms(row.roll(shift))
+    return uniforms(np.roll(row, shift))
 
 
 @library_first
 @pytest.mark.parametrize("next_key", ["position", "seed", "node"])
 def test_joint_draws_of_neighbours_are_independent(next_key: str) -> None:
-    weights = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+    weights = log([0.4, 0.3, 0.2, 0.1])
     counts = np.zeros((4, 4))
     one = Noise(0)
     for i in range(4000):
@@ -129,19 +129,18 @@ def test_every_seed_bit_flips_half_of_the_noise() -> None:
 
 def test_draws_follow_the_weights_down_to_small_probabilities() -> None:
     p = np.array([0.6, 0.25, 0.1, 0.04, 0.009, 8e-4, 1e-4, 1e-4])
-    weights = torch.tensor(p).log().float()
+    weights = log(p)
     noise = Noise(12)
     # Many races in one row: gumbel noise of 6,144 disjoint groups of eight tokens at each of 100 positions.
-    rows = torch.stack([noise.gumbel(position, VOCAB) for position in range(100)]).view(-1, 8)
-    counts = torch.bincount((rows + weights).argmax(dim=1), minlength=8).numpy()
+    rows = np.stack([noise.gumbel(position, VOCAB) for position in range(100)]).reshape(-1, 8)
+    counts = np.bincount((rows + weights).argmax(axis=1), minlength=8)
     assert stats.chisquare(counts, p * counts.sum()).pvalue > LEVEL
 
 
 @library_first
 def test_draws_from_a_large_vocabulary_follow_the_weights() -> None:
-    torch.manual_seed(0)
-    weights = torch.randn(VOCAB) * 2
-    p = torch.softmax(weights.double(), 0).numpy()
+    weights = randn(VOCAB, scale=2)
+    p = softmax(weights.astype(np.float64))
     group = np.searchsorted(np.linspace(0, 1, 20)[1:-1], np.cumsum(p))  # 19 groups of about equal mass
     noise = Noise(13)
     counts = np.bincount([group[noise.draw(weights, i)] for i in range(2000)], minlength=19)

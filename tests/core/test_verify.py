@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -18,6 +17,7 @@ from outrider.core.noise import Noise, Purpose
 from outrider.core.verify import VERIFIERS, DraftSampler, Lenient, Siblings, Typical, Verifier, make_verifier
 from outrider.core.verify.residual import log_weights_of, q_row, residual
 from outrider.errors import ConfigError, NumericalError
+from tests.arrays import floats, log, softmax
 
 INF = math.inf
 BY_NAME: dict[str, Verifier] = {
@@ -30,11 +30,11 @@ MATCHING, REJECTION, BLOCK, SEQUOIA = (BY_NAME[name] for name in ("matching", "r
 
 def rows(p: list[list[float]], draft: Draft) -> TargetRows:
     """Target rows with the given probabilities."""
-    return TargetRows(torch.tensor(p).log(), SamplingParams(temperature=1.0), Context((), ()), draft)
+    return TargetRows(log(p), SamplingParams(temperature=1.0), Context((), ()), draft)
 
 
 def chain(token: int, q: list[float] | None = None) -> Draft:
-    return Draft.chain([token], q_logits=None if q is None else torch.tensor([q]).log())
+    return Draft.chain([token], q_logits=None if q is None else log([q]))
 
 
 def decide(draft: Draft, p: list[list[float]], seed: int = 0) -> Verdict:
@@ -46,7 +46,7 @@ def first_tokens(p: list[float], q: list[float], n: int = 1500) -> NDArray[np.fl
     counts = np.zeros(len(p))
     for seed in range(n):
         noise = Noise(seed)
-        draft = chain(DraftSampler(noise, 0, shares_noise=False).draw(torch.tensor(q).log(), depth=0, node=0), q)
+        draft = chain(DraftSampler(noise, 0, shares_noise=False).draw(log(q), depth=0, node=0), q)
         verdict = REJECTION(draft, rows([p, p], draft), noise, 0)
         counts[draft.tokens[0] if verdict.path else verdict.token] += 1
     return counts
@@ -88,14 +88,14 @@ def test_coupled_drafts_of_the_target_itself_always_match() -> None:
     p = [0.1, 0.2, 0.3, 0.4]
     for seed in range(50):
         draws = DraftSampler(Noise(seed), base=5, shares_noise=True)
-        draft = Draft.chain([draws.draw(torch.tensor(p).log(), depth=i, node=i) for i in range(3)])
+        draft = Draft.chain([draws.draw(log(p), depth=i, node=i) for i in range(3)])
         assert MATCHING(draft, rows([p] * 4, draft), Noise(seed), 5).path == (0, 1, 2)
 
 
 def test_coupled_draws_agree_as_often_as_the_theory_says() -> None:
     p, q = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.2, 0.5, 0.1, 0.2])
     expected = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in range(4))
-    log_p, log_q = torch.tensor(p).log().float(), torch.tensor(q).log().float()
+    log_p, log_q = log(p), log(q)
     noise, n = Noise(1), 4000
     agreed = sum(noise.draw(log_p, i) == noise.draw(log_q, i) for i in range(n))
     assert stats.binomtest(agreed, n, expected).pvalue > 1e-3
@@ -103,7 +103,7 @@ def test_coupled_draws_agree_as_often_as_the_theory_says() -> None:
 
 
 def test_uncoupled_draws_have_a_stream_of_their_own() -> None:
-    noise, weights = Noise(3), torch.zeros(1000)
+    noise, weights = Noise(3), np.zeros(1000, np.float32)
     draws = DraftSampler(noise, base=5, shares_noise=False)
     assert draws.draw(weights, depth=2, node=4) == noise.draw(weights, 5, Purpose.DRAFT, 4)
     assert DraftSampler(noise, 5, shares_noise=True).draw(weights, depth=2, node=4) == noise.draw(weights, 7)
@@ -174,16 +174,16 @@ def test_q_may_be_padded_differently() -> None:
 
 
 def test_the_residual_falls_back_to_p_when_rounding_leaves_nothing() -> None:
-    p = torch.tensor([0.25, 0.75], dtype=torch.float64)
-    q = torch.tensor([0.25 + 1e-17, 0.75 + 1e-16], dtype=torch.float64)
+    p = np.array([0.25, 0.75])
+    q = np.array([0.25 + 1e-17, 0.75 + 1e-16])
     assert residual(p, q).tolist() == [0.25, 0.75]
 
 
 def test_tiny_residuals_are_not_lost() -> None:
-    p = torch.tensor([1e-300, 1.0, 3e-300], dtype=torch.float64)
-    q = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+    p = np.array([1e-300, 1.0, 3e-300])
+    q = np.array([0.0, 1.0, 0.0])
     assert residual(p, q).tolist() == pytest.approx([0.25, 0.0, 0.75])
-    assert torch.softmax(log_weights_of(residual(p, q)), 0).tolist() == pytest.approx([0.25, 0.0, 0.75])
+    assert softmax(log_weights_of(residual(p, q))).tolist() == pytest.approx([0.25, 0.0, 0.75])
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
@@ -202,7 +202,7 @@ def test_rows_after_a_refusal_are_never_looked_at(verifier: str) -> None:
 
 @pytest.mark.parametrize("verifier", ["iterative", "specinfer", "sequoia"])
 def test_on_chains_recursive_rejection_is_rejection(verifier: str) -> None:
-    q = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]]).log()
+    q = log([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
     p = [[0.2, 0.3, 0.5], [0.3, 0.3, 0.4], [0.4, 0.5, 0.1], [0.6, 0.2, 0.2]]
     for seed in range(100):
         noise = Noise(seed)
@@ -220,7 +220,7 @@ def test_one_token_under_block_verification_is_rejection() -> None:
 
 def test_block_verification_lets_a_likely_token_make_good_for_an_unlikely_one() -> None:
     """The first token alone is kept half of the time, but the two together are as likely under p as under q."""
-    q = torch.tensor([[1.0, 0.0], [0.5, 0.5]]).log()
+    q = log([[1.0, 0.0], [0.5, 0.5]])
     p = [[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]]
     draft = Draft.chain([0, 0], q_logits=q)
     kept = [len(BLOCK(draft, rows(p, draft), Noise(seed), 0).path) for seed in range(400)]
@@ -231,13 +231,13 @@ def test_block_verification_lets_a_likely_token_make_good_for_an_unlikely_one() 
 
 
 def test_block_verification_stops_where_p_is_zero() -> None:
-    draft = Draft.chain([0, 1, 0], q_logits=torch.tensor([[0.5, 0.5]] * 3).log())
+    draft = Draft.chain([0, 1, 0], q_logits=log([[0.5, 0.5]] * 3))
     p = [[1.0, 0.0], [1.0, 0.0], [math.nan, math.nan], [math.nan, math.nan]]
     assert BLOCK(draft, rows(p, draft), Noise(0), 0) == Verdict((0,), 0)
 
 
 def test_siblings_are_judged_without_the_tokens_before_them() -> None:
-    draft = Draft((2, 0, 1), (-1, -1, -1), torch.tensor([[0.2, 0.3, 0.5]] * 3).log())
+    draft = Draft((2, 0, 1), (-1, -1, -1), log([[0.2, 0.3, 0.5]] * 3))
     assert q_row(draft, 0, 3).tolist() == pytest.approx([0.2, 0.3, 0.5])
     assert q_row(draft, 1, 3, taken=[2]).tolist() == pytest.approx([0.4, 0.6, 0.0])
     assert q_row(draft, 2, 4, taken=[2, 0, 3]).tolist() == [0.0, 1.0, 0.0, 0.0]
@@ -245,7 +245,7 @@ def test_siblings_are_judged_without_the_tokens_before_them() -> None:
 
 
 def test_the_last_sibling_of_all_tokens_is_accepted_if_no_other_was() -> None:
-    draft = Draft((2, 0, 1), (-1, -1, -1), torch.tensor([[0.2, 0.3, 0.5]] * 3).log())
+    draft = Draft((2, 0, 1), (-1, -1, -1), log([[0.2, 0.3, 0.5]] * 3))
     p = [[0.1, 0.6, 0.3]] * 4
     paths = [SEQUOIA(draft, rows(p, draft), Noise(seed), 0).path for seed in range(100)]
     assert set(paths) == {(0,), (2,)}
@@ -253,7 +253,7 @@ def test_the_last_sibling_of_all_tokens_is_accepted_if_no_other_was() -> None:
 
 @pytest.mark.parametrize("verifier", ["iterative", "specinfer", "sequoia", "lenient"])
 def test_a_refused_token_s_duplicates_are_refused(verifier: str) -> None:
-    draft = Draft((0, 0, 0), (-1, -1, -1), torch.tensor([[0.5, 0.25, 0.25]] * 3).log())
+    draft = Draft((0, 0, 0), (-1, -1, -1), log([[0.5, 0.25, 0.25]] * 3))
     p = [[0.05, 0.35, 0.6]] * 4
     verdicts = [BY_NAME[verifier](draft, rows(p, draft), Noise(seed), 0) for seed in range(200)]
     assert any(v.path for v in verdicts)
@@ -262,7 +262,7 @@ def test_a_refused_token_s_duplicates_are_refused(verifier: str) -> None:
 
 def test_random_order_is_random_and_draft_order_is_not() -> None:
     """With p = q the first sibling judged is accepted."""
-    draft = Draft((0, 1, 0), (-1, -1, -1), torch.tensor([[0.5, 0.5]] * 3).log())
+    draft = Draft((0, 1, 0), (-1, -1, -1), log([[0.5, 0.5]] * 3))
     p = [[0.5, 0.5]] * 4
     first = {v: [BY_NAME[v](draft, rows(p, draft), Noise(s), 0).path[0] for s in range(300)] for v in BY_NAME
              if v in ("iterative", "specinfer", "sequoia")}  # fmt: skip
@@ -272,10 +272,10 @@ def test_random_order_is_random_and_draft_order_is_not() -> None:
 
 @pytest.mark.parametrize("verifier", [name for name in VERIFIERS if BY_NAME[name].takes_trees and name != "lenient"])
 def test_greedy_trees_keep_the_longest_agreeing_path(verifier: str) -> None:
-    draft = Draft((1, 2, 2, 0, 1, 0), (-1, -1, -1, 1, 3, 2), torch.zeros(6, 3))
+    draft = Draft((1, 2, 2, 0, 1, 0), (-1, -1, -1, 1, 3, 2), np.zeros((6, 3), np.float32))
     best = [2, 0, 0, 0, 1, 0, 0]
     for seed in range(20):
-        p = TargetRows(torch.eye(3)[best], SamplingParams(), Context((), ()), draft)
+        p = TargetRows(np.eye(3)[best], SamplingParams(), Context((), ()), draft)
         verdict = BY_NAME[verifier](draft, p, Noise(seed), 0)
         tokens = [*(draft.tokens[i] for i in verdict.path), verdict.token]
         assert tokens in ([2, 0, 1, 0], [2, 0, 0])  # of equal children, either may be the one kept
@@ -289,7 +289,7 @@ def test_lenience_accepts_more_and_no_token_more_than_l_times_too_often() -> Non
         counts, accepted = np.zeros(3), 0
         for seed in range(n):
             noise = Noise(seed)
-            draft = chain(DraftSampler(noise, 0, shares_noise=False).draw(torch.tensor(q).log(), depth=0, node=0), q)
+            draft = chain(DraftSampler(noise, 0, shares_noise=False).draw(log(q), depth=0, node=0), q)
             verdict = Lenient(lenience)(draft, rows([p, p], draft), noise, 0)
             counts[draft.tokens[0] if verdict.path else verdict.token] += 1
             accepted += len(verdict.path)
@@ -306,7 +306,7 @@ def test_lenience_accepts_more_and_no_token_more_than_l_times_too_often() -> Non
 @pytest.mark.parametrize(("lenience", "path"), [(1.0, (2,)), (0.6, (2, 3)), (0.1, (2, 3)), (0.05, (2, 3, 4))])
 def test_greedy_lenience_accepts_what_is_nearly_best(lenience: float, path: tuple[int, ...]) -> None:
     draft = Draft(tokens=(0, 1, 2, 1, 0), parents=(-1, -1, -1, 2, 3))
-    logits = torch.tensor([[0.3, 0.3, 0.4], [1, 0, 0], [1, 0, 0], [0.5, 0.4, 0.1], [0.06, 0.9, 0.04], [0, 0, 1]]).log()
+    logits = log(np.array([[0.3, 0.3, 0.4], [1, 0, 0], [1, 0, 0], [0.5, 0.4, 0.1], [0.06, 0.9, 0.04], [0, 0, 1]]))
     p = TargetRows(logits, SamplingParams(top_k=1), Context((), ()), draft)
     verdict = Lenient(lenience)(draft, p, Noise(0), 0)
     assert verdict.path == path
@@ -315,7 +315,7 @@ def test_greedy_lenience_accepts_what_is_nearly_best(lenience: float, path: tupl
 
 def test_greedy_lenience_respects_penalties_and_bans() -> None:
     draft = Draft.chain([1])
-    logits = torch.tensor([[2.0, 1.9, 0.0], [0.0, 0.0, 1.0]])
+    logits = floats([[2.0, 1.9, 0.0], [0.0, 0.0, 1.0]])
     for params, kept in (
         (SamplingParams(), True),
         (SamplingParams(banned_token_ids=[1]), False),
@@ -355,5 +355,5 @@ def test_typical_acceptance_keeps_the_longest_path_then_the_likeliest() -> None:
 
 def test_typical_acceptance_at_temperature_0_is_greedy() -> None:
     draft = Draft((1, 0), (-1, -1))
-    p = TargetRows(torch.tensor([[2.0, 1.99], [0.0, 1.0], [1.0, 0.0]]), SamplingParams(), Context((), ()), draft)
+    p = TargetRows(floats([[2.0, 1.99], [0.0, 1.0], [1.0, 0.0]]), SamplingParams(), Context((), ()), draft)
     assert Typical(0.01, 0.01)(draft, p, Noise(0), 0) == Verdict((1,), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -55,7 +56,7 @@ def random_head(kind: str, seed: int = 0, **changes: Any) -> nn.Module:
 
 def cycle(vocab: int = 6, order: int = 1) -> TableModel:
     """Counts on: t, t + 1, ... modulo ``vocab``."""
-    table = torch.zeros([vocab] * (order + 1))
+    table = np.zeros([vocab] * (order + 1), np.float32)
     for token in range(vocab):
         table[..., token, (token + 1) % vocab] = 9.0
     return TableModel(table)
@@ -92,7 +93,7 @@ def right_weights(kind: str, heads: int) -> dict[str, Tensor]:
 
 def ahead_of_a_cycle() -> tuple[TableModel, nn.Module]:
     """Token 6 says "look ahead": after t comes t + 1, after t 6 comes t + 2, and after t 6 6 comes t + 3, modulo 6."""
-    table = torch.zeros(7, 7, 7, 7)
+    table = np.zeros((7, 7, 7, 7), np.float32)
     for a, b, c in itertools.product(range(7), repeat=3):
         following = c + 1 if c < 6 else b + 2 if b < 6 else a + 3
         table[a, b, c, following % 6] = 9.0

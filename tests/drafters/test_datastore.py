@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from outrider import LLM, SamplingParams
@@ -76,17 +77,17 @@ def test_a_file_is_what_was_saved(tmp_path: Path) -> None:
         ({}, {"format": "other"}, "format outrider-datastore-1"),
         ({"order": None}, {}, "format outrider-datastore-1"),
         ({}, {"vocab_size": "-3"}, "metadata are damaged"),
-        ({"order": torch.tensor([99], dtype=torch.int32)}, {}, "places outside its text"),
-        ({"order": torch.tensor([3], dtype=torch.int32)}, {}, "places outside its text"),
-        ({"order": torch.tensor([], dtype=torch.int32)}, {}, "no places"),
-        ({"order": torch.tensor([18], dtype=torch.int32)}, {}, "no token"),
-        ({"order": torch.tensor([16])}, {}, "int32"),
-        ({"tokens": torch.tensor([*[-1] * 16, 9, 1, *[-1] * 16], dtype=torch.int32)}, {}, "vocabulary of 9"),
-        ({"tokens": torch.tensor([*[-1] * 16, -2, 1, *[-1] * 16], dtype=torch.int32)}, {}, "vocabulary of 9"),
+        ({"order": np.array([99], dtype=np.int32)}, {}, "places outside its text"),
+        ({"order": np.array([3], dtype=np.int32)}, {}, "places outside its text"),
+        ({"order": np.array([], dtype=np.int32)}, {}, "no places"),
+        ({"order": np.array([18], dtype=np.int32)}, {}, "no token"),
+        ({"order": np.array([16])}, {}, "int32"),
+        ({"tokens": np.array([*[-1] * 16, 9, 1, *[-1] * 16], dtype=np.int32)}, {}, "vocabulary of 9"),
+        ({"tokens": np.array([*[-1] * 16, -2, 1, *[-1] * 16], dtype=np.int32)}, {}, "vocabulary of 9"),
     ],
 )
 def test_a_damaged_file_is_refused(
-    tensors: dict[str, torch.Tensor | None], metadata: dict[str, str], says: str, tmp_path: Path
+    tensors: dict[str, NDArray[Any] | None], metadata: dict[str, str], says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
     collect([([], [1, 2])], 9).save(path)

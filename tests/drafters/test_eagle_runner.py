@@ -13,6 +13,7 @@ from outrider.cache import CacheSpec
 from outrider.core.tree import ancestor_mask, depths
 from outrider.drafters.trained.eagle_runner import EagleRunner, TorchEagle, make_runner
 from outrider.drafters.trained.native_eagle import NativeEagle
+from outrider.drafters.trained.torch_target import torch_target
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import Span
 from outrider.kernels.native.library import available_isas, library
@@ -91,7 +92,8 @@ def target_of(precision: str) -> HeadTarget:
 def check_native(head: EagleLayer, precision: str, cache: str) -> None:
     """Outputs and logits of both passes."""
     target = target_of(precision)
-    native, reference = make_runner(copy.deepcopy(head), target, spec(cache)), TorchEagle(head, target, spec(cache))
+    native = make_runner(copy.deepcopy(head), target, spec(cache))
+    reference = TorchEagle(head, torch_target(target), spec(cache))
     assert isinstance(native, NativeEagle)
     assert (native.vocabulary is None) == (reference.vocabulary is None)
     for ours, theirs in zip(two_passes(native, head), two_passes(reference, head), strict=True):

@@ -17,6 +17,7 @@ from outrider.core.draft import Draft
 from outrider.core.tree import path_to
 from outrider.drafters.api import RequestView
 from outrider.drafters.trained.heads import source_of_head
+from outrider.drafters.trained.torch_target import torch_target
 from outrider.heads.dflash import BlockHead
 from outrider.heads.diffusion import DiffusionHead
 from outrider.heads.eagle import Attend, EagleLayer
@@ -27,6 +28,7 @@ from tests.pairwise import pairwise, slow_unless
 from tests.rig import Scripted, generate, request, run
 
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
+HEADED: Any = torch_target(TARGET)  # as heads read it: with tensors
 
 
 def features(tokens: Sequence[int], layers: tuple[int, ...], inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -36,7 +38,7 @@ def features(tokens: Sequence[int], layers: tuple[int, ...], inputs: Tensor | No
     cache.extend(slot, len(tokens))
     span = (Span(slot, 0, len(tokens)),)
     batch = ForwardBatch(tokens, range(len(tokens)), span, None, features=layers, inputs=inputs)
-    out = TARGET.forward(batch, cache)
+    out = HEADED.forward(batch, cache)
     assert out.features is not None
     return out.features, out.logits
 
@@ -58,11 +60,11 @@ def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> T
     """Logits [vocab] behind ``path``: the layer over the whole text, then node by node with its own outputs."""
     layers = head.config.feature_layers
     inner, _ = features(tokens, layers or (2,))
-    known = head.fuse(inner if layers else TARGET.final_norm(inner))[: len(tokens) - 1]
+    known = head.fuse(inner if layers else HEADED.final_norm(inner))[: len(tokens) - 1]
     text = [*tokens, *path]
     while True:
         rows = len(known)
-        embeddings = TARGET.embed(torch.tensor(text[1 : 1 + rows]))
+        embeddings = HEADED.embed(torch.tensor(text[1 : 1 + rows]))
         out = head(embeddings, known, torch.arange(rows), causal(head))
         if rows == len(text) - 1:
             break
@@ -70,15 +72,16 @@ def eagle_row(head: EagleLayer, tokens: Sequence[int], path: Sequence[int]) -> T
     hidden, ids = head.scorable(out[-1:]), head.draft_ids
     row = torch.full((64,), -1e4)
     if ids is None:
-        return TARGET.compute_logits(hidden)[0]
-    row[ids] = (hidden @ TARGET.lm_head_rows(ids).T)[0]
+        found: Tensor = HEADED.compute_logits(hidden)[0]
+        return found
+    row[ids] = (hidden @ HEADED.lm_head_rows(ids).T)[0]
     return row
 
 
 def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     """Logits [vocab] behind ``path``: the layers over the whole text, and over a block as long as the path."""
     known = head.fuse(features(tokens, head.config.feature_layers)[0])[: len(tokens) - 1]
-    embeddings = TARGET.embed(torch.tensor(tokens[1:]))
+    embeddings = HEADED.embed(torch.tensor(tokens[1:]))
     block = [head.block_row(embeddings[-1], known[-1], offset) for offset in range(1, len(path) + 1)]
     rows = len(known) + len(block)
     inputs = (torch.cat([part, *(row[i][None] for row in block)]) for i, part in enumerate((embeddings, known)))
@@ -88,7 +91,7 @@ def dflash_row(head: BlockHead, tokens: Sequence[int], path: Sequence[int]) -> T
     assert head.after is not None
     assert head.gate is not None
     row = torch.full((64,), -1e4)
-    row[ids] = TARGET.lm_head_rows(ids) @ head.scorable(out)
+    row[ids] = HEADED.lm_head_rows(ids) @ head.scorable(out)
     if path and path[-1] in ids.tolist():
         gate = 1 + head.gate @ (out / (out.square().mean() + head.config.rms_norm_eps).sqrt())
         row[ids] += head.after @ (gate * head.before[ids.tolist().index(path[-1])])
@@ -112,9 +115,9 @@ def diffusion_row(head: DiffusionHead, tokens: Sequence[int], path: Sequence[int
 
     assert c.mask_token_id is not None
     assert head.candidate_selector is not None
-    block = TARGET.embed(torch.tensor([tokens[-1], *[c.mask_token_id] * c.heads]))
+    block = HEADED.embed(torch.tensor([tokens[-1], *[c.mask_token_id] * c.heads]))
     out = head(block, torch.arange(last, last + len(block)), attend)[1 + len(path)]
-    row = TARGET.compute_logits(out[None])[0]
+    row: Tensor = HEADED.compute_logits(out[None])[0]
     best = row.topk(c.selector_top_k).indices
     before = torch.tensor([[tokens[-1], *path][-1]])
     gained = head.candidate_selector(out[None], before, best[None])[0]
@@ -124,13 +127,14 @@ def diffusion_row(head: DiffusionHead, tokens: Sequence[int], path: Sequence[int
 def pass_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
     """The target over the text and as many look-ahead embeddings as the path is long."""
     ahead: Tensor = head()[: len(path)]
-    inputs = torch.cat([TARGET.embed(torch.tensor(tokens)), ahead])
+    inputs = torch.cat([HEADED.embed(torch.tensor(tokens)), ahead])
     return features([*tokens, *path], (2,), inputs)[1][-1]
 
 
 def medusa_row(head: nn.Module, tokens: Sequence[int], path: Sequence[int]) -> Tensor:
-    hidden = TARGET.final_norm(features(tokens, (2,))[0])[len(tokens) - 2]
-    return TARGET.compute_logits(head(hidden[None])[len(path)])[0]
+    hidden = HEADED.final_norm(features(tokens, (2,))[0])[len(tokens) - 2]
+    row: Tensor = HEADED.compute_logits(head(hidden[None])[len(path)])[0]
+    return row
 
 
 ROWS: dict[str, Any] = {

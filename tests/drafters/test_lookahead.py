@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
-import torch
 
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows
@@ -37,7 +37,7 @@ def outcome(
     view: Request, draft: Draft, path: tuple[int, ...], successor: Callable[[list[int]], int] = successor
 ) -> Outcome:
     """What the target says after every node, with ``path`` accepted."""
-    logits = torch.zeros(1 + len(draft), VOCAB)
+    logits = np.zeros((1 + len(draft), VOCAB), np.float32)
     for row in range(1 + len(draft)):
         text = [*view.tokens, *(draft.tokens[i] for i in path_to(draft.parents, row - 1))]
         logits[row, successor(text)] = 1.0

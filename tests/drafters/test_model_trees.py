@@ -6,11 +6,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from outrider.cache import CacheSpec
+from outrider.core.arrays import Floats, host
 from outrider.core.draft import Draft
 from outrider.core.tree import depths, path_to
 from outrider.core.verify import Siblings
@@ -20,6 +21,7 @@ from outrider.engine.request import Request
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel
 from tests import tiny
+from tests.arrays import log_softmax, softmax
 from tests.drafters.test_model import TABLE, VOCAB, Counting, agrees, drafter, row
 from tests.drafters.views import propose, request
 
@@ -35,12 +37,18 @@ def before(view: Request, draft: Draft, node: int) -> list[int]:
     return [*view.tokens, *(draft.tokens[i] for i in path_to(draft.parents, draft.parents[node]))]
 
 
-def ranking(view: Request, tokens: list[int], depth: int) -> Tensor:
+def ranking(view: Request, tokens: list[int], depth: int) -> Floats:
     """What the tokens behind a text are ranked by: logits, and the position's noise if they are sampled."""
     weights = row(tokens)
     if view.params.greedy:
         return weights
-    return torch.log_softmax(weights / view.params.temperature, -1) + view.noise.gumbel(len(view.tokens) + depth, VOCAB)
+    return log_softmax(weights / view.params.temperature) + view.noise.gumbel(len(view.tokens) + depth, VOCAB)
+
+
+def best(scores: Floats | NDArray[np.float64], count: int) -> list[int]:
+    """The highest first."""
+    found: list[int] = np.argsort(-scores)[:count].tolist()
+    return found
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
@@ -56,7 +64,7 @@ def test_children_of_a_static_tree_are_the_best(temperature: float) -> None:
         for parent in {*draft.parents}:
             nodes = [i for i, p in enumerate(draft.parents) if p == parent]
             scores = ranking(view, before(view, draft, nodes[0]), at[nodes[0]])
-            assert [draft.tokens[i] for i in nodes] == scores.topk(len(nodes)).indices.tolist()
+            assert [draft.tokens[i] for i in nodes] == best(scores, len(nodes))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
@@ -71,14 +79,14 @@ def test_a_dynamic_tree_is_the_best_of_all(temperature: float, nodes: int) -> No
 
         def visit(path: tuple[int, ...], so_far: float, view: Request, scores: dict[tuple[int, ...], float]) -> None:
             if len(path) < view.depth_limit:
-                logs = torch.log_softmax(ranking(view, [*view.tokens, *path], len(path)), -1)
+                logs = log_softmax(ranking(view, [*view.tokens, *path], len(path)))
                 for t in range(VOCAB):
                     scores[(*path, t)] = so_far + float(logs[t])
                     visit((*path, t), scores[(*path, t)], view, scores)
 
         visit((), 0.0, view, scores)
-        best = sorted(scores, key=lambda path: -scores[path])[:nodes]
-        assert {(*before(view, draft, i)[3:], draft.tokens[i]) for i in range(len(draft))} == set(best)
+        likeliest = sorted(scores, key=lambda path: -scores[path])[:nodes]
+        assert {(*before(view, draft, i)[3:], draft.tokens[i]) for i in range(len(draft))} == set(likeliest)
 
 
 def test_the_cache_is_left_with_the_request_s_tokens() -> None:
@@ -131,7 +139,7 @@ def test_a_tree_of_width_one_is_the_chain() -> None:
         assert drafts[0].parents == drafts[1].parents
         if drafts[0].q_logits is not None:
             assert drafts[1].q_logits is not None
-            assert torch.equal(drafts[0].q_logits, drafts[1].q_logits)
+            assert np.array_equal(drafts[0].q_logits, drafts[1].q_logits)
 
 
 @pytest.mark.parametrize("manner", Siblings)
@@ -148,15 +156,15 @@ def test_rows_of_q_for_verifiers_that_compare(manner: Siblings) -> None:
     draft = propose(source, view, 15)
     assert draft.q_logits is not None
     for node in range(len(draft)):
-        expected = row(before(view, draft, node)).double().softmax(-1)
+        expected = softmax(row(before(view, draft, node)))
         family = [i for i, parent in enumerate(draft.parents) if parent == draft.parents[node]]
         if manner is Siblings.GREEDY and len(family) > 1:
             others = [draft.tokens[i] for i in family[1:]]
-            assert others == expected.topk(len(others)).indices.tolist()
-            certain = torch.zeros_like(expected).index_fill(0, torch.tensor(draft.tokens[node]), 1.0)
-            rest = expected.index_fill(0, torch.tensor(others), 0.0)
+            assert others == best(expected, len(others))
+            certain, rest = np.zeros_like(expected), expected.copy()
+            certain[draft.tokens[node]], rest[others] = 1.0, 0.0
             expected = rest / rest.sum() if node == family[0] else certain
-        torch.testing.assert_close(draft.q_logits[node].double().softmax(-1), expected, atol=1e-6, rtol=1e-5)
+        np.testing.assert_allclose(softmax(draft.q_logits[node]), expected, atol=1e-6, rtol=1e-5)
     siblings = [draft.tokens[i] for i in range(3)]
     assert manner is Siblings.INDEPENDENT or len(set(siblings)) == 3
     object.__setattr__(view.speculation, "tree", "dynamic")
@@ -179,12 +187,12 @@ class Blind(TableModel):
 
     def forward(self, batch: ForwardBatch, cache: object) -> ForwardOutput:
         out = super().forward(batch, cache)  # type: ignore[arg-type]
-        return ForwardOutput(out.logits.fill_(float("nan")), out.hidden)
+        return ForwardOutput(np.full_like(host(out.logits), np.nan), out.hidden)
 
 
 def test_numbers_that_are_none_make_no_tree() -> None:
     view = view_of([1, 2], "dynamic")
-    source = drafter(Blind(TABLE.table.clone(), max_seq_len=64))
+    source = drafter(Blind(TABLE.table.copy(), max_seq_len=64))
     source.start(view)
     with pytest.raises(Exception, match="nan"):
         propose(source, view, 4)
@@ -206,4 +214,4 @@ def test_on_a_real_architecture(kind: str) -> None:
             cache = model.new_cache(spec)
             (logits,) = tiny.feed(model, cache, (cache.allocate(), text))
             mine = [draft.tokens[i] for i, p in enumerate(draft.parents) if p == node]
-            assert mine == logits[-1].float().topk(2).indices.tolist()
+            assert mine == best(logits[-1], 2)

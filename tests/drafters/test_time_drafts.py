@@ -19,7 +19,8 @@ from outrider.drafters.model.models import ModelsDrafter
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
-from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput
+from outrider.models.encoder_decoder import EncoderInput
+from outrider.models.encoder_decoder.model import EncoderDecoderModel
 from tests import encoder_decoders, tiny
 from tests.rig import Scripted
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 from outrider import LLM, SamplingParams
 from outrider.cache import CacheSpec
@@ -82,7 +82,7 @@ def test_what_a_special_token_spells_is_not_one(tokenizers: tuple[Tokenizer, Tok
 def test_what_the_draft_model_holds_likeliest_is_drafted(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     target, own = tokenizers
     text = own.encode_plain("hello world, hello world, hello", add_special_tokens=False)
-    table = torch.zeros(own.vocab_size, own.vocab_size)
+    table = np.zeros((own.vocab_size, own.vocab_size), np.float32)
     for token, after in itertools.pairwise(text):
         table[token, after] = 9.0
     model = DraftModel(TableModel(table), vocab_size=own.vocab_size, cache=CacheSpec(max_seq_len=64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
@@ -13,7 +13,7 @@ from outrider.core.draft import EMPTY, Draft, Verdict
 from outrider.drafters.api import Drafter, Outcome
 from outrider.engine.request import Request
 
-NOTHING = TargetRows(torch.zeros(1, 8), SamplingParams(), Context((), ()), EMPTY)
+NOTHING = TargetRows(np.zeros((1, 8), np.float32), SamplingParams(), Context((), ()), EMPTY)
 """What a target without an opinion says."""
 
 

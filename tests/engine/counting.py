@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from outrider.core.draft import Draft
 from outrider.drafters.api import RequestView
@@ -14,7 +14,7 @@ CYCLE = 9
 
 def counting(max_seq_len: int = 256) -> TableModel:
     """After i most likely comes i + 1, then i + 2; greedy output is 1 2 3 ... 8 0 1 ..."""
-    table = torch.zeros(CYCLE, CYCLE)
+    table = np.zeros((CYCLE, CYCLE), np.float32)
     for i in range(CYCLE):
         table[i, (i + 1) % CYCLE], table[i, (i + 2) % CYCLE] = 9.0, 4.0
     return TableModel(table, max_seq_len=max_seq_len)

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.draft import Draft
@@ -21,6 +19,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.models.toy import TableModel
 from tests import tiny
+from tests.arrays import Floats, log
 from tests.rig import Scripted, engine, generate, request, run
 
 VOCAB = 6
@@ -29,7 +28,7 @@ GREEDY = SamplingParams(max_tokens=12)
 SAMPLED = SamplingParams(max_tokens=12, temperature=1.0, seed=3)
 
 
-def chain(tokens: Sequence[Any], q: Tensor | None = None) -> Draft:
+def chain(tokens: Sequence[Any], q: Floats | None = None) -> Draft:
     return Draft.chain(tokens, q_logits=q, source="bad")
 
 
@@ -45,12 +44,15 @@ NONSENSE: dict[str, tuple[Script, str]] = {
     "negative": (lambda view, budget: chain([-1]), "token -1, outside"),
     "too long": (lambda view, budget: chain([0] * (budget + 1)), "5 tokens where 4 were allowed"),
     "not integers": (lambda view, budget: chain([0.5]), "token 0.5, outside"),
-    "tensors": (lambda view, budget: chain([torch.tensor(1)]), r"token tensor\(1\), outside"),
+    "tensors": (lambda view, budget: chain([np.int64(1)]), r"token np.int64\(1\), outside"),
     "no draft": (lambda view, budget: None, "TypeError"),
     "a list": (lambda view, budget: [1, 2], "AttributeError"),
-    "flat q": (lambda view, budget: chain([0, 1], torch.zeros(2)), r"its q_logits are torch.float32 \[2\]"),
-    "integer q": (lambda view, budget: chain([0], torch.zeros(1, VOCAB).long()), "its q_logits are torch.int64"),
-    "too few rows of q_logits": (lambda view, budget: chain([0, 1], torch.zeros(1, VOCAB)), "1 rows of q_logits"),
+    "flat q": (lambda view, budget: chain([0, 1], np.zeros(2, np.float32)), r"its q_logits are float32 \[2\]"),
+    "integer q": (lambda view, budget: chain([0], np.zeros((1, VOCAB), np.int64)), "its q_logits are int64"),
+    "too few rows of q_logits": (
+        lambda view, budget: chain([0, 1], np.zeros((1, VOCAB), np.float32)),
+        "1 rows of q_logits",
+    ),
     "parents after children": (lambda view, budget: Draft((0, 1), (1, -1)), "parents come before"),
 }
 
@@ -128,16 +130,16 @@ def test_every_request_of_a_failing_call_loses_the_source_which_is_not_asked_aga
 @pytest.mark.parametrize(
     "q",
     [
-        torch.full((2, VOCAB), torch.nan),
-        torch.full((2, VOCAB), -torch.inf),
-        torch.full((2, VOCAB), torch.inf),
-        torch.zeros(2, VOCAB).index_fill_(1, torch.tensor([0, 1]), -torch.inf),  # denies its own tokens
-        torch.zeros(2, 3),  # a smaller vocabulary
-        torch.zeros(2, VOCAB + 3),  # a padded one
+        np.full((2, VOCAB), np.nan, np.float32),
+        np.full((2, VOCAB), -np.inf, np.float32),
+        np.full((2, VOCAB), np.inf, np.float32),
+        log(np.tile(np.arange(VOCAB) > 1, (2, 1))),  # denies its own tokens
+        np.zeros((2, 3), np.float32),  # a smaller vocabulary
+        np.zeros((2, VOCAB + 3), np.float32),  # a padded one
     ],
     ids=["nan", "-inf", "inf", "denies", "narrow", "wide"],
 )
-def test_a_q_that_cannot_be_true(q: Tensor) -> None:
+def test_a_q_that_cannot_be_true(q: Floats) -> None:
     served = engine(TARGET, more={"bad": Scripted(lambda view, budget: chain([0, 1], q) if budget > 1 else chain([]))})
     expected = generate(served, [0, 1], GREEDY)
     assert generate(served, [0, 1], GREEDY, draft="bad", verifier="rejection") == expected
@@ -156,12 +158,12 @@ def test_branches_where_the_verifier_takes_none() -> None:
     assert "takes chains" in str(r.stats.draft_error)
 
 
-def sick_table() -> Tensor:
+def sick_table() -> Floats:
     """After token 5 the model has nothing but NaN to say; 4 leads there."""
-    table = TARGET.table.clone()
+    table = TARGET.table.copy()
     table[4, :, :] = 0
     table[:, 4, 5] = 50.0
-    table[:, 5] = torch.nan
+    table[:, 5] = np.nan
     return table
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-import torch
 
 from outrider.config import SamplingParams
 from outrider.core.draft import EMPTY, Draft
@@ -242,7 +242,7 @@ def test_a_source_may_take_longer_to_read_a_prompt_but_not_again() -> None:
 
 
 def test_a_source_may_take_longer_to_hear_a_sound_but_not_again() -> None:
-    spoke, error = timed(10.0, encoder_input=EncoderInput(torch.zeros(80, 3000)))
+    spoke, error = timed(10.0, encoder_input=EncoderInput(np.zeros((80, 3000), np.float32)))
     assert spoke == [True, True, *[False] * 6]
     assert error is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from outrider.core.draft import Draft
 from outrider.engine.runner import ScheduledRequest
@@ -33,5 +33,5 @@ def test_a_tree_is_packed_by_its_longest_path_and_nodes_have_the_positions_of_th
     assert packed.positions == [2, 3, 4, 5, 3]
     assert packed.logit_rows == [0, 4, 1, 2, 3]  # after the last token, then after each node in the draft's order
     assert packed.mask is not None
-    seen = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]], dtype=torch.bool)
-    assert torch.equal(packed.mask, seen)
+    seen = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]], np.bool_)
+    assert np.array_equal(packed.mask, seen)

@@ -15,13 +15,12 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core import shaping
 from outrider.core.noise import Noise, Purpose
+from tests.arrays import Floats, softmax
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
@@ -64,7 +63,7 @@ class Enumerating(Noise):
             return self._place()
         return Uniform(self)  # type: ignore[return-value]  # it behaves like one where verifiers use it
 
-    def draw(self, log_weights: Tensor, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+    def draw(self, log_weights: Floats, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         self._use("draw", position, purpose, node)
         return self._draw(log_weights)
 
@@ -76,20 +75,20 @@ class Enumerating(Noise):
         purpose: Purpose = Purpose.MATCH,
         node: int = 0,
     ) -> int:
-        return self.draw(torch.from_numpy(shaping.log_weights(logits, params)), position, purpose, node)
+        return self.draw(shaping.log_weights(logits, params), position, purpose, node)
 
     def draw_without_replacement(
-        self, log_weights: Tensor, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
+        self, log_weights: Floats, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
         self._use("draw", position, purpose, node)
-        weights, drawn = log_weights.clone(), list[int]()
-        while len(drawn) < count and bool((weights > -torch.inf).any()):
+        weights, drawn = log_weights.copy(), list[int]()
+        while len(drawn) < count and bool((weights > -np.inf).any()):
             drawn.append(self._draw(weights))
-            weights[drawn[-1]] = -torch.inf
+            weights[drawn[-1]] = -np.inf
         return drawn
 
-    def _draw(self, log_weights: Tensor) -> int:
-        return self.choose(torch.softmax(log_weights.double(), -1).tolist())
+    def _draw(self, log_weights: Floats) -> int:
+        return self.choose(softmax(log_weights.astype(np.float64)).tolist())
 
     def _use(self, *key: object) -> None:
         assert key not in self._keys, f"{key} was drawn twice in one step"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 from outrider.core.verify import Lenient, Recursive, Siblings, Verifier
+from tests.arrays import log, softmax
 from tests.pairwise import slow_unless
 
 from . import toy
@@ -38,8 +38,8 @@ CHAINS: dict[str, toy.Source] = {
     "two, cold": toy.model(2, 0.3),
     "two, without q": toy.model(2, with_q=False),
     "likeliest": toy.best(3),
-    "denied by q": toy.chosen(2, torch.argmax, toy.denies),
-    "broken q": toy.chosen(2, torch.argmin, toy.broken),
+    "denied by q": toy.chosen(2, np.argmax, toy.denies),
+    "broken q": toy.chosen(2, np.argmin, toy.broken),
 }
 TREES: dict[str, toy.Source] = {
     "pair": toy.static(2),
@@ -161,8 +161,8 @@ def test_block_verification_never_expects_fewer_tokens_than_rejection(monkeypatc
 
 def test_block_verification_keeps_what_the_paper_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sun et al. 2024, the example of the introduction: 11/9 accepted tokens of two, against 10/9 by rejection."""
-    monkeypatch.setattr(toy, "TARGET", torch.tensor([[1 / 3, 2 / 3, 0.0]] * 3).log())
-    monkeypatch.setattr(toy, "DRAFT", torch.tensor([[2 / 3, 1 / 3, 0.0]] * 3).log())
+    monkeypatch.setattr(toy, "TARGET", log([[1 / 3, 2 / 3, 0.0]] * 3))
+    monkeypatch.setattr(toy, "DRAFT", log([[2 / 3, 1 / 3, 0.0]] * 3))
     assert length(toy.BY_NAME["block"], toy.model(2)) == pytest.approx(1 + 11 / 9)
     assert length(toy.BY_NAME["rejection"], toy.model(2)) == pytest.approx(1 + 10 / 9)
 
@@ -185,10 +185,10 @@ def test_traversal_expects_as_many_tokens_as_block_on_chains_and_no_fewer_than_s
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_greedy_siblings_are_kept_as_often_as_can_be(count: int) -> None:
     """The sure ones with their p, and one of the rest with the overlap of p and its q: optimal transport."""
-    target, draft = (toy_row[toy.PROMPT[0]].double().softmax(-1) for toy_row in (toy.TARGET, toy.DRAFT))
-    sure = draft.topk(count - 1).indices
-    rest = draft.index_fill(0, sure, 0.0)
-    kept = target[sure].sum() + torch.minimum(rest / rest.sum(), target.index_fill(0, sure, 0.0)).sum()
+    target, draft = (softmax(table[toy.PROMPT[0]]) for table in (toy.TARGET, toy.DRAFT))
+    sure = np.isin(np.arange(toy.VOCAB), np.argsort(-draft)[: count - 1])
+    rest = np.where(sure, 0.0, draft)
+    kept = target[sure].sum() + np.minimum(rest / rest.sum(), np.where(sure, 0.0, target)).sum()
     assert length(toy.BY_NAME["univer"], toy.static(count)) == pytest.approx(1 + float(kept), abs=1e-6)
     greedy = toy.drawn_as_if(toy.static(count), Siblings.GREEDY)
     assert length(toy.BY_NAME["sequoia"], greedy) == pytest.approx(1 + float(kept), abs=1e-6)

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SOURCES as RECORDS
@@ -54,6 +52,7 @@ from outrider.engine.request import Request
 from outrider.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
+from tests.arrays import Floats, log_softmax
 from tests.pairwise import pairwise, slow_unless, spread
 from tests.rig import Scripted, run
 from tests.tokenizer.letters import alphabet, letters
@@ -121,8 +120,10 @@ def trained(kind: str, **dims: Any) -> Callable[[KVCache], Drafter]:
     """A random head of a kind: its guesses are the table's at the wrong places."""
 
     def make(cache: KVCache) -> Drafter:
-        target = TargetFingerprint.of(TARGET.config, TARGET.embed(torch.arange(VOCAB)))
+        target = TargetFingerprint.of(TARGET.config, TARGET.embed(np.arange(VOCAB)))
         config = HeadConfig(kind=kind, target=target, hidden_size=2, vocab_size=VOCAB, **dims)
+        import torch
+
         torch.manual_seed(7)
         head = make_head(config).requires_grad_(False)
         for parameter in head.parameters():
@@ -169,19 +170,19 @@ STORE = collect([([1, 3], [0, 1, 2, 2, 0]), ([], [3, 1, 0, 2, 1, 1])], VOCAB)
 
 def static_tree(view: RequestView, budget: int) -> Draft:
     """Two children, one below each, two below those, as far as the budget goes, drawn as the verifier wants them."""
-    draws, tokens, parents, rows = view.draws(), list[int](), list[int](), list[Tensor]()
+    draws, tokens, parents, rows = view.draws(), list[int](), list[int](), list[Floats]()
     level = [-1]
     for depth, width in enumerate((2, 1, 2)):
         above, level = level, []
         for parent in above:
             text = [*view.tokens, *(tokens[i] for i in path_to(parents, parent))]
-            row = torch.log_softmax(DRAFT.table[text[-2], text[-1]], -1)
+            row = log_softmax(DRAFT.table[text[-2], text[-1]])
             drawn = draws.siblings(row, min(width, budget - len(tokens)), depth=depth, node=len(tokens))
             level += range(len(tokens), len(tokens) + len(drawn.tokens))
             tokens += drawn.tokens
             parents += [parent] * len(drawn.tokens)
             rows += drawn.rows
-    return Draft(tuple(tokens), tuple(parents), torch.stack(rows) if rows else None)
+    return Draft(tuple(tokens), tuple(parents), np.stack(rows) if rows else None)
 
 
 def dynamic_tree(view: RequestView, budget: int) -> Draft:
@@ -192,7 +193,7 @@ def dynamic_tree(view: RequestView, budget: int) -> Draft:
     while len(tokens) < budget:
         for score, node in open_:
             text = [*view.tokens, *(tokens[i] for i in path_to(parents, node))]
-            row = torch.log_softmax(DRAFT.table[text[-2], text[-1]], -1).tolist()
+            row = log_softmax(DRAFT.table[text[-2], text[-1]]).tolist()
             found += [(score + more, token, node) for token, more in enumerate(row)]
         best = max(found)
         found.remove(best)
@@ -516,7 +517,7 @@ def p_of(verifier: str, source: str, options: str, n: int, length: int, wrong: o
     for r in asked:
         r.verifier = wrong or r.verifier  # type: ignore[assignment]
     expected = sequence_probs(TARGET.table, params, PROMPT, length, rules)
-    return p_value(expected.numpy(), serve(source, asked, length))
+    return p_value(expected, serve(source, asked, length))
 
 
 def one_verifier(source: str) -> str | None:
@@ -615,7 +616,7 @@ def test_samples_follow_a_grammar_that_sources_know_or_not(verifier: str, source
 def test_a_grammar_that_is_not_kept_to_is_caught() -> None:
     params = SamplingParams(temperature=1.0, max_tokens=3)
     expected = sequence_probs(TARGET.table, params, PROMPT, 3, CONSTRAINTS["grammar"])
-    assert p_value(expected.numpy(), serve("model", requests("rejection", "model", params, range(FAST)))) < 1e-6
+    assert p_value(expected, serve("model", requests("rejection", "model", params, range(FAST)))) < 1e-6
 
 
 class TooKind:
@@ -673,4 +674,4 @@ def test_the_enumeration_is_a_distribution() -> None:
         assert probs.shape == (VOCAB**3,)
         assert float(probs.sum()) == pytest.approx(1.0)
     greedy = sequence_probs(TARGET.table, SamplingParams(), PROMPT, 2)
-    assert torch.equal(greedy.sort().values[-2:], torch.tensor([0.0, 1.0], dtype=torch.float64))
+    assert np.sort(greedy)[-2:].tolist() == [0.0, 1.0]

@@ -12,15 +12,15 @@ is 0.055: a total variation distance of about 0.1.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft
 from outrider.core.noise import Noise, Purpose
 from outrider.core.verify import DraftSampler, Siblings, Verifier
+from tests.arrays import Floats, floats, log
 from tests.pairwise import slow_unless
 
 from . import toy
@@ -38,9 +38,9 @@ SOURCES: dict[str, toy.Source] = {
     "best, K=1": toy.best(1),
     "best, K=3": toy.best(3),
     "worst, K=3": toy.worst(3),
-    "best with one-hot q, K=3": toy.chosen(3, torch.argmax, toy.one_hot),
-    "best denied by q, K=3": toy.chosen(3, torch.argmax, toy.denies),
-    "best with broken q, K=1": toy.chosen(1, torch.argmax, toy.broken),
+    "best with one-hot q, K=3": toy.chosen(3, np.argmax, toy.one_hot),
+    "best denied by q, K=3": toy.chosen(3, np.argmax, toy.denies),
+    "best with broken q, K=1": toy.chosen(1, np.argmax, toy.broken),
     "moody": toy.moody,
 }
 TREES: dict[str, toy.Source] = {
@@ -126,7 +126,7 @@ def test_a_sampler_that_is_wrong_is_caught(wrong: str) -> None:
 class ReusedNoise(Noise):
     """Draws the recovered token with the noise that drew the refused one."""
 
-    def draw(self, log_weights: Tensor, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+    def draw(self, log_weights: Floats, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         return super().draw(log_weights, position, Purpose.DRAFT if purpose is Purpose.RECOVER else purpose, node)
 
 
@@ -136,7 +136,7 @@ def test_noise_reused_after_a_refusal_is_caught() -> None:
     assert toy.p_value(toy.exact(WARM, LENGTH), samples) < 1e-6
 
 
-P, Q = torch.tensor([0.25, 0.02, 0.70, 0.03]), torch.tensor([0.02, 0.50, 0.40, 0.08])
+P, Q = floats([0.25, 0.02, 0.70, 0.03]), floats([0.02, 0.50, 0.40, 0.08])
 """A target and a draft where what is refused (1) and what may follow it (0 or 2) race closely."""
 
 
@@ -144,9 +144,9 @@ def drafted_and_given(noise: Noise) -> tuple[int, int]:
     """A drafted token, and the token that comes in its place."""
     verify, position = toy.BY_NAME["rejection"], len(toy.PROMPT)
     sampler = DraftSampler(noise, position, verify.shares_noise, verify.siblings)
-    drafted = sampler.draw(Q.log(), depth=0, node=0)
-    draft = Draft.chain([drafted], q_logits=Q.log()[None])
-    target = TargetRows(P.log().expand(2, -1), WARM, Context(toy.PROMPT, ()), draft)
+    drafted = sampler.draw(log(Q), depth=0, node=0)
+    draft = Draft.chain([drafted], q_logits=log(Q)[None])
+    target = TargetRows(np.stack([log(P)] * 2), WARM, Context(toy.PROMPT, ()), draft)
     verdict = verify(draft, target, noise, position)
     return drafted, drafted if verdict.path else verdict.token
 
@@ -154,8 +154,8 @@ def drafted_and_given(noise: Noise) -> tuple[int, int]:
 @pytest.mark.parametrize(("noise", "sound"), [(Noise, True), (ReusedNoise, False)])
 def test_what_takes_a_refused_token_s_place_is_drawn_afresh(noise: type[Noise], sound: bool) -> None:
     """Reused noise shows beside the refused token long before it shows in sequences."""
-    p, q = P.double(), Q.double()
-    kept = torch.minimum(p, q)
-    expected = torch.diag(kept) + torch.outer(q - kept, (p - kept) / (p - kept).sum())
-    found = toy.p_value(expected.flatten().numpy(), [drafted_and_given(noise(seed)) for seed in range(1500)])
+    p, q = P.astype(np.float64), Q.astype(np.float64)
+    kept = np.minimum(p, q)
+    expected = np.diag(kept) + np.outer(q - kept, (p - kept) / (p - kept).sum())
+    found = toy.p_value(expected.ravel(), [drafted_and_given(noise(seed)) for seed in range(1500)])
     assert found > LEVEL if sound else found < 1e-6

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.core.distribution import Context, TargetRows
@@ -22,6 +22,7 @@ from outrider.core.noise import Noise
 from outrider.core.tree import path_to
 from outrider.core.verify import VERIFIERS, DraftSampler, Recursive, Siblings, Verifier, make_verifier
 from outrider.models.toy import sequence_probs
+from tests.arrays import Floats, full, log, log_softmax
 
 VOCAB = 4
 PROMPT = (0,)
@@ -35,12 +36,12 @@ LOSSY = [name for name, verifier in BY_NAME.items() if not verifier.exact]
 UNCOUPLED = [name for name in EXACT if not BY_NAME[name].shares_noise]
 ON_TREES = [name for name in EXACT if BY_NAME[name].takes_trees]
 
-Table = Tensor  # float32 [VOCAB, VOCAB]: logits of the next token by the last one
+Table = Floats  # float32 [VOCAB, VOCAB]: logits of the next token by the last one
 Source = Callable[[Context, DraftSampler], Draft]
 
 
 def table(seed: int, scale: float = 1.5) -> Table:
-    return torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)) * scale
+    return torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)).numpy() * np.float32(scale)
 
 
 TARGET = table(1)
@@ -49,7 +50,7 @@ DRAFT = table(4)  # far enough from the target for mistakes to show
 
 def exact(params: SamplingParams, length: int) -> NDArray[np.float64]:
     """Probability of each sequence of ``length`` tokens after ``PROMPT``, in lexicographic order."""
-    return sequence_probs(TARGET, params, PROMPT, length).numpy()
+    return sequence_probs(TARGET, params, PROMPT, length)
 
 
 def generate(params: SamplingParams, verify: Verifier, source: Source, noise: Noise, length: int) -> tuple[int, ...]:
@@ -95,18 +96,18 @@ def model(k: int, temperature: float = 1.0, *, with_q: bool = True) -> Source:
 
     def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
-        rows: list[Tensor] = []
+        rows: list[Floats] = []
         for node in range(k):
             last = (*PROMPT, *context.output, *tokens)[-1]
-            row = torch.log_softmax(DRAFT[last] / temperature, -1)
+            row = log_softmax(DRAFT[last] / temperature)
             rows.append(row)
             tokens.append(draws.draw(row, depth=node, node=node))
-        return Draft.chain(tokens, q_logits=torch.stack(rows) if with_q else None)
+        return Draft.chain(tokens, q_logits=np.stack(rows) if with_q else None)
 
     return propose
 
 
-def chosen(k: int, rule: Callable[[Tensor], Tensor], q: Callable[[int], Tensor] | None = None) -> Source:
+def chosen(k: int, rule: Callable[[Floats], np.intp], q: Callable[[int], Floats] | None = None) -> Source:
     """A chain of tokens picked by ``rule`` from the target's own logits; ``q(token)`` makes its row of q."""
 
     def propose(context: Context, draws: DraftSampler) -> Draft:
@@ -114,30 +115,30 @@ def chosen(k: int, rule: Callable[[Tensor], Tensor], q: Callable[[int], Tensor] 
         for _ in range(k):
             last = (*PROMPT, *context.output, *tokens)[-1]
             tokens.append(int(rule(TARGET[last])))
-        return Draft.chain(tokens, q_logits=torch.stack([q(t) for t in tokens]) if q else None)
+        return Draft.chain(tokens, q_logits=np.stack([q(t) for t in tokens]) if q else None)
 
     return propose
 
 
-def one_hot(token: int) -> Tensor:
-    return torch.full((VOCAB,), -torch.inf).index_fill_(0, torch.tensor(token), 0.0)
+def one_hot(token: int) -> Floats:
+    return log(np.eye(VOCAB)[token])
 
 
-def denies(token: int) -> Tensor:
+def denies(token: int) -> Floats:
     """A q that says its own token was impossible."""
-    return torch.zeros(VOCAB).index_fill_(0, torch.tensor(token), -torch.inf)
+    return log(1 - np.eye(VOCAB)[token])
 
 
-def broken(token: int) -> Tensor:
-    return torch.full((VOCAB,), torch.nan)
+def broken(token: int) -> Floats:
+    return full(VOCAB, math.nan)
 
 
 def best(k: int) -> Source:
-    return chosen(k, torch.argmax)
+    return chosen(k, np.argmax)
 
 
 def worst(k: int) -> Source:
-    return chosen(k, torch.argmin)
+    return chosen(k, np.argmin)
 
 
 def moody(context: Context, draws: DraftSampler) -> Draft:
@@ -165,19 +166,19 @@ def static(*widths: int, temperature: float = 1.0) -> Source:
     def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
         parents: list[int] = []
-        rows: list[Tensor] = []
+        rows: list[Floats] = []
         level = [-1]
         for depth, width in enumerate(widths):
             above, level = level, []
             for parent in above:
                 last = (*PROMPT, *context.output)[-1] if parent < 0 else tokens[parent]
-                row = torch.log_softmax(DRAFT[last] / temperature, -1)
+                row = log_softmax(DRAFT[last] / temperature)
                 drawn = draws.siblings(row, width, depth=depth, node=len(tokens))
                 level += range(len(tokens), len(tokens) + len(drawn.tokens))
                 tokens += drawn.tokens
                 parents += [parent] * len(drawn.tokens)
                 rows += drawn.rows
-        return Draft(tuple(tokens), tuple(parents), torch.stack(rows))
+        return Draft(tuple(tokens), tuple(parents), np.stack(rows))
 
     return propose
 
@@ -187,12 +188,12 @@ def several(*tables: Table) -> Source:
 
     def propose(context: Context, draws: DraftSampler) -> Draft:
         last = (*PROMPT, *context.output)[-1]
-        rows = [torch.log_softmax(table[last], -1) for table in tables]
+        rows = [log_softmax(table[last]) for table in tables]
         tokens = [draws.draw(row, depth=0, node=node) for node, row in enumerate(rows)]
         k = len(tokens)
-        rows += [torch.log_softmax(table[token], -1) for table, token in zip(tables, tokens, strict=True)]
+        rows += [log_softmax(table[token]) for table, token in zip(tables, tokens, strict=True)]
         tokens += [draws.draw(row, depth=1, node=k + node) for node, row in enumerate(rows[k:])]
-        return Draft(tuple(tokens), (*[-1] * k, *range(k)), torch.stack(rows))
+        return Draft(tuple(tokens), (*[-1] * k, *range(k)), np.stack(rows))
 
     return propose
 
@@ -200,26 +201,26 @@ def several(*tables: Table) -> Source:
 def mixed(context: Context, draws: DraftSampler) -> Draft:
     """Two siblings drawn from q around one that is not, and below the first one that is not."""
     last = (*PROMPT, *context.output)[-1]
-    row, none = torch.log_softmax(DRAFT[last], -1), torch.full((VOCAB,), torch.nan)
+    row, none = log_softmax(DRAFT[last]), full(VOCAB, math.nan)
     drawn = draws.siblings(row, 2, depth=0, node=0)
     (first, third), (one, three) = drawn.tokens, drawn.rows
-    return Draft((first, 1, third, 2), (-1, -1, -1, 0), torch.stack([one, none, three, none]))
+    return Draft((first, 1, third, 2), (-1, -1, -1, 0), np.stack([one, none, three, none]))
 
 
 def grown(context: Context, draws: DraftSampler) -> Draft:
     """A tree whose shape depends on tokens drawn: a child below the first only if that is even, two if it is 2."""
     last = (*PROMPT, *context.output)[-1]
-    row = torch.log_softmax(DRAFT[last], -1)
+    row = log_softmax(DRAFT[last])
     first = draws.siblings(row, 2, depth=0, node=0)
     tokens, rows, parents = first.tokens, first.rows, [-1] * len(first.tokens)
     width = {0: 1, 2: 2}.get(tokens[0], 0)
     if width:
-        below = torch.log_softmax(DRAFT[tokens[0]], -1)
+        below = log_softmax(DRAFT[tokens[0]])
         drawn = draws.siblings(below, width, depth=1, node=len(tokens))
         tokens += drawn.tokens
         rows += drawn.rows
         parents += [0] * len(drawn.tokens)
-    return Draft(tuple(tokens), tuple(parents), torch.stack(rows))
+    return Draft(tuple(tokens), tuple(parents), np.stack(rows))
 
 
 def best_first(n: int) -> Source:
@@ -228,7 +229,7 @@ def best_first(n: int) -> Source:
     def propose(context: Context, draws: DraftSampler) -> Draft:
         tokens: list[int] = []
         parents: list[int] = []
-        first = torch.log_softmax(DRAFT[(*PROMPT, *context.output)[-1]], -1).tolist()
+        first = log_softmax(DRAFT[(*PROMPT, *context.output)[-1]]).tolist()
         open_ = [(score, token, -1) for token, score in enumerate(first)]
         for node in range(n):
             best = max(open_)
@@ -236,7 +237,7 @@ def best_first(n: int) -> Source:
             score, token, parent = best
             tokens.append(token)
             parents.append(parent)
-            below = torch.log_softmax(DRAFT[token], -1).tolist()
+            below = log_softmax(DRAFT[token]).tolist()
             open_ += [(score + more, child, node) for child, more in enumerate(below)]
         return Draft(tuple(tokens), tuple(parents))
 
@@ -265,7 +266,7 @@ def merged(*tables: Table) -> Source:
     """A child from each of several draft models without duplicates: true for ratios without replacement only."""
 
     def propose(context: Context, draws: DraftSampler) -> Draft:
-        rows = torch.stack([torch.log_softmax(table[(*PROMPT, *context.output)[-1]], -1) for table in tables])
+        rows = np.stack([log_softmax(table[(*PROMPT, *context.output)[-1]]) for table in tables])
         tokens = [draws.draw(row, depth=0, node=node) for node, row in enumerate(rows)]
         kept = [i for i, token in enumerate(tokens) if token not in tokens[:i]]
         return Draft(tuple(tokens[i] for i in kept), (-1,) * len(kept), rows[kept])
@@ -282,8 +283,8 @@ class Forgetful(Recursive):
     """Wrong on purpose: judges every child against p itself, whatever was refused before it."""
 
     def _judge(
-        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
-    ) -> tuple[int | None, Tensor]:
+        self, draft: Draft, siblings: Sequence[int], p: NDArray[np.float64], noise: Noise, position: int
+    ) -> tuple[int | None, NDArray[np.float64]]:
         node, left = None, p
         for i in siblings:
             node, left = super()._judge(draft, [i], p, noise, position)
@@ -296,8 +297,8 @@ class Redrawn(Recursive):
     """Wrong on purpose: draws the token after a refusal from p."""
 
     def _judge(
-        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
-    ) -> tuple[int | None, Tensor]:
+        self, draft: Draft, siblings: Sequence[int], p: NDArray[np.float64], noise: Noise, position: int
+    ) -> tuple[int | None, NDArray[np.float64]]:
         return super()._judge(draft, siblings, p, noise, position)[0], p
 
 
@@ -305,6 +306,6 @@ class ReplacementRatios(Recursive):
     """Wrong on purpose: judges children drawn without replacement, in draft order, as if drawn independently."""
 
     def _judge(
-        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
-    ) -> tuple[int | None, Tensor]:
+        self, draft: Draft, siblings: Sequence[int], p: NDArray[np.float64], noise: Noise, position: int
+    ) -> tuple[int | None, NDArray[np.float64]]:
         return Recursive(self.name, Siblings.INDEPENDENT)._judge(draft, siblings, p, noise, position)

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from outrider import LLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.cache import CacheSpec
+from outrider.core.arrays import Floats, host
 from outrider.kernels.batch import ForwardBatch, Span
+from tests.arrays import log_softmax
 from tests.engine.beams.reference import search
 from tests.whole import model_folder
 
@@ -40,19 +41,19 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
     return LLM(folder, draft_model=folder, dtype="float32", threads=1, spec_length=3)
 
 
-def rows(llm: LLM, form: StructuredOutput, prompt: list[int]) -> Callable[[tuple[int, ...]], Tensor]:
+def rows(llm: LLM, form: StructuredOutput, prompt: list[int]) -> Callable[[tuple[int, ...]], Floats]:
     """Log-probabilities after an output, -inf where the form forbids a token; nothing is kept from row to row."""
 
-    def row(output: tuple[int, ...]) -> Tensor:
+    def row(output: tuple[int, ...]) -> Floats:
         tokens = [*prompt, *output]
         cache = llm.model.new_cache(CacheSpec(max_seq_len=llm.model.config.max_seq_len))
         slot = cache.allocate()
         cache.extend(slot, len(tokens))
         batch = ForwardBatch(tokens, range(len(tokens)), (Span(slot, 0, len(tokens)),), [len(tokens) - 1])
-        logprobs = torch.log_softmax(llm.model.forward(batch, cache).logits[0, : llm.tokenizer.vocab_size], -1)
+        logits = host(llm.model.forward(batch, cache).logits)[0, : llm.tokenizer.vocab_size]
         mask = llm.grammars.constraint(form).mask(output)
         assert mask is not None
-        return logprobs.masked_fill(~torch.from_numpy(mask), -torch.inf)
+        return np.where(mask, log_softmax(logits), np.float32(-np.inf))
 
     return row
 

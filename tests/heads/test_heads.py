@@ -17,7 +17,8 @@ from outrider.heads.checkpoint import write_tensors
 from outrider.heads.eagle import EagleLayer, apply_rotary, rotary
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import ScoringHead
-from outrider.kernels.rope import inverse_frequencies, rotations
+from outrider.kernels.frequencies import inverse_frequencies
+from outrider.kernels.rope import rotations
 from tests import tiny
 from tests.heads import heads
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from outrider.kernels.batch import SequenceInput, Span, pack
 
 
 def test_rows_that_need_logits_are_numbered_across_sequences() -> None:
-    mask = torch.eye(2, dtype=torch.bool)
+    mask = np.eye(2, dtype=np.bool_)
     batch = pack(
         [
             SequenceInput(0, 5, [7, 8, 9, 6], [5, 6, 7, 7], (3, 2)),

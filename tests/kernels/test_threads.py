@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 from outrider.kernels.native.library import library
-from outrider.kernels.native.weights import NativeWeight, pack_tensor
+from outrider.kernels.native.weights import NativeWeight, pack_array
 
 pytestmark = [
     pytest.mark.skipif(library() is None, reason="no native library"),
@@ -41,13 +41,13 @@ def busy_seconds() -> dict[str, float]:
 
 
 def multiply_for(seconds: float, layer: NativeWeight) -> None:
-    x, end = torch.ones(1, layer.inputs), time.perf_counter() + seconds
+    x, end = np.ones((1, layer.inputs), np.float32), time.perf_counter() + seconds
     while time.perf_counter() < end:
         layer(x)
 
 
 def test_threads_beyond_those_wanted_sleep_while_there_is_work(native: ctypes.CDLL) -> None:
-    layer = pack_tensor(torch.ones(3072, 576), "q8_0")
+    layer = pack_array(np.ones((3072, 576), np.float32), "q8_0")
     for count in (5, 2):
         native.outrider_set_threads(count)
         multiply_for(0.05, layer)

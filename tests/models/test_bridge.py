@@ -6,12 +6,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
+from outrider.core.arrays import Floats, host
 from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.batch import ForwardBatch, Span
@@ -166,7 +168,8 @@ def test_states_that_are_gone_are_found_again() -> None:
     kv.free(read)
     unread = kv.allocate()
     kv.extend(unread, 81)
-    assert torch.equal(target.forward(ForwardBatch([7], [80], (Span(unread, 80, 1),), (0,)), kv).logits[0], wanted)
+    found = target.forward(ForwardBatch([7], [80], (Span(unread, 80, 1),), (0,)), kv).logits[0]
+    assert np.array_equal(host(found), wanted)
 
 
 @pytest.mark.parametrize("name", ["bloom", "lfm2"])
@@ -180,12 +183,12 @@ def test_beams_of_models_that_read_one_text_at_a_time(name: str) -> None:
         found.append([(list(beam.output), beam.score) for beam in beams])
     assert found[0] == found[1]
 
-    def row(output: tuple[int, ...]) -> Tensor:
+    def row(output: tuple[int, ...]) -> Floats:
         ids = torch.tensor([[*TEXT, *output]])
         with model(name).network.attention("eager"), torch.inference_mode():
             logits: Tensor = (
                 model(name).network.module(ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
             )
-        return logits[0, -1].float().log_softmax(-1)
+        return host(logits[0, -1].float().log_softmax(-1))
 
     assert [output for output, _ in found[0]] == [list(best.output) for best in search(row, params, [])[:3]]

@@ -9,9 +9,9 @@ from functools import cache
 
 import pytest
 import torch
-from torch import Tensor
 
 from outrider.cache import CacheSpec
+from outrider.core.arrays import Floats
 from outrider.core.tree import path_to
 from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
@@ -46,7 +46,7 @@ def model(member: str, kind: str) -> LoadedModel:
 
 
 @cache
-def reference(member: str, kind: str) -> Tensor:
+def reference(member: str, kind: str) -> Floats:
     with machine(1, "portable"):
         return in_chunks(model(member, kind), TOKENS[:LENGTH], [1] * 3 + [LENGTH])
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from outrider.cache import CacheSpec
+from outrider.core.arrays import Floats, host
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.models.base import LoadedModel
 from tests import tiny
+from tests.arrays import randn
 
 SPEC = CacheSpec(slots=2, max_seq_len=64)
 PARENTS = (-1, -1, 0, 0, 1)
+
+
+def given(model: LoadedModel, numbers: Sequence[int] | Floats) -> Any:
+    """As arrays of the model's kind."""
+    array = np.asarray(numbers)
+    if isinstance(model.dtype, str):
+        return array
+    tensor = torch.from_numpy(array)
+    return tensor.to(model.dtype) if tensor.is_floating_point() else tensor
 
 
 def forward(model: LoadedModel, tokens: list[int], **more: object) -> ForwardOutput:
@@ -48,9 +61,9 @@ def test_features_are_the_residual_stream_and_change_nothing(kind: str, tokens: 
     assert plain.features is None
     assert tiny.identical(plain.logits, out.logits)
     assert out.features is not None
-    first, middle, last = out.features.chunk(3, dim=-1)
+    first, middle, last = (out.features[:, 48 * i : 48 * (i + 1)] for i in range(3))
     assert first.shape == (tokens, 48)
-    assert torch.equal(first, model.embed(torch.tensor(ids)))
+    assert np.array_equal(host(first), host(model.embed(given(model, ids))))
     assert tiny.identical(model.final_norm(last), out.hidden)
     assert tiny.identical(model.compute_logits(model.final_norm(last)), out.logits)
     assert tiny.identical(model.final_norm(middle), forward(model, ids, layers=1).hidden)
@@ -67,7 +80,7 @@ def test_features_of_a_tree_come_for_every_token() -> None:
 
 def test_inputs_take_the_place_of_embeddings() -> None:
     model, ids = tiny.llama(), tiny.ids(5)
-    inputs: Tensor = model.embed(torch.tensor(ids))
+    inputs = model.embed(given(model, ids))
     assert tiny.identical(forward(model, [0] * 5, inputs=inputs).logits, forward(model, ids).logits)
 
 
@@ -75,13 +88,12 @@ def test_inputs_take_the_place_of_embeddings() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_head_rows_are_those_of_the_head(kind: str, tied: bool) -> None:
     model = tiny.llama(kind, tie_embeddings=tied)
-    ids, hidden = torch.tensor([5, 63, 0]), torch.randn(4, 48).to(model.dtype)
-    rows = model.lm_head_rows(ids)
+    ids, hidden = [5, 63, 0], randn(4, 48)
+    rows = host(model.lm_head_rows(given(model, ids)))
     assert rows.shape == (3, 48)
-    close = torch.allclose(
-        model.compute_logits(hidden)[:, ids].float(), (hidden.float() @ rows.float().T), atol=0.3, rtol=0.05
-    )
-    assert close
+    logits = host(model.compute_logits(given(model, hidden)))
+    assert np.allclose(logits[:, ids], hidden @ rows.T, atol=0.3, rtol=0.05)
     if kind != "int8":
         weight = tiny.tensors(model.config)["model.embed_tokens.weight" if tied else "lm_head.weight"]
-        assert torch.equal(rows.float(), weight[ids].to(torch.bfloat16 if kind == "bf16" else torch.float32).float())
+        expected = weight[ids].to(torch.bfloat16 if kind == "bf16" else torch.float32).float()
+        assert np.array_equal(rows, expected.numpy())

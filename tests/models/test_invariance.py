@@ -14,17 +14,19 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from outrider.cache import CacheSpec
+from outrider.core.arrays import Floats
 from outrider.core.tree import path_to
 from outrider.kernels.linear.linear import TorchLinear
 from outrider.kernels.native.library import library
-from outrider.kernels.native.weights import Target, pack_tensor
+from outrider.kernels.native.weights import Target, pack_array
 from outrider.models.base import LoadedModel
 from tests import tiny
+from tests.arrays import randn
 
 VOCAB = 256
 LENGTH = 1100  # crosses 512 and 1024
@@ -57,7 +59,7 @@ def model(dims: str, kind: str) -> LoadedModel:
 
 
 @cache
-def reference(dims: str, kind: str) -> Tensor:
+def reference(dims: str, kind: str) -> Floats:
     """Logits [LENGTH, vocab]: the first rows and those around multiples of 128 alone, the others in small runs.
 
     On one thread, and by the plainest code that the processor has.
@@ -87,15 +89,15 @@ def machine(threads: int, isa: str) -> Iterator[None]:
     native.outrider_set_isa(before[1])
 
 
-def in_chunks(model: LoadedModel, tokens: Sequence[int], sizes: Sequence[int]) -> Tensor:
+def in_chunks(model: LoadedModel, tokens: Sequence[int], sizes: Sequence[int]) -> Floats:
     """Logits of the tokens when they are fed in runs of these sizes, over and over."""
     kv = model.new_cache(CacheSpec(max_seq_len=model.config.max_seq_len))
     slot = kv.allocate()
-    parts: list[Tensor] = []
+    parts: list[Floats] = []
     at = 0
     for size in itertools.cycle(sizes):
         if at >= len(tokens):
-            return torch.cat(parts)
+            return np.concatenate(parts)
         parts += tiny.feed(model, kv, (slot, tokens[at : at + size]))
         at += size
     raise AssertionError
@@ -193,11 +195,10 @@ def test_over_stale_rows(dims: str, kind: str) -> None:
 @pytest.mark.parametrize("biased", [False, True], ids=["", "bias"])
 def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
     """Every row of 1 to 64, at the widths of real models."""
-    generator = torch.Generator().manual_seed(in_features)
-    weight = torch.randn(192, in_features, generator=generator)
-    bias = torch.randn(192, generator=generator) if biased else None
-    layer = pack_tensor(weight, cast(Target, tiny.DTYPES.get(kind, "bfloat16")), bias=bias)
-    x = torch.randn(64, in_features, generator=generator)
+    weight = randn(192, in_features, seed=in_features)
+    bias = randn(192, seed=in_features + 1) if biased else None
+    layer = pack_array(weight, cast(Target, tiny.DTYPES.get(kind, "bfloat16")), bias=bias)
+    x = randn(64, in_features, seed=in_features + 2)
     whole = layer(x)
     for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63):
         for at in {0, 64 - n, (64 - n) // 2}:

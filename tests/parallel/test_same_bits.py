@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
+from outrider.core.arrays import Floats
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.kernels.native.library import library
-from outrider.kernels.native.weights import pack_tensor
+from outrider.kernels.native.weights import pack_array
 from outrider.models.base import LoadedModel
 from outrider.parallel.load import ParallelGroup
 from tests import tiny
+from tests.arrays import randn
 from tests.families import MEMBERS, VOCAB, build
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the native library")
@@ -65,7 +66,7 @@ def folder_of(folders: dict[str, Path], member: str) -> Path:
     return folders[member]
 
 
-def program(model: LoadedModel, spec: CacheSpec) -> list[Tensor]:
+def program(model: LoadedModel, spec: CacheSpec) -> list[Floats]:
     """What the passes of two sequences give: prompts in pieces, trees that are rolled back, a slot used again."""
     kv = model.new_cache(spec)
     first = kv.allocate(TOKENS[:40])
@@ -85,14 +86,14 @@ def program(model: LoadedModel, spec: CacheSpec) -> list[Tensor]:
     return found + more(model, kv, third)
 
 
-def tree(model: LoadedModel, kv: KVCache, slot: int, keep: tuple[int, ...]) -> list[Tensor]:
+def tree(model: LoadedModel, kv: KVCache, slot: int, keep: tuple[int, ...]) -> list[Floats]:
     base = kv.length(slot)
     found = tiny.feed(model, kv, (slot, TOKENS[90:96]), parents=(-1, -1, 0, 0, 2, 1))
     kv.keep_path(slot, base, keep)
     return found
 
 
-def more(model: LoadedModel, kv: KVCache, slot: int) -> list[Tensor]:
+def more(model: LoadedModel, kv: KVCache, slot: int) -> list[Floats]:
     """What heads read, and a pass of some layers."""
     at = kv.length(slot)
     kv.extend(slot, 3)
@@ -102,14 +103,13 @@ def more(model: LoadedModel, kv: KVCache, slot: int) -> list[Tensor]:
     nothing = model.forward(ForwardBatch(TOKENS[:3], positions, span, ()), kv)
     assert deep.features is not None
     assert len(nothing.logits) == 0
-    hidden = model.final_norm(model.embed(torch.tensor(TOKENS[:4])))
-    own = [model.compute_logits(hidden), model.lm_head_rows(torch.tensor([0, VOCAB - 1]))]
+    hidden = model.final_norm(model.embed(np.array(TOKENS[:4])))
+    own = [model.compute_logits(hidden), model.lm_head_rows(np.array([0, VOCAB - 1]))]
     return [deep.logits, deep.hidden, deep.features, early.logits, early.hidden, *own]
 
 
 def check_same_bits(one: LoadedModel, many: LoadedModel, spec: CacheSpec) -> None:
-    with torch.inference_mode():
-        wanted, found = program(one, spec), program(many, spec)
+    wanted, found = program(one, spec), program(many, spec)
     assert len(wanted) == len(found)
     for i, (a, b) in enumerate(zip(wanted, found, strict=True)):
         assert tiny.identical(a, b), i
@@ -144,11 +144,10 @@ def test_of_all_families(member: str, dtype: str, kind: str, groups: Groups, fol
 @pytest.mark.parametrize("target", ["bfloat16", "q8_0", "q4_1"])
 def test_partial_sums_would_be_seen(target: str) -> None:
     """The other way to split a layer, by its inputs: sums of floats are then in another order, and bits differ."""
-    generator = torch.Generator().manual_seed(0)
-    weight, x = torch.randn(64, 256, generator=generator), torch.randn(8, 256, generator=generator)
-    whole = pack_tensor(weight, target)(x)  # type: ignore[arg-type]
-    halves = [pack_tensor(weight[:, part], target)(x[:, part]) for part in (slice(0, 128), slice(128, 256))]  # type: ignore[arg-type]
-    by_rows = [pack_tensor(weight[part], target)(x) for part in (slice(0, 48), slice(48, 64))]  # type: ignore[arg-type]
-    assert tiny.identical(torch.cat(by_rows, 1), whole)
-    assert torch.allclose(halves[0] + halves[1], whole, atol=1e-3)
+    weight, x = randn(64, 256, seed=0), randn(8, 256, seed=1)
+    whole = pack_array(weight, target)(x)  # type: ignore[arg-type]
+    halves = [pack_array(weight[:, part], target)(x[:, part]) for part in (slice(0, 128), slice(128, 256))]  # type: ignore[arg-type]
+    by_rows = [pack_array(weight[part], target)(x) for part in (slice(0, 48), slice(48, 64))]  # type: ignore[arg-type]
+    assert tiny.identical(np.concatenate(by_rows, 1), whole)
+    assert np.allclose(halves[0] + halves[1], whole, atol=1e-3)
     assert not tiny.identical(halves[0] + halves[1], whole)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
+import numpy as np
 
 from outrider import LLM
 from outrider.cache import CacheSpec, KVCache
@@ -28,7 +28,7 @@ class Scripted:
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         output = self._model.forward(batch, cache)
         positions = batch.positions if batch.logit_rows is None else [batch.positions[row] for row in batch.logit_rows]
-        logits = torch.full_like(output.logits, -20.0)
+        logits = np.full_like(output.logits, -20.0)
         for row, position in enumerate(positions):
             place = position + 1 - self._start
             if 0 <= place < len(self._script):

@@ -133,7 +133,8 @@ def test_text_is_read_meanwhile(server: Live, llm: LLM, monkeypatch: pytest.Monk
 
     def slowly(image: PreparedImage) -> Tensor:
         time.sleep(1)
-        return encode(image)
+        features: Tensor = encode(image)
+        return features
 
     monkeypatch.setattr(vision._tower, "encode", slowly)
     with ThreadPoolExecutor(5) as pool:

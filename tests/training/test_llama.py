@@ -41,7 +41,7 @@ def test_logits_are_the_engines(changes: dict[str, Any]) -> None:
     ours, engine = both(**changes)
     ids = tiny.ids(12)
     cache = engine.new_cache(CacheSpec(slots=1, max_seq_len=64))
-    expected = tiny.feed(engine, cache, (cache.allocate(), ids))[0]
+    expected = torch.from_numpy(tiny.feed(engine, cache, (cache.allocate(), ids))[0])
     run = ours(torch.tensor([ids]))
     torch.testing.assert_close(run.hidden[0] @ ours.head.T, expected, atol=2e-4, rtol=1e-4)
 
@@ -66,7 +66,7 @@ def test_a_truncated_draft_is_the_targets_first_layers(tmp_path: Path) -> None:
     loaded = load_model(tmp_path / "cut", ModelOptions(dtype="float32"))
     ids = tiny.ids(6)
     cache = loaded.new_cache(CacheSpec(slots=1, max_seq_len=64))
-    got = tiny.feed(loaded, cache, (cache.allocate(), ids))[0]
+    got = torch.from_numpy(tiny.feed(loaded, cache, (cache.allocate(), ids))[0])
     inner = target(torch.tensor([ids]), layers=(1,)).features[0]
     torch.testing.assert_close(got, target.model.norm(inner) @ target.head.T, atol=0.05, rtol=0.05)
 

@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_an_image_is_seen_once_and_only_its_domain_profits(llm: LLM, monkeypatch
     vision = llm._input_processor.vision
     assert not isinstance(vision, str)
     seen: list[int] = []
-    encode = vision._tower.encode
+    encode: Callable[[PreparedImage], Tensor] = vision._tower.encode
 
     def counted(image: PreparedImage) -> Tensor:
         seen.append(1)

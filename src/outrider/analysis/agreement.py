@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.analysis import theory
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
+from outrider.core.arrays import Floats, host
 from outrider.core.distribution import Context, log_weights, probs
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.base import Model
@@ -51,20 +50,19 @@ def model_probs(model: Model, vocab_size: int) -> Predict:
             return np.zeros((0, vocab_size))
         logits = forward_logits(model, tokens[:-1], len(text.prompt) - 1)[:, :vocab_size]
         contexts = [Context(text.prompt, text.output[:i]) for i in range(count)]
-        return probs(log_weights(logits, [params] * count, contexts)).numpy()
+        return probs(log_weights(logits, [params] * count, contexts))
 
     return predict
 
 
-@torch.inference_mode()
-def forward_logits(model: Model, tokens: Sequence[int], first: int) -> Tensor:
+def forward_logits(model: Model, tokens: Sequence[int], first: int) -> Floats:
     """Logits after each token from ``tokens[first]`` on, read in one run: float32 [len(tokens) - first, vocab]."""
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + 1))
     slot = cache.allocate()
     cache.extend(slot, len(tokens))
     rows = range(first, len(tokens))
     batch = ForwardBatch(tokens, range(len(tokens)), (Span(slot, 0, len(tokens)),), logit_rows=rows)
-    return model.forward(batch, cache).logits.float().cpu()
+    return host(model.forward(batch, cache).logits)
 
 
 class NgramCounts:
@@ -116,8 +114,7 @@ class NgramCounts:
             likeliest: NDArray[np.float64] = np.eye(1, self._vocab_size, int(row.argmax()))[0]
             return likeliest
         with np.errstate(divide="ignore"):
-            standard: NDArray[np.float64] = probs(torch.from_numpy(np.log(row) / params.temperature)).numpy()
-        return standard
+            return probs((np.log(row) / params.temperature).astype(np.float32))
 
 
 @dataclass

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from outrider.analysis import theory
 from outrider.config import SamplingParams
+from outrider.core.arrays import Floats
 from outrider.core.distribution import Context, TargetRows, probs
 from outrider.core.draft import Draft
 from outrider.core.noise import Noise
@@ -43,12 +42,11 @@ def measure_draft_quality(
 
     log q moves on a straight line from log p to unrelated logits, on which both distances grow.
     """
-    generator = torch.Generator().manual_seed(seed)
-    target, other = (2.0 * torch.randn(CONTEXTS, VOCAB, generator=generator) for _ in range(2))
+    target, other = np.random.default_rng(seed).normal(scale=2.0, size=(2, CONTEXTS, VOCAB)).astype(np.float32)
     result = []
     for level, quality in enumerate(np.linspace(1, 0, levels)):
-        draft = quality * target + (1 - quality) * other
-        p, q = probs(target).numpy(), probs(draft).numpy()
+        draft = (quality * target + (1 - quality) * other).astype(np.float32)
+        p, q = probs(target), probs(draft)
         result.append(
             DraftQuality(
                 quality=float(quality),
@@ -61,14 +59,14 @@ def measure_draft_quality(
     return result
 
 
-def acceptance_rate(verifier: Verifier, target: Tensor, draft: Tensor, steps: int, seed: int = 0) -> float:
+def acceptance_rate(verifier: Verifier, target: Floats, draft: Floats, steps: int, seed: int = 0) -> float:
     """Share of ``steps`` one-token drafts that ``verifier`` keeps; ``target``, ``draft``: logits [contexts, vocab]."""
     noise = Noise(seed)
     nothing = Context((), ())
     accepted = 0
     for step in range(steps):
         row = step % len(target)
-        log_q = torch.log_softmax(draft[row], -1)
+        log_q = np.log(probs(draft[row])).astype(np.float32)
         token = DraftSampler(noise, step, verifier.shares_noise, verifier.siblings).draw(log_q, depth=0, node=0)
         proposal = Draft.chain([token], q_logits=log_q[None])
         p = TargetRows(target[[row, row]], _SAMPLED, nothing, proposal)

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from outrider.analysis.cost import LatencyCurve
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.arrays import host
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.llm import LLM
 from outrider.models.base import Model
@@ -48,18 +47,10 @@ def measure_latency_curve(
             logit_rows = (n - 1,) if last_logits else None
             batch = ForwardBatch(ids, range(context, context + n), (Span(slot, context, n),), logit_rows)
             began = time.perf_counter()
-            model.forward(batch, cache)
-            _finish(model)
+            host(model.forward(batch, cache).logits[-1:])  # which waits for a GPU to be done
             if turn >= 2:  # the first two warm up
                 times[n].append(time.perf_counter() - began)
     return LatencyCurve({n: statistics.median(t) for n, t in times.items()})
-
-
-def _finish(model: Model) -> None:
-    """Wait for a GPU."""
-    device = getattr(model, "device", None)
-    if device is not None and device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @dataclass

@@ -9,8 +9,6 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-import torch
-
 from outrider.bench.arrivals import ServedRequest
 from outrider.bench.backends import Backend
 from outrider.bench.regret import add_regrets
@@ -19,7 +17,7 @@ from outrider.config import VERIFIERS, SpeculationParams
 from outrider.config.combination import check_known
 from outrider.data.workloads import Question
 from outrider.errors import ConfigError
-from outrider.kernels.processor import processor_name
+from outrider.kernels.processor import installed_version, num_threads, processor_name
 from outrider.llm import LLM
 
 Work = TypeVar("Work", contravariant=True)
@@ -75,11 +73,19 @@ def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
     """The machine, versions and date that the numbers belong to."""
     return {
         "date": datetime.date.today().isoformat(),
-        "processor": processor_name() if llm.model.device.type == "cpu" else torch.cuda.get_device_name(),
-        "threads": torch.get_num_threads(),
+        "processor": _device_name(llm),
+        "threads": num_threads(),
         "dtype": llm.model.precision,
-        "versions": [*dict.fromkeys(c.version for c in backends if c.version), f"torch {torch.__version__}"],
+        "versions": [*dict.fromkeys(c.version for c in backends if c.version), f"torch {installed_version('torch')}"],
     }
+
+
+def _device_name(llm: LLM) -> str:
+    if str(llm.model.device) == "cpu":
+        return processor_name()
+    from outrider.kernels.torch_processor import gpu_name
+
+    return str(gpu_name())
 
 
 def run_interleaved(

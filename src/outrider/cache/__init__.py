@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
 from outrider.cache.contiguous import ContiguousCache
 from outrider.cache.paged import PagedCache
+from outrider.cache.pool import DType
 from outrider.cache.protocol import CacheSpec, KVCache
 
 __all__ = ["CacheSpec", "ContiguousCache", "KVCache", "PagedCache", "make_cache"]
@@ -17,10 +18,13 @@ def make_cache(
     layers: int,
     kv_heads: int,
     head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device | str = "cpu",
+    dtype: DType,
+    device: Any = "cpu",
 ) -> KVCache:
-    """The cache that ``spec`` asks for, with a model's dimensions. Raises CapacityError if memory is short."""
+    """The cache that ``spec`` asks for, with a model's dimensions. Raises CapacityError if memory is short.
+
+    ``dtype``: a name for arrays of NumPy, which the native library computes with; a dtype of torch for tensors.
+    """
     if spec.kind == "contiguous":
         return ContiguousCache(
             layers=layers,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, Digest, chain_digests
-from outrider.cache.pool import Pool
+from outrider.cache.kinds import pool_kind
+from outrider.cache.pool import DType, Pool
 from outrider.errors import CapacityError
 
 ROW_BLOCK = 512
@@ -32,14 +31,14 @@ class ContiguousCache:
         max_seq_len: int,
         kv_heads: int,
         head_dim: int,
-        dtype: torch.dtype,
-        device: torch.device | str = "cpu",
+        dtype: DType,
+        device: Any = "cpu",
         prefix_reuse: bool = True,
     ) -> None:
         self.max_seq_len = max_seq_len
         rows = -(-max_seq_len // ROW_BLOCK) * ROW_BLOCK
         try:
-            self.pool = Pool.make(
+            self.pool: Pool = pool_kind(dtype).make(
                 slots * rows + 1,  # and a spare row
                 layers=layers,
                 kv_heads=kv_heads,
@@ -125,10 +124,10 @@ class ContiguousCache:
             )
         self._lengths[slot] = length
 
-    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+    def write(self, layer: int, slot: int, start: int, k: Any, v: Any) -> None:
         self.pool.write(layer, self._rows(slot, start, start + k.shape[0]), k, v)
 
-    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Any, Any]:
         return self.pool.read(layer, self._rows(slot, 0, rows))
 
     def _rows(self, slot: int, start: int = 0, end: int | None = None) -> slice:
@@ -157,7 +156,7 @@ class ContiguousCache:
         """
         if any(source != target for target, source in enumerate(path)):
             first = self._rows(slot, base).start
-            sources = torch.tensor([first + node for node in path], device=self.pool.k[0].device)
+            sources = self.pool.index([first + node for node in path])
             self.pool.copy_rows(slice(first, first + len(path)), sources)
         self.truncate_to(slot, base + len(path))
 

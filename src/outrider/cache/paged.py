@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from outrider.cache.blocks import DIGEST_BLOCK, BlockPool, Digest, chain_digests
-from outrider.cache.pool import Pool
+from outrider.cache.kinds import pool_kind
+from outrider.cache.pool import DType, Pool, Rows
 from outrider.errors import CapacityError
 
 
@@ -32,14 +31,14 @@ class PagedCache:
         max_seq_len: int,
         kv_heads: int,
         head_dim: int,
-        dtype: torch.dtype,
-        device: torch.device | str = "cpu",
+        dtype: DType,
+        device: Any = "cpu",
         prefix_reuse: bool = True,
     ) -> None:
         self.max_seq_len, self.block_size = max_seq_len, block_size
         self._filler = blocks * block_size  # one more row, never written: what is read beyond a sequence's blocks
         try:
-            self.pool = Pool.make(
+            self.pool: Pool = pool_kind(dtype).make(
                 self._filler + 2,
                 layers=layers,
                 kv_heads=kv_heads,
@@ -61,7 +60,7 @@ class PagedCache:
         self._lengths: dict[int, int] = {}
         self.attachments: dict[int, object] = {}
         self._published: dict[int, int] = {}  # blocks of each slot that were found or published
-        self._rows: dict[int, Tensor] = {}  # int64, cache row of each position; dropped when the table changes
+        self._rows: dict[int, Rows] = {}  # cache row of each position; dropped when the table changes
         self._next = 0
 
     def allocate(self, tokens: Sequence[int] = (), salt: str = "") -> int:
@@ -89,11 +88,8 @@ class PagedCache:
         self.attachments.pop(slot, None)
 
     def zero(self, slot: int) -> None:
-        rows = torch.tensor(
-            [block * self.block_size + i for block in self._tables[slot] for i in range(self.block_size)
-             if self._pool.is_exclusive(block)], dtype=torch.int64, device=self.pool.k[0].device,
-        )  # fmt: skip
-        self.pool.zero_rows(rows)
+        own = [block for block in self._tables[slot] if self._pool.is_exclusive(block)]
+        self.pool.zero_rows(self.pool.index(self._rows_of(own)))
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
@@ -140,16 +136,12 @@ class PagedCache:
     def held_digests(self) -> list[Digest]:
         return self._pool.digests() if self.block_size == DIGEST_BLOCK else []
 
-    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+    def write(self, layer: int, slot: int, start: int, k: Any, v: Any) -> None:
         rows = self._row_index(slot)[start : start + k.shape[0]]
         self.pool.write(layer, rows, k, v)
 
-    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
-        index = self._row_index(slot)
-        if index.shape[0] < rows:
-            index = torch.nn.functional.pad(index, (0, rows - index.shape[0]), value=self._filler)
-            self._rows[slot] = index
-        return self.pool.read(layer, index[:rows])
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Any, Any]:
+        return self.pool.read(layer, self._row_index(slot, rows)[:rows])
 
     def table(self, slot: int, rows: int) -> list[int]:
         """The slot's block table, cut or filled up with a block that lies beyond the pool's."""
@@ -171,8 +163,9 @@ class PagedCache:
     def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
         """Compact an accepted tree path (see ``ContiguousCache.keep_path``) and free what lies behind it."""
         if any(source != target for target, source in enumerate(path)):
-            index = self._row_index(slot)
-            self.pool.copy_rows(index[base : base + len(path)], index[[base + node for node in path]])
+            targets = [self._row(slot, base + target) for target in range(len(path))]
+            sources = [self._row(slot, base + node) for node in path]
+            self.pool.copy_rows(self.pool.index(targets), self.pool.index(sources))
         self.truncate_to(slot, base + len(path))
 
     def free_tokens(self) -> int:
@@ -203,11 +196,19 @@ class PagedCache:
             table[at] = new
             self._published[slot] = min(self._published[slot], at)
 
-    def _row_index(self, slot: int) -> Tensor:
-        """int64 [at least blocks of the slot * block_size]: the row of the pool that holds each position."""
+    def _row(self, slot: int, position: int) -> int:
+        """The row of the pool that holds a position."""
+        return self._tables[slot][position // self.block_size] * self.block_size + position % self.block_size
+
+    def _rows_of(self, blocks: Sequence[int]) -> list[int]:
+        """The rows of the pool that blocks consist of, one block after the other."""
+        return [block * self.block_size + i for block in blocks for i in range(self.block_size)]
+
+    def _row_index(self, slot: int, least: int = 0) -> Rows:
+        """The row of the pool that holds each position, ``least`` of them or more: filler beyond the slot's blocks."""
         index = self._rows.get(slot)
-        if index is None:
-            table = torch.tensor(self._tables[slot], dtype=torch.int64, device=self.pool.k[0].device)
-            within = torch.arange(self.block_size, device=table.device)
-            index = self._rows[slot] = (table[:, None] * self.block_size + within).flatten()
+        if index is None or len(index) < least:
+            rows = self._rows_of(self._tables[slot])
+            rows += [self._filler] * (least - len(rows))
+            index = self._rows[slot] = self.pool.index(rows)
         return index

@@ -7,15 +7,24 @@ import math
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, Self
 
-import torch
-from torch import Tensor
+import numpy as np
 
-__all__ = ["Pool", "PoolObserver", "token_bytes"]
+__all__ = ["DType", "Pool", "PoolObserver", "Rows", "itemsize", "small_pages", "token_bytes"]
 
-_LEAST = 1e-36
-"""Heads whose largest number is not above this have codes of zero, as the inverse of their scale may be infinite."""
+DType = Any
+"""``"float32"``, ``"bfloat16"`` or ``"int8"``, held by NumPy; or a dtype of torch, held by torch (``TorchPool``)."""
+
+Rows = Any
+"""Rows of a pool: a slice, or whole numbers [n], in an array of the pool's kind (``Pool.index``)."""
+
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(np.uint16),
+    "int8": np.dtype(np.int8),
+}
+"""NumPy has no bfloat16: the native library reads and writes it as 16 bits."""
 
 
 class PoolObserver(Protocol):
@@ -39,14 +48,17 @@ class Pool:
     they consist of, and tells ``observers``.
     """
 
-    k: Sequence[Tensor]  # one a layer: [rows, kv_heads, head_dim]
-    v: Sequence[Tensor]
+    k: Sequence[Any]  # one a layer: [rows, kv_heads, head_dim], NumPy arrays here
+    v: Sequence[Any]
     block: int  # rows that one entry of a table stands for
     filler: int  # the last row that may be read, and finite; rows beyond it are to be read as this one
     spare: int  # a row to write to what nobody will read; never read itself, as it may hold anything
-    k_scales: Sequence[Tensor] = ()  # of int8, one a layer: float32 [rows, kv_heads]
-    v_scales: Sequence[Tensor] = ()
+    dtype: DType
+    k_scales: Sequence[Any] = ()  # of int8, one a layer: float32 [rows, kv_heads]
+    v_scales: Sequence[Any] = ()
     observers: list[PoolObserver] = field(default_factory=list)
+
+    scale_dtype: ClassVar[DType] = "float32"
 
     @classmethod
     def make(
@@ -56,99 +68,88 @@ class Pool:
         layers: int,
         kv_heads: int,
         head_dim: int,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        dtype: DType,
+        device: Any = "cpu",
         block: int,
         filler: int,
         spare: int,
-    ) -> Pool:
+    ) -> Self:
         """Rows of zeros. Raises ``RuntimeError`` or ``MemoryError`` if memory is short."""
 
-        def tensors(dtype: torch.dtype, *shape: int) -> list[Tensor]:
-            return [_lazy_zeros((rows, *shape), dtype, device) for _ in range(layers)]
+        def arrays(dtype: DType, *shape: int) -> list[Any]:
+            return [cls.zeros((rows, *shape), dtype, device) for _ in range(layers)]
 
-        k, v = tensors(dtype, kv_heads, head_dim), tensors(dtype, kv_heads, head_dim)
-        if dtype != torch.int8:
-            return cls(k, v, block, filler, spare)
-        scales = tensors(torch.float32, kv_heads), tensors(torch.float32, kv_heads)
-        return cls(k, v, block, filler, spare, *scales)
+        k, v = arrays(dtype, kv_heads, head_dim), arrays(dtype, kv_heads, head_dim)
+        if "int8" not in str(dtype):
+            return cls(k, v, block, filler, spare, dtype)
+        scales = arrays(cls.scale_dtype, kv_heads), arrays(cls.scale_dtype, kv_heads)
+        return cls(k, v, block, filler, spare, dtype, *scales)
+
+    @staticmethod
+    def zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
+        """Zeros that take up memory only where they are written to, a small page at a time.
+
+        Not NumPy's: it asks for huge pages, of which the first token of a sequence takes one a layer for its keys and
+        one for its values, 120 MB in a model of 30 layers, all of which has to be cleared.
+        """
+        numbers = _NUMPY[dtype]
+        count = math.prod(shape)
+        return np.frombuffer(small_pages(max(1, count) * numbers.itemsize), numbers, count).reshape(shape)
+
+    def index(self, rows: Sequence[int]) -> Rows:
+        """Row numbers as this pool takes them."""
+        return np.array(rows, np.int64)
 
     @property
-    def tensors(self) -> list[Tensor]:
+    def arrays(self) -> list[Any]:
         """Everything that a row consists of: [rows, ...] each."""
         return [*self.k, *self.v, *self.k_scales, *self.v_scales]
 
-    def copy_rows(self, targets: Tensor | slice, sources: Tensor | slice) -> None:
-        """Make the rows ``targets`` those that ``sources`` are now: int64 [n] each, or slices of n rows."""
-        for held in self.tensors:
-            held[targets] = _rows(held, sources)
+    def copy_rows(self, targets: Rows, sources: Rows) -> None:
+        """Make the rows ``targets`` those that ``sources`` are now: so many of both."""
+        for held in self.arrays:
+            held[targets] = held[sources]
         for observer in self.observers:
             observer.copied(_numbers(targets), _numbers(sources))
 
-    def zero_rows(self, rows: Tensor | slice) -> None:
-        for held in self.tensors:
+    def zero_rows(self, rows: Rows) -> None:
+        for held in self.arrays:
             held[rows] = 0
         for observer in self.observers:
             observer.zeroed(_numbers(rows))
 
-    def write(self, layer: int, rows: Tensor | slice, k: Tensor, v: Tensor) -> None:
-        """Store k, v: float [n, kv_heads, head_dim] as these n rows."""
-        for held, scales, x in ((self.k, self.k_scales, k), (self.v, self.v_scales, v)):
-            if scales:
-                held[layer][rows], scales[layer][rows] = _quantise(x)
-            else:
-                held[layer][rows] = x
+    def write(self, layer: int, rows: Rows, k: Any, v: Any) -> None:
+        """Store k, v: float [n, kv_heads, head_dim] as these n rows. float32 alone: the library writes its own."""
+        if self.dtype != "float32":
+            raise TypeError(f"rows of {self.dtype} are written by the native library alone")
+        self.k[layer][rows], self.v[layer][rows] = k, v
 
-    def read(self, layer: int, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+    def read(self, layer: int, rows: Rows) -> tuple[Any, Any]:
         """Keys and values of n rows, [n, kv_heads, head_dim]: as they are held, or float32 where that is int8."""
-        k, v = _rows(self.k[layer], rows), _rows(self.v[layer], rows)
+        k, v = self.k[layer][rows], self.v[layer][rows]
         if not self.k_scales:
             return k, v
-        k_scales, v_scales = _rows(self.k_scales[layer], rows), _rows(self.v_scales[layer], rows)
-        return k.float() * k_scales[..., None], v.float() * v_scales[..., None]
+        scales = self.k_scales[layer][rows], self.v_scales[layer][rows]
+        return k.astype(np.float32) * scales[0][..., None], v.astype(np.float32) * scales[1][..., None]
 
 
-def token_bytes(*, layers: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+def itemsize(dtype: DType) -> int:
+    """Bytes of a number."""
+    return _NUMPY[dtype].itemsize if isinstance(dtype, str) else int(dtype.itemsize)
+
+
+def token_bytes(*, layers: int, kv_heads: int, head_dim: int, dtype: DType) -> int:
     """Memory that keys and values of one token take in all layers, scales included."""
-    scale = torch.float32.itemsize if dtype == torch.int8 else 0
-    return 2 * layers * kv_heads * (head_dim * dtype.itemsize + scale)
+    scale = itemsize("float32") if "int8" in str(dtype) else 0
+    return 2 * layers * kv_heads * (head_dim * itemsize(dtype) + scale)
 
 
-def _rows(held: Tensor, rows: Tensor | slice) -> Tensor:
-    return held[rows] if isinstance(rows, slice) else held.index_select(0, rows)
-
-
-def _numbers(rows: Tensor | slice) -> Sequence[int]:
+def _numbers(rows: Rows) -> Sequence[int]:
     return range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
 
 
-def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes (int8, of x's shape) and scales (float32, without the last dimension), with the native library's bits.
-
-    Scale: largest magnitude / 127, NaN if a number is not finite; code: the nearest integer, ties to even.
-    """
-    x = x.float()
-    largest = x.abs().amax(-1)
-    finite = x.isfinite().all(-1)
-    inverse = torch.where(finite & (largest > _LEAST), 127 / largest, 0.0)
-    codes = (x * inverse[..., None]).nan_to_num(0.0).round().to(torch.int8)
-    return codes, torch.where(finite, largest / 127, torch.nan)
-
-
-def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Zeros that take up memory only where they are written to, a small page at a time.
-
-    Not NumPy's: it asks for huge pages, of which the first token of a sequence takes one a layer for its keys and one
-    for its values, 120 MB in a model of 30 layers, all of which has to be cleared.
-    """
-    if torch.device(device).type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    size = math.prod(shape) * dtype.itemsize
-    return torch.frombuffer(_small_pages(max(1, size)), dtype=torch.uint8)[:size].view(dtype).view(shape)
-
-
-def _small_pages(size: int) -> mmap.mmap:
-    """Private memory. Raises MemoryError if there is none."""
+def small_pages(size: int) -> mmap.mmap:
+    """Private memory of zeros. Raises MemoryError if there is none."""
     try:
         if not hasattr(mmap, "MADV_NOHUGEPAGE"):
             return mmap.mmap(-1, size)

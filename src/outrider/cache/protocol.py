@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-from torch import Tensor
+from typing import Any, Literal, Protocol
 
 from outrider.cache.pool import Pool
 
@@ -74,17 +72,17 @@ class KVCache(Protocol):
         """Make room for ``count`` more rows. Raises CapacityError beyond ``max_seq_len``."""
         ...
 
-    def write(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+    def write(self, layer: int, slot: int, start: int, k: Any, v: Any) -> None:
         """Store k, v: float [count, kv_heads, head_dim] as rows ``start`` and following of ``slot``."""
         ...
 
-    def read(self, layer: int, slot: int, rows: int) -> tuple[Tensor, Tensor]:
+    def read(self, layer: int, slot: int, rows: int) -> tuple[Any, Any]:
         """Keys and values [rows, kv_heads, head_dim] from row 0; rows past the length are finite filler."""
         ...
 
     @property
     def pool(self) -> Pool:
-        """The rows that ``table`` speaks of; the same tensors as long as the cache lives."""
+        """The rows that ``table`` speaks of; the same arrays as long as the cache lives."""
         ...
 
     def table(self, slot: int, rows: int) -> list[int]:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from outrider.checkpoints.families.base import words
-from outrider.checkpoints.weights.safetensors import LazyTensors, read_header
+from outrider.checkpoints.weights.safetensors import read_header, stored_tensors
 from outrider.errors import ModelFormatError, ModelNotFoundError
 from outrider.kernels.native.model_structs import ADAPTED
+from outrider.kernels.native.stored import StoredTensor
 from outrider.models.adapters import Adapter, LowRank
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import read_json_object, shown
@@ -58,7 +58,7 @@ def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
             "with the layers of a Llama"
         )
     infos = read_header(path)
-    tensors = LazyTensors(dict.fromkeys(infos, path), infos)
+    tensors = stored_tensors(dict.fromkeys(infos, path), infos)
     pairs: dict[tuple[int, str], dict[str, str]] = {}
     for key in tensors:
         found = _NAME.fullmatch(key)
@@ -164,8 +164,8 @@ def _check_pair(
 
 
 def _matrices(
-    options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], tensors: Mapping[str, Tensor]
+    options: AdapterOptions, where: tuple[int, str], pair: Mapping[str, str], tensors: Mapping[str, StoredTensor]
 ) -> LowRank:
     """A and B as ``Adapter`` takes them, with PEFT's scale."""
-    a, b = (tensors[pair[side]].to(torch.float32, copy=True) for side in "AB")  # the file is mapped, and may change
-    return a.T, b.T * options.scale(_module(where))
+    a, b = (tensors[pair[side]].numbers() for side in "AB")  # copies: the file is mapped, and may change
+    return a.T, b.T * np.float32(options.scale(_module(where)))

@@ -14,6 +14,7 @@ from outrider.checkpoints.hf_config import to_hf_config
 from outrider.checkpoints.weights import GGUF_WEIGHTS, Checkpoint
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.checkpoints.weights.safetensors import write_bfloat16
+from outrider.core.arrays import bfloat16
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import require_space
 
@@ -75,5 +76,7 @@ def _write_model(checkpoint: Checkpoint, name: str, out: Path, *, progress: bool
         (out / "model.safetensors").open("wb") as file,
         progress_bar(f"converting {name}", 2 * parameters, show=progress) as advance,
     ):
-        write_bfloat16(file, shapes, ((tensor, checkpoint.tensors[tensor]) for tensor in shapes), advance)
+        write_bfloat16(
+            file, shapes, ((tensor, bfloat16(checkpoint.stored[tensor].numbers())) for tensor in shapes), advance
+        )
     write_json(out / "config.json", to_hf_config(checkpoint.config))

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
 from outrider.checkpoints.config_keys import check_generation_config, check_safe
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.weights.folder import weight_files
@@ -17,12 +15,13 @@ from outrider.checkpoints.weights.safetensors import read_header
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.models.base import LoadedModel
-from outrider.models.bridge.model import TILE
 from outrider.models.config import ModelConfig
-from outrider.models.factory import torch_dtype
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 C = TypeVar("C", bound=ModelConfig)
+
+TILE = 16
+"""Rows of a call by transformers' code (``models.bridge``), in whose multiples a context is."""
 
 _LONGEST = 32768
 """Positions of a model that says nothing of its context, as recurrent ones do."""
@@ -56,7 +55,7 @@ def foreign_config(folder: Path) -> ModelConfig:
     return described(_read_config(folder), folder)
 
 
-def load_foreign(folder: Path, options: ModelOptions, device: torch.device) -> LoadedModel:
+def load_foreign(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
     """Load a folder by transformers' code, and find out how the bridge can run it.
 
     Raises:
@@ -67,6 +66,7 @@ def load_foreign(folder: Path, options: ModelOptions, device: torch.device) -> L
     from outrider.models.bridge.check import bridged
     from outrider.models.bridge.errors import NotBridgedError
     from outrider.models.bridge.network import Network
+    from outrider.models.torch_factory import torch_dtype
 
     dtype = torch_dtype(options.dtype, options.kv_cache_dtype, device, "which transformers does not use")
     hf_config = _read_config(folder)
@@ -199,7 +199,7 @@ def _longrope(parameters: Any) -> list[int]:
     return [length for inner in parameters.values() for length in _longrope(inner)]
 
 
-def _load_module(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+def _load_module(folder: Path, config: Any, dtype: Any) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
-
-import torch
 
 from outrider.checkpoints.encoder_decoder import is_encoder_decoder, open_encoder_decoder
 from outrider.checkpoints.foreign import is_foreign, load_foreign, with_context
@@ -12,8 +12,9 @@ from outrider.checkpoints.vision_language import is_vision_language
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
+from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
-from outrider.models.factory import make_encoder_decoder, make_model
+from outrider.models.factory import make_model
 from outrider.models.shard import Shard
 
 _MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
@@ -31,6 +32,8 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
     if is_encoder_decoder(folder):
         if options.implementation == "transformers":
             raise ConfigError(f"implementation='transformers': {folder.name} has an encoder, use auto")
+        from outrider.models.torch_factory import make_encoder_decoder
+
         own, tensors = open_encoder_decoder(folder)
         own = with_context(own, options, folder)
         return make_encoder_decoder(
@@ -48,10 +51,10 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
             f"{folder.name} claims a context of {config.max_seq_len:,} positions, whose rotary tables alone take "
             f"{table / 1e9:.1f} GB: set max_seq_len to what you need"
         )
-    graphs = device.type == "cuda" and options.cuda_graphs
+    graphs = device != "cpu" and options.cuda_graphs
     return make_model(
         config,
-        checkpoint.tensors,
+        None if device == "cpu" and options.implementation != "torch" and library() is not None else checkpoint.tensors,
         stored=checkpoint.stored,
         dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype,
@@ -62,10 +65,20 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
     )
 
 
-def choose_device(name: str) -> torch.device:
-    """``auto`` is a CUDA device if there is one, else the CPU."""
+def choose_device(name: str) -> str:
+    """``auto`` is a CUDA device if there is one, else the CPU. torch is asked only where there may be one."""
+    if name == "cpu" or (name == "auto" and not _may_have_cuda()):
+        return "cpu"
+    try:
+        import torch
+    except ImportError:
+        if name == "auto":
+            return "cpu"
+        raise ConfigError(
+            f"device={name!r} needs torch, which is not installed: pip install torch, or use cpu"
+        ) from None
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -74,4 +87,9 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"device={name!r} is not there: torch sees no CUDA device, use cpu")
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device={name!r} is not supported: use cpu or cuda")
-    return device
+    return str(device)
+
+
+def _may_have_cuda() -> bool:
+    """Whether this machine has a driver of NVIDIA's, which every CUDA device needs."""
+    return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg") or sys.platform == "win32"

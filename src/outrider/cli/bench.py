@@ -208,11 +208,10 @@ def _measure(
 def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParams, concurrency: int) -> list[Backend]:
     import sys
 
-    import torch
-
     from outrider.bench.backends import EndpointBackend, PeerBackend
     from outrider.bench.process import PeerProcess
     from outrider.checkpoints.catalog import resolve
+    from outrider.kernels.processor import num_threads
 
     found: list[Backend] = []
     for name in names:
@@ -224,6 +223,6 @@ def _peers(names: list[str], llm: LLM, python: str | None, params: SamplingParam
                 f"peer={name!r} is unknown: use transformers, llama.cpp:FILE.gguf, openvino:FOLDER or a URL"
             )
         dtype = str(llm.model.dtype).removeprefix("torch.")
-        worker = PeerProcess(name, resolve(llm.config.model), dtype, torch.get_num_threads(), python or sys.executable)
+        worker = PeerProcess(name, resolve(llm.config.model), dtype, num_threads(), python or sys.executable)
         found.append(PeerBackend(worker, params.max_tokens))
     return found

@@ -53,37 +53,41 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     import platform
     import shutil
 
-    import torch
-
     from outrider import __version__
     from outrider.checkpoints.loader import choose_device
     from outrider.kernels.native.library import library
-    from outrider.kernels.processor import processor_name
+    from outrider.kernels.processor import installed_version, num_threads, processor_name, set_num_threads
     from outrider.models.probe import probe
     from outrider.utils.user_cache import cache_root
 
     if threads is not None:
-        torch.set_num_threads(threads)
+        set_num_threads(threads)
     device = choose_device(device_name)
-    quantised: list[DTypeName] = ["q8_0", "q4_0", "q4_1"] if device.type == "cpu" and library() is not None else []
+    quantised: list[DTypeName] = ["q8_0", "q4_0", "q4_1"] if device == "cpu" and library() is not None else []
     kinds: list[DTypeName] = ["bfloat16", "float32", *quantised]
     root = cache_root()
     existing = next(p for p in (root, *root.parents) if p.exists())
     return {
         "outrider": __version__,
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": installed_version("torch"),
         "processor": processor_name(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": num_threads(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": None if device == "cpu" else _gpu_name(),
         "device": str(device),
-        **native_facts(torch.get_num_threads()),
+        **native_facts(num_threads()),
         "model_cache": str(root),
         "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
         "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],
     }
+
+
+def _gpu_name() -> str | None:
+    from outrider.kernels.torch_processor import gpu_name
+
+    return gpu_name()
 
 
 def native_facts(threads: int) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core import shaping
+from outrider.core.arrays import Array, host
 from outrider.core.beams import Candidates
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context
@@ -21,7 +21,7 @@ from outrider.core.logprobs import likeliest
 
 
 def beam_candidates(
-    logits: Tensor,
+    logits: Array,
     contexts: Sequence[Context],
     params: SamplingParams,
     count: int,
@@ -41,7 +41,7 @@ def beam_candidates(
         NumericalError: a row is not finite, or the options leave no token.
         GrammarError: the constraint cannot say what may follow.
     """
-    rows = logits.float().cpu()
+    rows = host(logits)
     count = min(count, rows.shape[1])
     tokens, logprobs, found = likeliest(rows, count)
     out: list[Candidates] = []
@@ -51,8 +51,7 @@ def beam_candidates(
             n = found[i]
             out.append(list(zip(tokens[i, :n].tolist(), logprobs[i, :n].tolist(), strict=True)))
             continue
-        row = rows[i].numpy()
-        row = row - row[tokens[i, 0]] + logprobs[i, 0]
+        row = rows[i] - rows[i, tokens[i, 0]] + logprobs[i, 0]
         with np.errstate(over="ignore", invalid="ignore"):
             apply_penalties_(row, params, context.prompt, context.output)
             apply_masks_(row, params, context.output, stop_ids, mask)

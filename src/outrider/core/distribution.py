@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core import shaping
+from outrider.core.arrays import Array, Floats, host
 from outrider.core.constraint import Constraint, looks_at_rows
 from outrider.core.draft import Draft
 from outrider.core.first_largest import FirstLargest
@@ -80,14 +79,14 @@ def check_ids(name: str, ids: Sequence[int], vocab_size: int) -> None:
 
 
 def log_weights(
-    logits: Tensor,
+    logits: Array,
     params: Sequence[SamplingParams],
     contexts: Sequence[Context],
     stop_ids: Sequence[int] = (),
     vocab_size: int | None = None,
     constraint: Constraint | None = None,
-) -> Tensor:
-    """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab], on the CPU.
+) -> Floats:
+    """Log-weights of each row's distribution after all sampling options: float32 [rows, vocab].
 
     The largest of each row is 0.0, excluded tokens are -inf, and greedy rows are one-hot at the first largest
     logit. ``probs`` normalises. Options act in the order documented on ``SamplingParams``.
@@ -104,16 +103,21 @@ def log_weights(
         NumericalError: a row holds NaN or +inf, or its options exclude every token.
         GrammarError: the constraint cannot say what may follow.
     """
-    out = torch.empty(logits.shape, dtype=torch.float32)
+    rows = host(logits)
+    out = np.empty_like(rows)
     for i, (options, context) in enumerate(zip(params, contexts, strict=True)):
-        processed = _processed(logits[i], options, context, stop_ids, vocab_size, constraint)
+        processed = _processed(rows[i], options, context, stop_ids, vocab_size, constraint)
         out[i] = _log_weights(processed, options)
     return out
 
 
-def probs(log_weights: Tensor) -> Tensor:
+def probs(log_weights: Floats) -> NDArray[np.float64]:
     """Normalise log-weights: float [..., vocab] -> float64 [..., vocab]. NaN, +inf or all -inf gives a NaN row."""
-    return torch.softmax(log_weights.double(), dim=-1)
+    x = np.asarray(log_weights, np.float64)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        weights: NDArray[np.float64] = np.exp(x - x.max(axis=-1, keepdims=True))
+    normalised: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
+    return normalised
 
 
 class TargetRows:
@@ -124,7 +128,7 @@ class TargetRows:
 
     def __init__(
         self,
-        logits: Tensor,
+        logits: Array,
         params: SamplingParams,
         context: Context,
         draft: Draft,
@@ -148,9 +152,9 @@ class TargetRows:
         self._stop_ids = stop_ids
         self._vocab_size = vocab_size
         self._constraint = constraint
-        self._rows: dict[int, Tensor] = {}
+        self._rows: dict[int, Floats] = {}
 
-    def log_weights(self, row: int) -> Tensor:
+    def log_weights(self, row: int) -> Floats:
         """Log-weights after all sampling options: float32 [vocab], see ``log_weights``; do not modify."""
         if row not in self._rows:
             self._rows[row] = self._row(row, self._params)
@@ -161,11 +165,11 @@ class TargetRows:
         """Whether every row is one-hot."""
         return self._params.greedy
 
-    def untempered(self, row: int) -> Tensor:
+    def untempered(self, row: int) -> Floats:
         """Log-weights at temperature 1 without truncation, all other options in force: float32 [vocab], largest 0."""
         return self._row(row, replace(self._params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0))
 
-    def probs(self, row: int) -> Tensor:
+    def probs(self, row: int) -> NDArray[np.float64]:
         """Probabilities after all sampling options: float64 [vocab]."""
         return probs(self.log_weights(row))
 
@@ -173,10 +177,10 @@ class TargetRows:
         """The target's own token at ``position`` if the row's path is what came before it."""
         if self._constraint is not None or changes_logits(self._params, len(self._context.output)):
             if self._params.greedy:
-                return int(self.log_weights(row).numpy().argmax())  # one-hot: noise cannot matter
+                return int(self.log_weights(row).argmax())  # one-hot: noise cannot matter
             return noise.draw_from_logits(self._processed(row, self._params), self._params, position)
         if not self._params.greedy:
-            logits = self._largest.on_cpu(self._first + row)[: self._vocab_size].numpy()
+            logits = self._largest.on_cpu(self._first + row)[: self._vocab_size]
             return noise.draw_from_logits(logits, self._params, position)
         token, best = self._largest[self._first + row]
         if not -math.inf < best < math.inf:
@@ -187,22 +191,20 @@ class TargetRows:
         """The first largest logit, before any sampling option."""
         return self._largest[self._first + row][0]
 
-    def likeliest(self, count: int) -> tuple[Tensor, Tensor]:
+    def likeliest(self, count: int) -> tuple[NDArray[np.int64], Floats]:
         """Every row's likeliest tokens and their probabilities, before any sampling option: [rows, count] each.
 
         Probabilities are relative to those of these tokens together, which spares a sum over the vocabulary.
         """
-        rows = slice(self._first, self._first + 1 + len(self._draft))
-        logits = self._logits[rows, : self._vocab_size]
-        best = logits.topk(min(count, logits.shape[1]))
-        return best.indices, torch.softmax(best.values.float(), dim=-1).nan_to_num()
+        tokens, logits = self._largest.likeliest(self._first, 1 + len(self._draft), count)
+        return tokens, np.nan_to_num(probs(logits)).astype(np.float32)
 
     def token_logprobs(self, rows: Sequence[int], taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
         """``core.logprobs.token_logprobs`` of the tokens taken at ``rows``."""
         logits = self._logits[[self._first + row for row in rows], : self._vocab_size]
         return token_logprobs(logits, taken, count)
 
-    def _row(self, row: int, params: SamplingParams) -> Tensor:
+    def _row(self, row: int, params: SamplingParams) -> Floats:
         return _log_weights(self._processed(row, params), params)
 
     def _processed(self, row: int, params: SamplingParams) -> NDArray[np.float32]:
@@ -214,18 +216,15 @@ class TargetRows:
 
 
 def _processed(
-    logits: Tensor,
+    logits: Floats,
     params: SamplingParams,
     context: Context,
     stop_ids: Sequence[int],
     vocab_size: int | None,
     constraint: Constraint | None,
 ) -> NDArray[np.float32]:
-    """A copy of a row of logits after penalties, bias and masks, -inf in padding: [vocab] -> float32 [vocab].
-
-    NumPy, because its one-thread results do not depend on torch's thread count.
-    """
-    x: NDArray[np.float32] = logits.to("cpu", torch.float32, copy=True).numpy()
+    """A copy of a row of logits after penalties, bias and masks, -inf in padding: float32 [vocab] each."""
+    x = logits.copy()
     if vocab_size is not None:
         x[vocab_size:] = -np.inf
     mask = None if constraint is None else constraint.mask(context.output)
@@ -239,12 +238,12 @@ def _processed(
     return x
 
 
-def _log_weights(x: NDArray[np.float32], params: SamplingParams) -> Tensor:
+def _log_weights(x: NDArray[np.float32], params: SamplingParams) -> Floats:
     """One row of ``log_weights``, from processed logits: float32 [vocab]. May write into ``x``."""
     if not params.greedy:
-        return torch.from_numpy(shaping.log_weights(x, params))
+        return shaping.log_weights(x, params)
     token = int(x.argmax())  # the first of equals; a NaN counts as the largest
     shaping.check_largest(float(x[token]), params)
     x.fill(-np.inf)
     x[token] = 0.0
-    return torch.from_numpy(x)
+    return x

@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import count
 from operator import eq
 
-from torch import Tensor
-
+from outrider.core.arrays import Floats
 from outrider.core.tree import depths, leaves
 
 
@@ -26,7 +25,7 @@ class Draft:
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]  # parents[i] < i; -1 is a child of the last committed token
-    q_logits: Tensor | None = None
+    q_logits: Floats | None = None
     """float32 [n, vocab]: unnormalised log-probabilities of the distribution ``q`` that each token was drawn from.
 
     ``softmax(q_logits)`` is ``q``. None: ``q`` is one-hot at each token."""
@@ -55,7 +54,7 @@ class Draft:
         cls,
         tokens: Sequence[int],
         *,
-        q_logits: Tensor | None = None,
+        q_logits: Floats | None = None,
         source: str = "none",
         scores: Sequence[float] | None = None,
     ) -> Draft:

@@ -3,43 +3,70 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.core import native
+from outrider.core.arrays import Array, Floats, host
+from outrider.core.noise import largest
 
 
 class FirstLargest:
     """Where each row of logits has its first largest entry, and which: of all rows, when one is asked for."""
 
-    def __init__(self, logits: Tensor, vocab_size: int | None = None) -> None:
+    def __init__(self, logits: Array, vocab_size: int | None = None) -> None:
         """``logits``: any float type [rows, vocab]; ``vocab_size``: columns from there on are padding; None: none."""
         self._logits, self._width = logits, logits.shape[1] if vocab_size is None else vocab_size
 
     def __getitem__(self, row: int) -> tuple[int, float]:
         return self._found[row]
 
-    def on_cpu(self, row: int) -> Tensor:
+    def on_cpu(self, row: int) -> Floats:
         """A row of logits: float32 [vocab] on the CPU; do not modify. A GPU's come over together, as each waits."""
-        return self._logits[row].float() if self._logits.is_cpu else self._copied[row]
+        array: Floats = self._host[row]
+        return array
+
+    def likeliest(self, first: int, rows: int, count: int) -> tuple[NDArray[np.int64], Floats]:
+        """The ``count`` likeliest tokens of so many rows from ``first`` on, and their logits: [rows, count] each."""
+        count = min(count, self._width)
+        if not isinstance(self._logits, np.ndarray):  # where they are: only what is found is copied
+            tensor: Any = self._logits
+            best = tensor[first : first + rows, : self._width].topk(count)
+            return best.indices.cpu().numpy(), host(best.values)
+        logits = self._host[first : first + rows, : self._width]
+        tokens = np.zeros((rows, count), np.int64)
+        for row, found in zip(logits, tokens, strict=True):
+            best_of_row = largest(row, count)
+            found[: len(best_of_row)] = best_of_row
+        return tokens, np.take_along_axis(logits, tokens, axis=1)
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether the logits are on a device."""
+        return not getattr(self._logits, "is_cpu", True)
 
     @cached_property
-    def _copied(self) -> Tensor:
-        pinned = self._logits.device.type == "cuda"
-        host = torch.empty(self._logits.shape, dtype=torch.float32, pin_memory=pinned)
-        return host.copy_(self._logits.float())
+    def _host(self) -> Floats:
+        """All rows on the CPU."""
+        if not self._elsewhere:
+            return host(self._logits)
+        tensor: Any = self._logits
+        floats = tensor.float()
+        pinned = floats.new_empty(floats.shape, device="cpu", pin_memory=floats.is_cuda)
+        array: Floats = pinned.copy_(floats).numpy()
+        return array
 
     @cached_property
     def _found(self) -> list[tuple[int, float]]:
-        rows = self._logits
-        if not rows.is_cpu:  # torch's ``max`` finds the first of equals there too, and takes a NaN for the largest
-            best = rows[:, : self._width].float().max(dim=1)
+        if self._elsewhere:  # torch's ``max`` finds the first of equals there, NaN the largest
+            tensor: Any = self._logits
+            best = tensor[:, : self._width].float().max(dim=1)
             return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-        rows = rows.float()
         sampler = native.sampler()
         if sampler is not None:
-            return sampler.first_largest(rows, self._width)
-        array = rows[:, : self._width].numpy()
+            return sampler.first_largest(self._host, self._width)
+        array = self._host[:, : self._width]
         tokens = array.argmax(axis=1)  # a NaN counts as the largest
         return list(zip(tokens.tolist(), array[range(len(array)), tokens].tolist(), strict=True))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.core import native
+from outrider.core.arrays import Array, Floats, host
+from outrider.core.noise import largest
 from outrider.errors import NumericalError
 
 Likeliest = tuple[NDArray[np.int64], NDArray[np.float32], list[int]]
@@ -42,7 +42,7 @@ class TokenLogprobs(Sequence[Mapping[int, float]]):
         part = bisect_right(self._ends, at)
         return self._parts[part].row(at - (self._ends[part - 1] if part else 0))
 
-    def add(self, logits: Tensor, taken: Sequence[int], count: int) -> None:
+    def add(self, logits: Array, taken: Sequence[int], count: int) -> None:
         """Rows for ``token_logprobs`` of the same arguments; raises what that does."""
         self._parts.append(_part(logits, taken, count))
         self._ends.append(len(self) + len(taken))
@@ -64,7 +64,7 @@ class _Part:
         return {int(self.taken[i]): float(self.own[i])} | dict(best)
 
 
-def token_logprobs(logits: Tensor, taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
+def token_logprobs(logits: Array, taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
     """For each row the log-probability of the token taken, then those of the ``count`` likeliest, best first.
 
     Impossible tokens (a logit of -inf) are never among the likeliest. All rows are handled in one call of the native
@@ -81,7 +81,7 @@ def token_logprobs(logits: Tensor, taken: Sequence[int], count: int) -> list[Map
     return [part.row(i) for i in range(len(taken))]
 
 
-def likeliest(rows: Tensor, count: int) -> Likeliest:
+def likeliest(rows: Floats, count: int) -> Likeliest:
     """The ``count`` likeliest tokens of each row of logits, float32 [n, vocab] on the CPU, the first of equals first.
 
     Returns:
@@ -91,26 +91,35 @@ def likeliest(rows: Tensor, count: int) -> Likeliest:
         NumericalError: the largest logit of a row is not finite.
     """
     sampler = native.sampler()
-    tokens, values, found = _by_torch(rows, count) if sampler is None else sampler.most_likely(rows.numpy(), count)
+    tokens, values, found = _by_numpy(rows, count) if sampler is None else sampler.most_likely(rows, count)
     if -1 in found:
         raise NumericalError(f"the model's logits after {found.count(-1)} tokens are not finite: check its weights")
     return tokens, values, found
 
 
-def _part(logits: Tensor, taken: Sequence[int], count: int) -> _Part:
-    rows = logits.to("cpu", torch.float32)
+def _part(logits: Array, taken: Sequence[int], count: int) -> _Part:
+    rows = host(logits)
     wanted = min(max(1, count), rows.shape[1])
     tokens, values, found = likeliest(rows, wanted)
-    array = rows.numpy()
-    indices, ids = np.arange(len(array)), np.array(taken, dtype=np.int32)
-    largest = array[indices, tokens[:, 0]]
-    own = array[indices, ids] - largest + values[:, 0]
+    indices, ids = np.arange(len(rows)), np.array(taken, dtype=np.int32)
+    best = rows[indices, tokens[:, 0]]
+    own = rows[indices, ids] - best + values[:, 0]
     possible = np.minimum(np.array(found, dtype=np.int32), count)
     return _Part(ids, own, tokens[:, :count].astype(np.int32), values[:, :count].copy(), possible)
 
 
-def _by_torch(rows: Tensor, count: int) -> Likeliest:
+def _by_numpy(rows: Floats, count: int) -> Likeliest:
     """As ``NativeSampler.most_likely``."""
-    best = torch.log_softmax(rows, dim=-1).topk(count)
-    found = best.values.isfinite().sum(dim=-1)  # all NaN where the largest logit is not finite
-    return best.indices.numpy(), best.values.numpy(), torch.where(found == 0, -1, found).tolist()
+    tokens = np.zeros((len(rows), count), np.int64)
+    values = np.full((len(rows), count), -np.inf, np.float32)
+    found: list[int] = []
+    for row, own, scores in zip(rows, tokens, values, strict=True):
+        best = row.max()
+        if not np.isfinite(best):
+            found.append(-1)
+            continue
+        chosen = largest(row, count)
+        own[: len(chosen)] = chosen
+        scores[: len(chosen)] = row[chosen] - best - np.log(np.exp(row - best, dtype=np.float64).sum())
+        found.append(len(chosen))
+    return tokens, values, found

@@ -12,7 +12,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core.truncation import log_of
@@ -55,22 +54,20 @@ class NativeSampler:
         for name, signature in _SIGNATURES.items():
             self._functions[name].argtypes = signature
 
-    def first_largest(self, rows: Tensor, width: int) -> list[tuple[int, float]]:
+    def first_largest(self, rows: NDArray[np.float32], width: int) -> list[tuple[int, float]]:
         """Where each row has its first largest entry, and which; NaN counts as the largest.
 
-        In every step, right behind the forward pass: without NumPy, whose code the processor does not hold then.
+        In every step, right behind the forward pass: without NumPy's code, which the processor does not hold then.
 
         Args:
-            rows: float32 [n, width or more] on the CPU. Columns beyond the width are not looked at.
+            rows: [n, width or more]. Columns beyond the width are not looked at.
         """
         if width > rows.shape[1]:
             raise ValueError(f"rows of {rows.shape[1]} numbers have no {width}")
-        if rows.stride(1) != 1 or rows.stride(0) < width:
-            rows = rows.contiguous()
+        rows, _, stride = _strided(rows)
         n = rows.shape[0]
         index, value = (ctypes.c_int64 * n)(), (ctypes.c_float * n)()
-        stride = max(rows.stride(0), width)  # of a single row it may be anything
-        self._call("first_largest", n, width, stride, rows.data_ptr(), *_pointers(index, value))
+        self._call("first_largest", n, width, stride, rows.ctypes.data, *_pointers(index, value))
         return list(zip(index, value, strict=True))
 
     def most_likely(
@@ -156,9 +153,10 @@ def _whole(keys: bytes) -> bytes:
 
 def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
     """Rows [n, width] whose entries lie side by side, their width, and how far apart they begin."""
-    if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or rows.strides[0] < 0:
-        rows = np.ascontiguousarray(rows)
     width = rows.shape[1]
+    apart = rows.strides[0] >= width * rows.itemsize or len(rows) == 1  # of a single row it may be anything
+    if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or not apart:
+        rows = np.ascontiguousarray(rows)
     return rows, width, max(rows.strides[0] // rows.itemsize, width)
 
 

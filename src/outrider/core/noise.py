@@ -17,12 +17,11 @@ from enum import Enum
 from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
 from outrider.core import native, shaping
+from outrider.core.arrays import Floats
 from outrider.errors import NumericalError
 
 Words = NDArray[np.uint32]
@@ -72,10 +71,10 @@ class Noise:
         self.seed = seed
         digits = seed.to_bytes(seed.bit_length() // 8 + 1, "little", signed=True)
         self._hashes = {p: hashlib.blake2b(digits, digest_size=32, person=p.value) for p in Purpose}
-        self._rows: OrderedDict[tuple[int, int, int], Tensor] = OrderedDict()
+        self._rows: OrderedDict[tuple[int, int, int], Floats] = OrderedDict()
 
-    def gumbel(self, position: int, vocab_size: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> Tensor:
-        """Standard Gumbel noise, float32 [vocab_size] on the CPU; do not modify it.
+    def gumbel(self, position: int, vocab_size: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> Floats:
+        """Standard Gumbel noise, float32 [vocab_size]; do not modify it.
 
         Entry ``i`` depends on the token id ``i``, not on ``vocab_size``: a smaller vocabulary's row is a prefix.
         """
@@ -106,7 +105,7 @@ class Noise:
         key = np.frombuffer(self._digest(position, purpose, node)[:16], dtype="<u8")
         return np.random.Generator(np.random.Philox(key=key))
 
-    def draw(self, log_weights: Tensor, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+    def draw(self, log_weights: Floats, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         """Draw a token with probability proportional to ``exp(log_weights)``.
 
         Args:
@@ -117,11 +116,10 @@ class Noise:
         """
         sampler = native.sampler()
         if sampler is not None:
-            weights = log_weights.to("cpu", torch.float32).numpy()
-            token, score = sampler.draw(weights, self._row_keys(position, purpose, node))
+            token, score = sampler.draw(log_weights, self._row_keys(position, purpose, node))
         else:
             row = self.gumbel(position, log_weights.shape[0], purpose, node)
-            scores = log_weights.cpu().numpy() + row.numpy()
+            scores = log_weights + row
             token = int(scores.argmax())
             score = float(scores[token])
         if not math.isfinite(score):  # NaN counts as the largest, so one look at the winner checks every entry
@@ -150,13 +148,13 @@ class Noise:
         """
         sampler = native.sampler()
         if sampler is None:
-            return self.draw(torch.from_numpy(shaping.log_weights(logits, params)), position, purpose, node)
+            return self.draw(shaping.log_weights(logits, params), position, purpose, node)
         token, largest = sampler.sample(logits, params, self._row_keys(position, purpose, node))
         shaping.check_largest(largest, params)
         return token
 
     def draw_without_replacement(
-        self, log_weights: Tensor, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
+        self, log_weights: Floats, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
         """Draw up to ``count`` different tokens, one after another without replacement; the first is ``draw``'s.
 
@@ -165,7 +163,7 @@ class Noise:
         """
         first = self.draw(log_weights, position, purpose, node)
         row = self.gumbel(position, log_weights.shape[0], purpose, node)
-        scores = log_weights.cpu().numpy() + row.numpy()
+        scores = log_weights + row
         ranked = [int(token) for token in largest(scores, count)]
         return [first, *(token for token in ranked if token != first)][:count]
 
@@ -179,10 +177,10 @@ class Noise:
         """Six words of 32 bits, little end first, for the hashes of a row."""
         return self._digest(position, purpose, node)[:24]
 
-    def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Tensor:
+    def _row(self, position: int, vocab_size: int, purpose: Purpose, node: int) -> Floats:
         keys = self._row_keys(position, purpose, node)
         sampler = native.sampler()
-        return torch.from_numpy(sampler.gumbel(keys, vocab_size) if sampler else numpy_gumbel(keys, vocab_size))
+        return sampler.gumbel(keys, vocab_size) if sampler else numpy_gumbel(keys, vocab_size)
 
 
 def largest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:

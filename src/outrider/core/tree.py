@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 
 def depths(parents: Sequence[int]) -> list[int]:
@@ -42,7 +42,7 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
     return path[::-1]
 
 
-def ancestor_mask(parents: Sequence[int]) -> Tensor:
+def ancestor_mask(parents: Sequence[int]) -> NDArray[np.bool_]:
     """bool [n, n]: entry (i, j) is true where node ``j`` is ``i`` or one of its ancestors.
 
     (-1, 0, 0, 1) ->  1 0 0 0
@@ -56,7 +56,7 @@ def ancestor_mask(parents: Sequence[int]) -> Tensor:
         if parent >= 0:
             mask[node * n : node * n + n] = mask[parent * n : parent * n + n]
         mask[node * n + node] = 1
-    return torch.frombuffer(mask, dtype=torch.bool).view(n, n) if n else torch.empty(0, 0, dtype=torch.bool)
+    return np.frombuffer(mask, np.bool_).reshape(n, n)
 
 
 def leaves(parents: Sequence[int]) -> int:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
-
 from outrider.cache import KVCache
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.arrays import Array
 from outrider.core.beams import BeamSearch, Node
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import TargetRows
@@ -211,7 +210,7 @@ class FeatureReader(Protocol):
         """Which of them: the residual stream after so many layers each, in ascending order."""
         ...
 
-    def read(self, request: RequestView, start: int, features: Tensor) -> None:
+    def read(self, request: RequestView, start: int, features: Array) -> None:
         """Take the features [n, layers * d] of the request's committed tokens ``start`` to ``start + n - 1``.
 
         Called after each run of the target, in order, between ``start`` and ``finish`` of the request. Tokens found in

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-from torch import nn
+from typing import Any
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.datastore import Datastore
@@ -29,7 +28,7 @@ class DrafterContext:
     draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
     datastore: Datastore | None = None  # answers that suffix copies from
     custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
-    heads: Mapping[str, nn.Module] = field(default_factory=dict)  # trained for the target, by source
+    heads: Mapping[str, Any] = field(default_factory=dict)  # trained for the target, by source
     target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache
     target_cache: KVCache | None = None
     draft_layers: int | None = None  # of the target; None: a third

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from outrider.cache import CacheSpec
 from outrider.kernels.batch import SequenceInput, pack
 from outrider.models.base import Model
-from outrider.models.encoder_decoder import EncoderDecoderModel, EncoderInput, time_encoder
+from outrider.models.encoder_decoder import EncoderInput, has_encoder, time_encoder
 
 _CONTEXT, _PASSES = 32, 9  # rows that timed passes look back on, and how many are timed
 
@@ -29,10 +27,9 @@ class DraftingCost:
         return DraftingCost(self.level + other.level, lambda given: self.reading(given) + other.reading(given))
 
 
-@torch.inference_mode()
 def time_drafts(model: Model) -> DraftingCost | None:
     """What drafting with ``model`` takes; None if it has no encoder, and so reads nothing but the text."""
-    if not isinstance(model, EncoderDecoderModel):
+    if not has_encoder(model):
         return None
     seconds, positions = time_encoder(model)
 

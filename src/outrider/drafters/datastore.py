@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.drafters.occurrence import MAX_MATCH, Occurrence
@@ -92,7 +91,7 @@ class Datastore:
 
     def save(self, path: Path) -> None:
         """Raises as ``utils.whole_files.write_whole``."""
-        tensors = {"tokens": torch.from_numpy(self._tokens), "order": torch.from_numpy(self._order)}
+        tensors = {"tokens": self._tokens, "order": self._order}
         numbers = {"vocab_size": str(self.origin.vocab_size), "texts": str(self.origin.texts)}
         metadata = {"format": FORMAT, "target": self.origin.target} | numbers
         write_whole(path, lambda fresh: save_file(tensors, fresh, metadata))
@@ -107,14 +106,14 @@ class Datastore:
         """
         origin = read_origin(path)
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework="numpy") as file:
                 # Copies: the file is mapped, and may change or shrink after it was checked.
-                tokens, order = (file.get_tensor(name).clone() for name in _NAMES)
+                tokens, order = (np.array(file.get_tensor(name)) for name in _NAMES)
         except SafetensorError as error:
             raise _wrong(path, shown(str(error))) from None
-        if any(t.dtype != torch.int32 or t.dim() != 1 for t in (tokens, order)):
+        if any(t.dtype != np.int32 or t.ndim != 1 for t in (tokens, order)):
             raise _wrong(path, "its tensors are not int32 vectors")
-        store = cls(tokens.numpy(), order.numpy(), origin)
+        store = cls(tokens, order, origin)
         store._check(path)
         return store
 
@@ -171,7 +170,7 @@ def read_origin(path: Path) -> Origin:
         raise ConfigError(f"datastore={str(path)!r} is not a file: make one with `outrider train datastore`")
     infos = read_header(path)
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except SafetensorError as error:
         raise _wrong(path, shown(str(error))) from None

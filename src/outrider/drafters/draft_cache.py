@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
-
 from outrider.cache import CacheSpec, KVCache
+from outrider.core.arrays import Array
 from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.base import Model
 from outrider.models.encoder_decoder import EncoderInput, attach_input
@@ -92,13 +91,13 @@ class DraftModel:
         self,
         texts: Sequence[tuple[CachedSequence, Sequence[int]]],
         seconds_left: Callable[[], float] = lambda: math.inf,
-    ) -> dict[int, Tensor]:
+    ) -> dict[int, Array]:
         """Feed every text but what is cached of it, in shared runs of limited size.
 
         The logits [1, vocab] after its last token, by its index; texts for which memory is short are not there, nor
         are those that ``seconds_left``, as a ``RequestView`` says, does not suffice for.
         """
-        last: dict[int, Tensor] = {}
+        last: dict[int, Array] = {}
         left = list(range(len(texts)))
         began: float | None = None
         while left:
@@ -125,7 +124,7 @@ class DraftModel:
             left = [i for i in left if i not in last]
         return last
 
-    def extend(self, work: Sequence[tuple[CachedSequence, Sequence[int], int]]) -> list[Tensor]:
+    def extend(self, work: Sequence[tuple[CachedSequence, Sequence[int], int]]) -> list[Array]:
         """Feed tokens behind what each sequence holds, in one run; the logits of the last rows of each, so many."""
         feeds: list[Feed] = []
         for sequence, tokens, scored in work:
@@ -134,7 +133,7 @@ class DraftModel:
             sequence.cached += tokens
         return self.run(feeds)
 
-    def run(self, feeds: Sequence[Feed]) -> list[Tensor]:
+    def run(self, feeds: Sequence[Feed]) -> list[Array]:
         """One run, with room made for it: the logits of every feed's scored rows."""
         for feed in feeds:
             attach_input(self.model, self.cache, feed.slot, self._unread.pop(feed.slot, None))

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.numpy import save_file
 
 from outrider.checkpoints.weights.safetensors import read_header
 from outrider.errors import ConfigError, ModelFormatError
@@ -29,15 +29,16 @@ from outrider.utils.whole_files import write_whole
 FORMAT = "outrider-draft-table-1"
 KEEP = 32  # followers of a token that are written: rarer ones are hardly ever drafted
 _MOST_SEEN = 2**62  # by the largest count of each token: their sum then stays within 64 bits
+Numbers = NDArray[np.int64]
 _NAMES = ("unigram", "bigram_starts", "bigram_tokens", "bigram_counts")
 
 
 class TableUnigrams:
     """Counts of single tokens that never change."""
 
-    def __init__(self, counts: Tensor) -> None:
+    def __init__(self, counts: Numbers) -> None:
         """``counts``: int64 [vocab], not all zero."""
-        known = counts.nonzero().flatten()
+        known = np.flatnonzero(counts)
         self._counts = dict(zip(known.tolist(), counts[known].tolist(), strict=True))
         best = int(counts.argmax())
         self._best = best, int(counts[best]) / int(counts.sum())
@@ -55,7 +56,7 @@ class TableUnigrams:
 class TableBigrams:
     """Counts of followers that never change."""
 
-    def __init__(self, starts: Tensor, tokens: Tensor, counts: Tensor) -> None:
+    def __init__(self, starts: Numbers, tokens: Numbers, counts: Numbers) -> None:
         self._starts: list[int] = starts.tolist()
         self._tokens, self._counts = tokens, counts
 
@@ -81,10 +82,10 @@ class TableBigrams:
 class DraftTable:
     """A trained table. ``load`` checks everything that a file could have wrong."""
 
-    unigram: Tensor
-    bigram_starts: Tensor
-    bigram_tokens: Tensor
-    bigram_counts: Tensor
+    unigram: Numbers
+    bigram_starts: Numbers
+    bigram_tokens: Numbers
+    bigram_counts: Numbers
     trained_on: int  # tokens
 
     @property
@@ -125,14 +126,14 @@ class DraftTable:
             raise ConfigError(f"draft_table={str(path)!r} is not a file: make one with `outrider train table`")
         infos = read_header(path)
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
                     raise _wrong(path, f"it is not a draft table of format {FORMAT}")
-                tensors = {name: file.get_tensor(name).clone() for name in _NAMES}  # it is mapped, and may change
+                tensors = {name: np.array(file.get_tensor(name)) for name in _NAMES}  # it is mapped, and may change
         except SafetensorError as error:
             raise _wrong(path, shown(str(error))) from None
-        if any(t.dtype != torch.int64 or t.dim() != 1 for t in tensors.values()):
+        if any(t.dtype != np.int64 or t.ndim != 1 for t in tensors.values()):
             raise _wrong(path, "its counts are not int64 vectors")
         table = cls(**tensors, trained_on=_number(metadata.get("tokens", "")))
         table._check(path)
@@ -142,7 +143,7 @@ class DraftTable:
         starts, vocab = self.bigram_starts, self.vocab_size
         if len(starts) != vocab + 1 or len(self.bigram_tokens) != len(self.bigram_counts):
             raise _wrong(path, "its tensors do not fit together")
-        if int(starts[0]) != 0 or int(starts[-1]) != len(self.bigram_tokens) or bool((starts.diff() < 0).any()):
+        if int(starts[0]) != 0 or int(starts[-1]) != len(self.bigram_tokens) or bool((np.diff(starts) < 0).any()):
             raise _wrong(path, "bigram_starts does not divide the followers")
         if bool(((self.bigram_tokens < 0) | (self.bigram_tokens >= vocab)).any()):
             raise _wrong(path, f"it names tokens outside its vocabulary of {vocab}")
@@ -161,7 +162,7 @@ def count(tokens: Sequence[int], vocab_size: int, keep: int = KEEP) -> DraftTabl
         raise ConfigError("there is no text to count: give at least one token")
     if not 0 <= min(tokens) <= max(tokens) < vocab_size:
         raise ConfigError(f"the text has tokens outside the vocabulary of {vocab_size}: is this the right model?")
-    singles = torch.bincount(torch.tensor(tokens), minlength=vocab_size)
+    singles = np.bincount(np.array(tokens), minlength=vocab_size).astype(np.int64)
     after: dict[int, Counter[int]] = {}
     for token, follower in pairwise(tokens):
         after.setdefault(token, Counter())[follower] += 1
@@ -171,11 +172,11 @@ def count(tokens: Sequence[int], vocab_size: int, keep: int = KEEP) -> DraftTabl
         followers += (follower for follower, _ in best)
         counts += (n for _, n in best)
         starts.append(len(followers))
-    return DraftTable(singles, torch.tensor(starts), _int64(followers), _int64(counts), trained_on=len(tokens))
+    return DraftTable(singles, _int64(starts), _int64(followers), _int64(counts), trained_on=len(tokens))
 
 
-def _int64(values: Sequence[int]) -> Tensor:
-    return torch.tensor(values, dtype=torch.int64)
+def _int64(values: Sequence[int]) -> Numbers:
+    return np.array(values, np.int64)
 
 
 def _number(text: str) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from outrider.core.arrays import Floats, host
 from outrider.engine.request import Request
 from outrider.engine.runner import TargetOutput
 from outrider.models.config import ModelConfig
+
+_LEAST = 1e-12  # length that an embedding of zeros is taken to have
 
 
 def with_last_layer(layers: tuple[int, ...], requests: Sequence[Request], config: ModelConfig) -> tuple[int, ...]:
@@ -29,12 +31,13 @@ def add_hidden(request: Request, output: TargetOutput, count: int, config: Model
     count = min(count, request.prompt_length - start)
     if request.final_norm is None or output.features is None or count <= 0:
         return
-    last = output.features[:count, -config.hidden_size :].contiguous()  # layers are in ascending order
-    own = request.final_norm(last).double().sum(0)
+    last = output.features[:count, -config.hidden_size :]  # layers are in ascending order
+    own = host(request.final_norm(last)).astype(np.float64).sum(0)
     request.hidden_sum = own if start == 0 or request.hidden_sum is None else request.hidden_sum + own
 
 
-def embedding(request: Request) -> Tensor:
+def embedding(request: Request) -> Floats:
     """float32 [d], of length 1, of a request whose prompt has been read."""
     assert request.hidden_sum is not None, "no embedding was asked for"
-    return torch.nn.functional.normalize(request.hidden_sum, dim=0).float()
+    length = max(float(np.linalg.norm(request.hidden_sum)), _LEAST)
+    return (request.hidden_sum / length).astype(np.float32)

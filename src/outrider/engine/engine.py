@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Verdict
@@ -32,7 +30,7 @@ from outrider.engine.scheduler import ScheduledTokens, Scheduler
 from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
-from outrider.models.encoder_decoder import EncoderDecoderModel, attach_input, check_input
+from outrider.models.encoder_decoder import attach_input, check_input, has_encoder
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class Engine:
 
         ``sources``: that requests are likely to name. Those of models with an encoder are timed too.
         """
-        self._policy.calibrate(sources if isinstance(self._model, EncoderDecoderModel) else ())
+        self._policy.calibrate(sources if has_encoder(self._model) else ())
 
     def _time_drafts(self, source: str) -> DraftingCost | None:
         return self._drafting.time_drafts(source)
@@ -125,7 +123,6 @@ class Engine:
     def busy(self) -> bool:
         return bool(self._scheduler.waiting or self._scheduler.running)
 
-    @torch.inference_mode()
     def step(self) -> list[StepOutput]:
         """One step. Returns the committed tokens, in order for each request.
 
@@ -294,8 +291,7 @@ class Engine:
             return
         kept = output.features[:count]
         if path:
-            rows = torch.tensor([count + index for index in scheduled.pack_path(path)], device=kept.device)
-            kept = torch.cat([kept, output.features.index_select(0, rows)])
+            kept = output.features[[*range(count), *(count + index for index in scheduled.pack_path(path))]]
         start = request.num_computed_tokens - len(kept)
         self._drafting.forward_features(request, start, kept, output.feature_layers)
 

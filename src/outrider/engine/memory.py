@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-import torch
-
-from outrider.cache.pool import token_bytes
+from outrider.cache.pool import DType, itemsize, token_bytes
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.core.shapes import levels_wanted, nodes_wanted
@@ -169,10 +167,12 @@ class MemoryPlan:
         return [f"{name:32} {size / 1e6:10,.0f} MB" for name, size in parts.items() if size]
 
 
-def available_bytes(device: torch.device) -> int:
+def available_bytes(device: Any) -> int:
     """Memory of the device that can be had now, without swapping."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if str(device) != "cpu":
+        from outrider.kernels.torch_processor import free_memory
+
+        return free_memory(device)
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():
@@ -188,10 +188,10 @@ class Sized(Protocol):
     def config(self) -> ModelConfig: ...
 
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> DType: ...
 
     @property
-    def cache_dtype(self) -> torch.dtype: ...
+    def cache_dtype(self) -> DType: ...
 
     @property
     def weight_bytes(self) -> int: ...
@@ -228,10 +228,10 @@ def plan_memory(
     rows = config.max_batched_tokens
     speculation = config.speculation
     scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
-    activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * target.dtype.itemsize
+    activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * itemsize(target.dtype)
     activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
     if isinstance(c, EncoderDecoderConfig) and c.hears:  # a window of full length; texts are short
-        activations += config.max_batch_size * c.cross_numbers * target.dtype.itemsize
+        activations += config.max_batch_size * c.cross_numbers * itemsize(target.dtype)
     room = max(0, int(available * SHARE_FOR_CACHE) - activations)
     fitting = room // (per_token + per_draft_token)
     if config.kv_tokens is not None and config.kv_tokens > fitting:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.core.arrays import Array
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, Part, TargetRows
 from outrider.core.draft import Draft, DraftReport, Verdict
@@ -64,7 +66,7 @@ class Request:
     encoder_input: EncoderInput | None = None  # what an encoder–decoder target and its draft models attend to
     images: PromptImages | None = None  # that its prompt shows, and what the target reads at their places
     adapter: Adapter | None = None  # what is added to the target's linear layers for it
-    final_norm: Callable[[Tensor], Tensor] | None = None  # the target's, where the prompt's embedding is wanted
+    final_norm: Callable[[Any], Any] | None = None  # the target's, where the prompt's embedding is wanted
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
@@ -83,7 +85,7 @@ class Request:
     num_proposed_tokens: int = 0  # of this step: nodes that they gave, before the policy chose among them
     prompt_logprobs: TokenLogprobs = field(default_factory=TokenLogprobs)  # of the prompt's tokens but the first
     first_token: float | None = None
-    hidden_sum: Tensor | None = None  # float64 [d], of the prompt's tokens so far
+    hidden_sum: NDArray[np.float64] | None = None  # float64 [d], of the prompt's tokens so far
     sum_logprobs: float | None = None  # of an output that a beam search found
     score: float | None = None  # by which that ranked it
 
@@ -186,7 +188,7 @@ class Request:
             self.stats.queue_s = self.started - self.arrived
             self.stats.cached_prompt_tokens = min(self.num_computed_tokens, len(self.prompt))
 
-    def add_prompt_logprobs(self, logits: Tensor) -> None:
+    def add_prompt_logprobs(self, logits: Array) -> None:
         """``logits`` [count, vocab] after the prompt's tokens from ``num_computed_tokens`` on."""
         known = len(self.prompt_logprobs) - self.num_computed_tokens  # rows, after a preemption
         following = self.prompt[len(self.prompt_logprobs) + 1 : self.num_computed_tokens + 1 + len(logits)]

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.cache.protocol import KVCache
+from outrider.core.arrays import Array, Floats
 from outrider.core.draft import Draft
 from outrider.core.first_largest import FirstLargest
 from outrider.core.tree import ancestor_mask, longest_first
 from outrider.engine.request import Request
 from outrider.kernels.batch import SequenceInput, pack
 from outrider.models.base import HeadTarget, Model
+from outrider.models.images import with_images
 
 
 class ScheduledRequest:
@@ -98,7 +100,7 @@ class ScheduledRequest:
             adapter=self.adapter,
         )
 
-    def _mask(self) -> Tensor:
+    def _mask(self) -> NDArray[np.bool_]:
         """bool [n, n]: nodes, as they are packed, see their own ancestors, and all pending tokens."""
         parents, index = self.draft.parents, self.node_index
         return ancestor_mask([-1 if parents[node] < 0 else index[parents[node]] for node in self.node_order])
@@ -108,11 +110,11 @@ class ScheduledRequest:
 class TargetOutput:
     """What a forward pass gave one request."""
 
-    logits: Tensor  # [R, vocab], of all requests of the pass; those of a draft in its own order
+    logits: Array  # [R, vocab], of all requests of the pass; those of a draft in its own order
     largest: FirstLargest  # of these logits
     first: int  # the row of the request's last token, where the pass reaches it; those of its draft follow
-    prompt_logits: Tensor | None  # [num_tokens, vocab], where log-probabilities of the prompt were asked for
-    features: Tensor | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes as they are packed
+    prompt_logits: Array | None  # [num_tokens, vocab], where log-probabilities of the prompt were asked for
+    features: Array | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes as they are packed
     feature_layers: tuple[int, ...]  # layers whose features these are, side by side; none: no features
 
 
@@ -146,9 +148,9 @@ def run_target(
     return found
 
 
-def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Tensor | None:
-    """float [T, d]: the tokens' embeddings, and the images' where tokens stand for them; None: no token does."""
-    shown: list[tuple[list[int], Tensor]] = []
+def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Floats | None:
+    """float32 [T, d]: the tokens' embeddings, and the images' where tokens stand for them; None: no token does."""
+    shown: list[tuple[list[int], Floats]] = []
     first = 0
     for each in scheduled:
         request = each.request
@@ -159,7 +161,4 @@ def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[Schedule
         first += each.num_tokens + len(each.draft)
     if not shown:
         return None
-    inputs = cast("HeadTarget", model).embed(torch.tensor(token_ids))
-    for rows, features in shown:
-        inputs[rows] = features.to(inputs)
-    return inputs
+    return with_images(cast("HeadTarget", model), token_ids, shown)

@@ -16,7 +16,7 @@ from outrider.fleet.knowledge import Knowledge
 from outrider.fleet.tracing import traced
 from outrider.fleet.wire import Message, error_message, make_requests, stats_message, step_message
 from outrider.llm import LLM
-from outrider.models.encoder_decoder import EncoderDecoderModel
+from outrider.models.encoder_decoder import has_encoder
 from outrider.server.fingerprint import fingerprint
 from outrider.server.http.logs import log_generation
 from outrider.server.http.request_context import REQUEST_ID
@@ -34,7 +34,7 @@ class EngineHost:
 
         Raises ConfigError for a model that cannot be a replica.
         """
-        if isinstance(llm.model, EncoderDecoderModel):
+        if has_encoder(llm.model):
             raise ConfigError(f"model={llm.config.model!r} has an encoder: it runs without --replicas")
         self.name, self._llm = name, llm
         llm.tokenizer.prepare()

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import torch
-from torch import Tensor
-
 from outrider.adapters import Adapters
 from outrider.checkpoints.catalog import resolve
 from outrider.config import EngineConfig, SpeculationParams
@@ -65,9 +62,9 @@ class _RemoteModel:
     def __init__(self, config: ModelConfig, description: Message) -> None:
         self.config, self.precision = config, description["precision"]
         self.implementation: str = description["implementation"]
-        self.device = torch.device(description["device"])
+        self.device = description["device"]
 
-    def final_norm(self, x: Tensor) -> Tensor:
+    def final_norm(self, x: Any) -> Any:
         """Where a request has it, it wants the prompt's embedding: the replica's own norm is applied there."""
         return x
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
+import numpy as np
 
 from outrider.core.logprobs import TokenLogprobs
 from outrider.engine.request import Request, StepOutput
@@ -93,7 +93,7 @@ class Mirror:
             request.prompt_logprobs = _Rows(self._prompt_rows)
         steps = [step for entry in burst["steps"] if (step := self._step(entry)) is not None]
         if "hidden" in burst:
-            request.hidden_sum = torch.tensor(burst["hidden"], dtype=torch.float64)
+            request.hidden_sum = np.array(burst["hidden"], np.float64)
         return steps
 
     def _step(self, entry: list[object]) -> StepOutput | None:

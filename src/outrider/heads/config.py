@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from outrider.errors import IncompatibleDraftError, ModelFormatError
 from outrider.heads.calibration import Calibration
 from outrider.heads.fingerprint import TargetFingerprint, check_positive
-from outrider.kernels.rope import inverse_frequencies
+from outrider.kernels.frequencies import inverse_frequencies
 from outrider.utils.json_files import shown
 
 HEAD_KINDS: tuple[str, ...] = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash", "diffusion")
@@ -125,7 +127,7 @@ class HeadConfig:
             hash(tuple(self.rope_scaling.items()))
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
             raise ModelFormatError(f"rope_scaling={shown(self.rope_scaling)} is not understood") from None
-        if angles is not None and not bool(angles.isfinite().all()):
+        if angles is not None and not bool(np.isfinite(angles).all()):
             raise ModelFormatError(f"rope_scaling={shown(self.rope_scaling)} makes frequencies that are no numbers")
         if not isinstance(self.training, Mapping):
             raise ModelFormatError("training is no object: train the head again")

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from outrider.heads.config import HeadConfig
 from outrider.heads.vocabulary import ScoringHead
-from outrider.kernels.rope import inverse_frequencies
+from outrider.kernels.frequencies import inverse_frequencies
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
@@ -188,7 +188,7 @@ class EagleLayer(ScoringHead):
 @functools.lru_cache(maxsize=16)
 def _frequencies(head_dim: int, theta: float, scaling: tuple[tuple[str, Any], ...]) -> Tensor:
     """float32 [head_dim / 2]; kept, as a draft asks for them at every level."""
-    return inverse_frequencies(head_dim, theta, dict(scaling)).float()
+    return torch.from_numpy(inverse_frequencies(head_dim, theta, dict(scaling))).float()
 
 
 def rotary(positions: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from outrider.core.arrays import Array, bfloat16, host
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
@@ -35,10 +36,9 @@ class TargetFingerprint:
                 raise ModelFormatError(f"{name}={shown(getattr(self, name))} is no text: train the head again")
 
     @classmethod
-    def of(cls, config: ModelConfig, rows: Tensor, name: str = "") -> TargetFingerprint:
+    def of(cls, config: ModelConfig, rows: Array, name: str = "") -> TargetFingerprint:
         """``rows``: the embedding's rows ``fingerprint_rows(vocab_size)``, float [n, d], in any dtype."""
-        data = rows.detach().to("cpu", torch.bfloat16).contiguous().view(torch.uint8).numpy()
-        digest = hashlib.sha256(data.tobytes()).hexdigest()[:16]
+        digest = hashlib.sha256(bfloat16(host(rows)).tobytes()).hexdigest()[:16]
         return cls(config.family, config.hidden_size, config.num_layers, config.vocab_size, digest, name)
 
     def is_alike(self, other: TargetFingerprint) -> bool:
@@ -54,9 +54,9 @@ class TargetFingerprint:
         )
 
 
-def fingerprint_rows(vocab_size: int) -> Tensor:
+def fingerprint_rows(vocab_size: int) -> NDArray[np.int64]:
     """int64 [n]: the embedding rows a fingerprint is made of, spread over the vocabulary."""
-    return torch.arange(min(_ROWS, vocab_size)) * (vocab_size // min(_ROWS, vocab_size))
+    return np.arange(min(_ROWS, vocab_size)) * (vocab_size // min(_ROWS, vocab_size))
 
 
 def check_positive(name: str, value: object) -> None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ForwardBatch", "ForwardOutput", "Part", "SequenceInput", "Span", "pack", "split"]
+
+AnyArray = Any
+"""Of the model's kind: NumPy arrays of the native library, torch tensors elsewhere (``core.arrays.Array``)."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Span:
     slot: int
     start: int  # cache rows kept before this pass
     count: int  # new rows, packed next to each other in the batch
-    mask: Tensor | None = None
+    mask: NDArray[np.bool_] | None = None
     """bool [n, t]: which of the sequence's last t rows each of its last n rows sees, ``n <= count``, ``n <= t``.
 
     These see all rows before the t, and new rows before the n are causal, as all are without a mask."""
@@ -38,7 +44,7 @@ class ForwardBatch:
     layers: int | None = None  # run only so many of the first layers, then final norm and LM head; None: all
     features: tuple[int, ...] = ()
     """Layer counts, ascending: the residual stream after so many layers, before any norm, is wanted of every token."""
-    inputs: Tensor | None = None  # float [T, d] in place of the tokens' embeddings
+    inputs: AnyArray | None = None  # float [T, d] in place of the tokens' embeddings
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class SequenceInput:
     tokens: Sequence[int]
     positions: Sequence[int]
     logit_rows: Sequence[int]  # which of the tokens need logits, in the order in which they are wanted
-    mask: Tensor | None = None  # as in ``Span``
+    mask: NDArray[np.bool_] | None = None  # as in ``Span``
     adapter: int | None = None  # as in ``Span``
 
 
@@ -83,9 +89,9 @@ def pack(
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    logits: Tensor  # float [R, vocab]
-    hidden: Tensor  # float [R, d], after the final norm
-    features: Tensor | None = None  # float [T, len(features) * d], those asked for side by side, for all T tokens
+    logits: AnyArray  # float [R, vocab]
+    hidden: AnyArray  # float [R, d], after the final norm
+    features: AnyArray | None = None  # float [T, len(features) * d], those asked for side by side, for all T tokens
 
 
 @dataclass(frozen=True)
@@ -116,16 +122,3 @@ def split(batch: ForwardBatch, first: Callable[[Span], bool]) -> list[Part]:
         )
         parts.append(Part(own, rows, logit_rows))
     return parts
-
-
-def join(outputs: Sequence[ForwardOutput], parts: Sequence[Part]) -> ForwardOutput:
-    """The output of the whole batch from those of its ``parts``."""
-    logit_rows = [row for part in parts for row in part.logit_rows]
-    device = outputs[0].logits.device
-    back = torch.tensor(logit_rows, dtype=torch.int64).argsort().to(device)
-    features = None
-    if outputs[0].features is not None:
-        rows = torch.tensor([row for part in parts for row in part.rows]).argsort().to(device)
-        features = torch.cat([out.features for out in outputs if out.features is not None])[rows]
-    logits, hidden = (torch.cat(list(given)) for given in zip(*((o.logits, o.hidden) for o in outputs), strict=True))
-    return ForwardOutput(logits[back], hidden[back], features)

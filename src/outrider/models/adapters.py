@@ -7,15 +7,16 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
+from outrider.core.arrays import Floats, host
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.model_structs import ADAPTED, LowRankStruct
 from outrider.models.config import ModelConfig
 
 __all__ = ["Adapter", "adapted_shapes"]
 
-LowRank = tuple[Tensor, Tensor]
+LowRank = tuple[Floats, Floats]
 """float32 [inputs, rank] and [rank, outputs], the second one scaled: ``y += x @ down @ up``."""
 
 
@@ -31,7 +32,7 @@ class Adapter:
         self.name = name
         shapes = adapted_shapes(config)
         digest = hashlib.blake2b(digest_size=16)
-        self._held: list[Tensor] = []
+        self._held: list[Floats] = []
         self._structs = (LowRankStruct * (config.num_layers * len(ADAPTED)))()
         for (layer, part), (down, up) in sorted(matrices.items()):
             inputs, outputs = shapes[part]
@@ -41,15 +42,15 @@ class Adapter:
                     f"the adapter {name!r} has matrices of {list(down.shape)} and {list(up.shape)} for {part} of "
                     f"layer {layer}, where the model has {inputs} inputs and {outputs} outputs: it is for another model"
                 )
-            own = [down.float().contiguous(), up.float().contiguous()]
-            if not all(bool(matrix.isfinite().all()) for matrix in own):
+            own = [np.ascontiguousarray(host(down)), np.ascontiguousarray(host(up))]
+            if not all(bool(np.isfinite(matrix).all()) for matrix in own):
                 raise ModelFormatError(f"the adapter {name!r} holds numbers that are not finite: it is damaged")
             digest.update(f"{layer} {part} {rank}".encode())
             for matrix in own:
-                digest.update(matrix.numpy().tobytes())
+                digest.update(matrix.tobytes())
             self._held += own
             self._structs[layer * len(ADAPTED) + ADAPTED.index(part)] = LowRankStruct(
-                rank=rank, inputs=inputs, outputs=outputs, down=own[0].data_ptr(), up=own[1].data_ptr()
+                rank=rank, inputs=inputs, outputs=outputs, down=own[0].ctypes.data, up=own[1].ctypes.data
             )
         self.key = digest.hexdigest()
         """Says what is in it, for caches: rows of other adapters are other rows."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import Any, Protocol
 
 from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
@@ -24,34 +21,39 @@ class Model(Protocol):
 
 
 class HeadTarget(Model, Protocol):
-    """A target that trained heads can be put on: they read its features and use its embedding and LM head."""
+    """A target that trained heads can be put on: they read its features and use its embedding and LM head.
+
+    Arrays are of the model's kind: of NumPy in the native library, else tensors of torch.
+    """
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Of activations: what heads compute in."""
+    def dtype(self) -> Any:
+        """Of activations: what heads compute in. A name where NumPy holds them, else a dtype of torch."""
         ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> Any:
+        """``"cpu"``, or a device of torch."""
+        ...
 
     @property
     def precision(self) -> str:
         """How the weights are held: ``bfloat16``, ``q4_1``."""
         ...
 
-    def embed(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Any) -> Any:
         """Input embeddings of int64 [...]: float [..., d]."""
         ...
 
-    def final_norm(self, x: Tensor) -> Tensor:
+    def final_norm(self, x: Any) -> Any:
         """What the LM head reads, from the last layer's output x: [n, d]."""
         ...
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Any) -> Any:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
         ...
 
-    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: Any) -> Any:
         """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
         ...
 
@@ -75,6 +77,6 @@ class LoadedModel(HeadTarget, Protocol):
         ...
 
     @property
-    def cache_dtype(self) -> torch.dtype:
-        """Of keys and values."""
+    def cache_dtype(self) -> Any:
+        """Of keys and values, as ``dtype``."""
         ...

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
+import numpy as np
 
-__all__ = ["PlacedImage", "PromptImages"]
+from outrider.core.arrays import Array, Floats, host
+from outrider.models.base import HeadTarget
+
+__all__ = ["PlacedImage", "PromptImages", "with_images"]
 
 _PLACE_BITS = 32
 
@@ -21,7 +23,7 @@ class PlacedImage:
 
     digest: bytes  # of all that its features are computed from
     positions: Sequence[int]  # of its placeholder tokens in the prompt, ascending
-    encode: Callable[[], Tensor]  # its features, float [len(positions), d]
+    encode: Callable[[], Array]  # its features, float [len(positions), d]
 
 
 class PromptImages:
@@ -32,13 +34,13 @@ class PromptImages:
         self._positions = [position for image in images for position in image.positions]
 
     @cached_property
-    def features(self) -> Tensor:
+    def features(self) -> Floats:
         """float [n, d], of all positions in order; computed when first asked for, which takes long."""
-        features = torch.cat([image.encode() for image in self._images])
+        features = np.concatenate([host(image.encode()) for image in self._images])
         self._images = [PlacedImage(image.digest, image.positions, _encoded) for image in self._images]  # frees pixels
         return features
 
-    def between(self, start: int, end: int) -> tuple[list[int], Tensor]:
+    def between(self, start: int, end: int) -> tuple[list[int], Floats]:
         """Which of the positions from ``start`` to ``end`` show an image, counted from ``start``, and what: [n, d]."""
         first, last = bisect_left(self._positions, start), bisect_left(self._positions, end)
         return [position - start for position in self._positions[first:last]], self.features[first:last]
@@ -56,5 +58,13 @@ class PromptImages:
         return keys
 
 
-def _encoded() -> Tensor:
+def _encoded() -> Array:
     raise AssertionError("the features of an image are computed once")
+
+
+def with_images(model: HeadTarget, token_ids: Sequence[int], shown: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
+    """float32 [T, d]: the tokens' embeddings, and those of images in the rows that show them."""
+    inputs = host(model.embed(np.array(token_ids, np.int64))).copy()
+    for rows, features in shown:
+        inputs[list(rows)] = features
+    return inputs

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,9 +16,11 @@ from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.cache.pool import Pool
 from outrider.kernels.attention.attention import plan
 from outrider.kernels.backends import LayerForward, LayerWeights, TorchBackend, unfused_layer
-from outrider.kernels.batch import ForwardBatch, ForwardOutput, join, split
+from outrider.kernels.batch import ForwardBatch, ForwardOutput, split
+from outrider.kernels.frequencies import inverse_frequencies, magnitudes
+from outrider.kernels.joining import join
 from outrider.kernels.linear.linear import TorchLinear
-from outrider.kernels.rope import inverse_frequencies, magnitudes, rotations
+from outrider.kernels.rope import rotations
 from outrider.models.config import ModelConfig
 from outrider.models.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
 from outrider.models.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
@@ -113,7 +117,9 @@ class LlamaModel:
         plans = [by_window[kind.window] for kind in self._kinds]
         turns = [None if table is None else table[positions] for table in self._rotations]
         forward = self._backend.layers(plans, cache, turns)
-        x = self.embed(tokens) if batch.inputs is None else self._padded(batch.inputs, len(tokens))  # [T, d]
+        x = (
+            self.embed(tokens) if batch.inputs is None else self._padded(torch.as_tensor(batch.inputs), len(tokens))
+        )  # [T, d]
         x, taken = self._through_layers(x, batch.layers, batch.features, forward)
         features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
         x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[list(batch.logit_rows)]
@@ -149,8 +155,9 @@ class LlamaModel:
                 taken[i + 1] = x
         return x if y is None else x + y, [taken[n] for n in features]
 
-    def embed(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
         """Input embeddings of int64 [...]: float [..., d]."""
+        token_ids = torch.as_tensor(token_ids)
         x = F.embedding(token_ids.to(self.device), self._embedding)
         return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
 
@@ -165,8 +172,9 @@ class LlamaModel:
             logits = logits * c.logit_scale
         return logits if c.logit_cap is None else cap_rows(logits, c.logit_cap)
 
-    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
         """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        token_ids = torch.as_tensor(token_ids)
         rows = self._head[token_ids.to(self.device)]
         return rows if self.config.logit_scale == 1.0 else rows * self.config.logit_scale
 

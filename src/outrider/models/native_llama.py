@@ -7,22 +7,22 @@ import weakref
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.config.engine import KVCacheDType
+from outrider.core.arrays import Floats, host
 from outrider.errors import ConfigError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, ModelStruct
 from outrider.kernels.native.passes import CacheView, address, check_status, int64s, span_structs
 from outrider.kernels.native.weights import NativeWeight, Target, native_library
+from outrider.kernels.processor import num_threads
 from outrider.models.adapters import row_adapters
 from outrider.models.config import ModelConfig
 from outrider.models.native_weights import NativeLayers, Packer, Stored
 from outrider.models.shard import Shard
-
-_CACHE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 _ALONE = nullcontext()
@@ -36,8 +36,8 @@ class NativeLlamaModel:
     """
 
     implementation = "native"
-    device = torch.device("cpu")
-    dtype = torch.float32
+    device = "cpu"
+    dtype = "float32"
     """Of activations, features and logits."""
     takes_adapters = True  # in ``Span``
 
@@ -65,12 +65,12 @@ class NativeLlamaModel:
                 f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
             )
         self.config, self.target = config, target
-        default = torch.float32 if target == "float32" else torch.bfloat16
-        self.cache_dtype = _CACHE_DTYPES.get(kv_cache_dtype, default)
+        default = "float32" if target == "float32" else "bfloat16"
+        self.cache_dtype = default if kv_cache_dtype == "auto" else kv_cache_dtype
         """Of keys and values."""
         self._library = native_library()
         threads = None if shard is None else shard.threads
-        self._library.outrider_set_threads(threads or torch.get_num_threads())
+        self._library.outrider_set_threads(threads or num_threads())
         self._share = share = None if shard is None else shard.of(config)
         self._followers = None if shard is None else shard.followers
         self._leads = shard is None or shard.rank == 0
@@ -140,14 +140,14 @@ class NativeLlamaModel:
         rows, d = len(batch.token_ids), self.config.hidden_size
         tokens, positions = int64s(batch.token_ids), int64s(batch.positions)
         scored = int64s(range(rows) if batch.logit_rows is None else batch.logit_rows)
-        inputs = None if batch.inputs is None else batch.inputs.to(torch.float32).contiguous()
+        inputs = None if batch.inputs is None else np.ascontiguousarray(host(batch.inputs))
         if inputs is None and (self._share is not None or self._embedding is not self.head):
-            inputs = self.embed(torch.tensor(batch.token_ids))
+            inputs = self.embed(np.array(batch.token_ids))
         spans, held = span_structs(batch.spans, cache)
         wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
-        features = torch.empty(rows, len(batch.features) * d) if batch.features else None
-        hidden = torch.empty(len(scored), d)
-        logits = torch.empty(len(scored), self.head.outputs)
+        features = np.empty((rows, len(batch.features) * d), np.float32) if batch.features else None
+        hidden = np.empty((len(scored), d), np.float32)
+        logits = np.empty((len(scored), self.head.outputs), np.float32)
         struct = BatchStruct(
             rows=rows,
             spans=len(spans),
@@ -156,13 +156,13 @@ class NativeLlamaModel:
             logit_rows=len(scored),
             tokens=address(tokens),
             positions=address(positions),
-            inputs=None if inputs is None else inputs.data_ptr(),
+            inputs=None if inputs is None else inputs.ctypes.data,
             span=ctypes.addressof(spans),
             feature_layers=ctypes.addressof(wanted),
             logit_row=address(scored),
-            feature=None if features is None else features.data_ptr(),
-            hidden_out=hidden.data_ptr(),
-            logits=logits.data_ptr(),
+            feature=None if features is None else features.ctypes.data,
+            hidden_out=hidden.ctypes.data,
+            logits=logits.ctypes.data,
             adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
         )
         with self._together(batch, inputs, cache):
@@ -170,38 +170,38 @@ class NativeLlamaModel:
         del held, adapters
         return ForwardOutput(logits=logits, hidden=hidden, features=features)
 
-    def _together(self, batch: ForwardBatch, inputs: Tensor | None, cache: KVCache) -> AbstractContextManager[None]:
+    def _together(self, batch: ForwardBatch, inputs: Floats | None, cache: KVCache) -> AbstractContextManager[None]:
         if self._followers is None:
             return _ALONE
         return self._followers.forward(replace(batch, inputs=inputs), cache)
 
-    def embed(self, token_ids: Tensor) -> Tensor:
-        """Input embeddings of int64 [...]: float [..., d]."""
-        x = self._embedding.rows(token_ids.flatten()).view(*token_ids.shape, -1)
-        return x if self.config.embedding_scale == 1.0 else x.mul_(self.config.embedding_scale)
+    def embed(self, token_ids: NDArray[np.int64]) -> Floats:
+        """Input embeddings of int64 [...]: float32 [..., d]."""
+        x = self._embedding.rows(token_ids.ravel()).reshape(*token_ids.shape, -1)
+        return x if self.config.embedding_scale == 1.0 else x * np.float32(self.config.embedding_scale)
 
     @property
     def packed_embedding(self) -> NativeWeight | None:
         """The input embedding where the library has it in memory; None where rows are read from the file."""
         return self._embedding if isinstance(self._embedding, NativeWeight) else None
 
-    def final_norm(self, x: Tensor) -> Tensor:
+    def final_norm(self, x: Floats) -> Floats:
         """What the LM head reads, from the last layer's output x: [n, d]."""
-        x = x.to(torch.float32).contiguous()
-        out, norm, eps = torch.empty_like(x), self._final_norm, self.config.rms_norm_eps
-        check_status(self._library.outrider_norm(*x.shape, x.data_ptr(), norm.weight, norm.bias, eps, out.data_ptr()))
+        x = np.ascontiguousarray(x, np.float32)
+        out, norm, eps = np.empty_like(x), self._final_norm, self.config.rms_norm_eps
+        check_status(self._library.outrider_norm(*x.shape, x.ctypes.data, norm.weight, norm.bias, eps, out.ctypes.data))
         return out
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Floats) -> Floats:
         """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
         logits, c = self.head(hidden), self.config
         if c.logit_scale != 1.0:
-            logits *= c.logit_scale
-        return logits if c.logit_cap is None else (logits / c.logit_cap).tanh_().mul_(c.logit_cap)
+            logits *= np.float32(c.logit_scale)
+        return logits if c.logit_cap is None else np.tanh(logits / c.logit_cap) * np.float32(c.logit_cap)
 
-    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+    def lm_head_rows(self, token_ids: NDArray[np.int64]) -> Floats:
         """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
-        return self.head.rows(token_ids) * self.config.logit_scale
+        return self.head.rows(token_ids) * np.float32(self.config.logit_scale)
 
 
 def _unless_one(scale: float) -> float:

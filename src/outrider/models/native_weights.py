@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from outrider.kernels.frequencies import inverse_frequencies, magnitudes
 from outrider.kernels.native.model_structs import LayerStruct, MLPStruct, NormStruct
 from outrider.kernels.native.passes import rotation_table
 from outrider.kernels.native.stored import StoredTensor
 from outrider.kernels.native.structs import WeightStruct
-from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, pack, pack_tensor
-from outrider.kernels.rope import inverse_frequencies, magnitudes
+from outrider.kernels.native.weights import NativeWeight, StoredRows, Target, pack
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import kind_of, layer_kinds
 from outrider.models.shard import ShardOf
@@ -25,8 +24,8 @@ __all__ = ["NativeLayers", "Packer", "Stored"]
 
 _FLOATS = ("F32", "F16", "BF16")
 
-Stored = Mapping[str, StoredTensor | Tensor]
-"""Weights by their canonical names, as a file holds them or as torch tensors of the CPU."""
+Stored = Mapping[str, Any]
+"""Weights by their canonical names: ``StoredTensor`` as a file holds them, arrays, or torch tensors of the CPU."""
 
 
 class NativeLayers:
@@ -37,7 +36,7 @@ class NativeLayers:
         self.held: list[object] = []
         self._tables = [None if kind.rope is None else self._table(*kind.rope) for kind in layer_kinds(config)]
 
-    def _table(self, theta: float, scaling: Mapping[str, Any]) -> Tensor:
+    def _table(self, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:
         c = self._config
         inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
         table = rotation_table(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
@@ -45,19 +44,19 @@ class NativeLayers:
         return table
 
     def norm(self, name: str) -> NormStruct:
-        bias = self._packer.vector(f"{name}.bias").data_ptr() if self._config.layer_norm else None
-        return NormStruct(weight=self._packer.vector(f"{name}.weight").data_ptr(), bias=bias)
+        bias = self._packer.vector(f"{name}.bias").ctypes.data if self._config.layer_norm else None
+        return NormStruct(weight=self._packer.vector(f"{name}.weight").ctypes.data, bias=bias)
 
     def layer(self, i: int) -> LayerStruct:
         c, name, parts = self._config, f"model.layers.{i}.", self._packer
         attention, table = name + "self_attn.", self._tables[kind_of(c, i)]
-        norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").data_ptr() for x in "qk" if c.qk_norm}
+        norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").ctypes.data for x in "qk" if c.qk_norm}
         return LayerStruct(
             q=parts.matrix(attention + "q_proj").struct,
             k=parts.matrix(attention + "k_proj").struct,
             v=parts.matrix(attention + "v_proj").struct,
             out=parts.matrix(attention + "o_proj").struct,
-            rotations=None if table is None else table.data_ptr(),
+            rotations=None if table is None else table.ctypes.data,
             window=c.window(i) or 0,
             whole_qk_norm=c.whole_qk_norm,
             **norms,
@@ -98,9 +97,18 @@ class NativeLayers:
         }
 
 
-def _take_rows(weight: StoredTensor | Tensor, rows: slice) -> StoredTensor | Tensor:
-    if not isinstance(weight, StoredTensor):
-        return weight[rows]
+def as_stored(weight: Any) -> StoredTensor:
+    """A weight of ``Stored`` as a file would have it."""
+    if isinstance(weight, StoredTensor):
+        return weight
+    if isinstance(weight, np.ndarray):
+        return StoredTensor.of(weight)
+    from outrider.kernels.native.tensors import stored_tensor  # torch is there, as the tensor is
+
+    return stored_tensor(weight)
+
+
+def _take_rows(weight: StoredTensor, rows: slice) -> StoredTensor:
     order = np.arange(weight.shape[0], dtype=np.int64) if weight.order is None else weight.order
     return replace(weight, order=order[rows])
 
@@ -112,7 +120,7 @@ class Packer:
         """``share``: of matrices, the outputs that this process has; None: all."""
         self._weights, self._target, self._share = weights, target, share
         self._matrices: list[NativeWeight] = []
-        self._vectors: list[Tensor] = []
+        self._vectors: list[NDArray[np.float32]] = []
         self._sizes: dict[str, int] = {}
 
     def matrix(self, name: str) -> NativeWeight:
@@ -124,18 +132,16 @@ class Packer:
 
     def _pack(self, name: str, outputs: range | None) -> NativeWeight:
         """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
-        weight = self._weights[f"{name}.weight"]
+        weight = as_stored(self._weights[f"{name}.weight"])
         bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
         if outputs is not None:
             rows = slice(outputs.start, outputs.stop) if outputs else slice(0, 1)
             weight, bias = _take_rows(weight, rows), None if bias is None else bias[rows]
-        make: Callable[..., NativeWeight] = pack if isinstance(weight, StoredTensor) else pack_tensor
-        stored = weight.type if isinstance(weight, StoredTensor) else "F32"
-        target: Target | None = "bfloat16" if self._target is None and stored in _FLOATS else self._target
-        packed = make(weight, target=target, bias=bias)
+        target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
+        packed = pack(weight, target=target, bias=bias)
         if outputs is not None and not outputs:
             packed.struct.outputs = 0
-        kind = target or stored.lower()
+        kind = target or weight.type.lower()
         self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
         self._matrices.append(packed)
         return packed
@@ -147,15 +153,12 @@ class Packer:
             return StoredRows(weight)
         return self.whole_matrix(name)
 
-    def vector(self, name: str) -> Tensor:
+    def vector(self, name: str) -> NDArray[np.float32]:
         self._vectors.append(self._numbers(name))
         return self._vectors[-1]
 
-    def _numbers(self, name: str) -> Tensor:
-        values = self._weights[name]
-        if isinstance(values, StoredTensor):
-            values = values.numbers()
-        return values.to(torch.float32, copy=True).contiguous()
+    def _numbers(self, name: str) -> NDArray[np.float32]:
+        return as_stored(self._weights[name]).numbers()
 
     @property
     def nbytes(self) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from outrider.kernels.backends import Dimensions, ExpertWeights, LayerWeights, MLPWeights
 from outrider.kernels.linear.linear import Linear, TorchLinear
+from outrider.kernels.native.tensors import as_tensors
 from outrider.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider.kernels.rope import pair_rows
 from outrider.models.config import ModelConfig
@@ -39,7 +40,8 @@ class TorchWeights:
         )
 
     def get(self, name: str) -> Tensor:
-        return self._tensors[name].to(device=self._device, dtype=self._dtype)
+        tensor: Tensor = as_tensors(self._tensors[name])
+        return tensor.to(device=self._device, dtype=self._dtype)
 
     def norm(self, name: str) -> Norm:
         weight = self.get(f"{name}.weight").clone()  # let go of the mapped file

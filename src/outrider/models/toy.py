@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.config import SamplingParams
+from outrider.core.arrays import Array, Floats, host
 from outrider.core.constraint import Constraint
 from outrider.core.distribution import Context, log_weights, probs
 from outrider.errors import ConfigError
@@ -37,10 +38,10 @@ class TableModel:
     Where nothing lies at a position it reads token 0, and where several rows do the sum of their ids.
     """
 
-    def __init__(self, table: Tensor, *, max_seq_len: int = 256, eos_token_ids: Sequence[int] = ()) -> None:
+    def __init__(self, table: Array, *, max_seq_len: int = 256, eos_token_ids: Sequence[int] = ()) -> None:
         """``table``: float [vocab, ..., vocab], one axis for each token back, the last for the next token."""
-        self.table = table
-        self.order = table.dim() - 1
+        self.table: Floats = host(table)
+        self.order = len(table.shape) - 1
         self.config = ModelConfig(
             family="table",
             vocab_size=table.shape[-1],
@@ -59,71 +60,79 @@ class TableModel:
         cls, vocab_size: int, order: int = 2, *, seed: int = 0, scale: float = 1.5, max_seq_len: int = 256
     ) -> TableModel:
         """Normal logits of standard deviation ``scale``."""
-        generator = torch.Generator().manual_seed(seed)
-        return cls(torch.randn([vocab_size] * (order + 1), generator=generator) * scale, max_seq_len=max_seq_len)
+        table = np.random.default_rng(seed).normal(scale=scale, size=[vocab_size] * (order + 1))
+        return cls(table.astype(np.float32), max_seq_len=max_seq_len)
 
-    dtype, device, precision = torch.float32, torch.device("cpu"), "float32"
+    dtype, device, precision = "float32", "cpu", "float32"
 
-    def embed(self, token_ids: Tensor) -> Tensor:
-        """The id, ``order`` times: float [..., order]."""
-        return token_ids[..., None].float().expand(*token_ids.shape, self.order)
+    def embed(self, token_ids: NDArray[np.int64]) -> Floats:
+        """The id, ``order`` times: float32 [..., order]."""
+        return np.repeat(np.asarray(token_ids, np.float32)[..., None], self.order, axis=-1)
 
-    def final_norm(self, x: Tensor) -> Tensor:
+    def final_norm(self, x: Floats) -> Floats:
         return x
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Floats) -> Floats:
         """The table at the nearest ids: [n, vocab] of any float [n, order]."""
-        return self.table[tuple((hidden.round().long() % self.table.shape[-1]).T)]
+        return self._rows(np.rint(hidden).astype(np.int64) % self.table.shape[-1])
 
-    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+    def _rows(self, contexts: NDArray[np.int64]) -> Floats:
+        """float32 [n, vocab], after contexts [n, order]."""
+        rows: Floats = self.table[tuple(contexts.T)]
+        return rows
+
+    def lm_head_rows(self, token_ids: NDArray[np.int64]) -> Floats:
         raise ConfigError("a table is no product with rows: use heads without a draft vocabulary")
 
     def new_cache(self, spec: CacheSpec) -> KVCache:
-        return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype=torch.float32)
+        return make_cache(spec, layers=1, kv_heads=1, head_dim=1, dtype="float32")
 
     def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
         """``hidden`` and, whatever the layer, ``features`` are the tokens a row depends on, its own last."""
-        given = torch.tensor(batch.token_ids) if batch.inputs is None else batch.inputs[:, 0].round().long()
+        given = (
+            np.array(batch.token_ids) if batch.inputs is None else np.rint(host(batch.inputs)[:, 0]).astype(np.int64)
+        )
         contexts = []
         row = 0
         for span in batch.spans:
             rows = slice(row, row + span.count)
-            ids, positions = given[rows] % self.table.shape[-1], torch.tensor(batch.positions[rows])
-            cache.write(0, span.slot, span.start, ids.view(-1, 1, 1).float(), positions.view(-1, 1, 1).float())
+            ids, positions = given[rows] % self.table.shape[-1], np.array(batch.positions[rows])
+            cache.write(0, span.slot, span.start, ids[:, None, None], positions[:, None, None])
             contexts.append(self._contexts(span, positions, cache))
             row += span.count
-        context = torch.cat(contexts)
-        features = torch.cat([context.float()] * len(batch.features), dim=-1) if batch.features else None
+        context = np.concatenate(contexts)
+        features = np.tile(context.astype(np.float32), len(batch.features)) if batch.features else None
         if batch.logit_rows is not None:
             context = context[list(batch.logit_rows)]
-        return ForwardOutput(logits=self.table[tuple(context.T)], hidden=context.float(), features=features)
+        return ForwardOutput(self._rows(context), context.astype(np.float32), features)
 
-    def _contexts(self, span: Span, positions: Tensor, cache: KVCache) -> Tensor:
+    def _contexts(self, span: Span, positions: NDArray[np.int64], cache: KVCache) -> NDArray[np.int64]:
         """int64 [count, order]: the tokens each new row depends on, its own last."""
         end = span.start + span.count
         k, v = cache.read(0, span.slot, end)
-        visible = torch.ones(span.count, end, dtype=torch.bool).tril(span.start)
+        visible = np.tri(span.count, end, span.start, dtype=np.bool_)
         if span.mask is not None:
             visible[-len(span.mask) :, end - span.mask.shape[1] :] = span.mask
-        back = torch.arange(self.order - 1, -1, -1)
+        back = np.arange(self.order - 1, -1, -1)
         wanted = positions[:, None, None] - back[:, None]  # [count, order, 1]
-        found = (v.view(-1) == wanted) & visible[:, None]  # [count, order, end]
-        return (found * k.view(-1)).sum(-1).long() % self.table.shape[-1]
+        found = (v.ravel() == wanted) & visible[:, None]  # [count, order, end]
+        context: NDArray[np.int64] = (found * k.ravel()).sum(-1).astype(np.int64) % self.table.shape[-1]
+        return context
 
 
 def sequence_probs(
-    table: Tensor, params: SamplingParams, prompt: Sequence[int], length: int, constraint: Constraint | None = None
-) -> Tensor:
+    table: Array, params: SamplingParams, prompt: Sequence[int], length: int, constraint: Constraint | None = None
+) -> NDArray[np.float64]:
     """Probability of each continuation of ``length`` tokens, by enumeration: float64 [vocab ** length].
 
     In lexicographic order, so that the continuation (a, b, c) is entry ``(a * vocab + b) * vocab + c``.
     """
-    vocab, order = table.shape[-1], table.dim() - 1
-    result = torch.ones(1, dtype=torch.float64)
+    vocab, order = table.shape[-1], len(table.shape) - 1
+    numbers, result = host(table), np.ones(1)
     for n in range(length):
         contexts = [Context(tuple(prompt), output) for output in itertools.product(range(vocab), repeat=n)]
         last = [([0] * order + [*c.prompt, *c.output])[-order:] for c in contexts]
-        logits = table[tuple(torch.tensor(last).T)]
+        logits = numbers[tuple(np.array(last).T)]
         rows = log_weights(logits, [params] * len(contexts), contexts, constraint=constraint)
-        result = (result[:, None] * probs(rows)).flatten()
+        result = (result[:, None] * probs(rows)).ravel()
     return result

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-import torch
+import numpy as np
 
 from outrider.cache.pool import Pool
 from outrider.cache.protocol import CacheSpec, KVCache
@@ -17,6 +17,7 @@ from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
 from outrider.errors import ConfigError, EngineDeadError
+from outrider.kernels.processor import set_num_threads
 from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard
 from outrider.parallel.group import FollowerLink
@@ -43,27 +44,26 @@ def follow(link: FollowerLink) -> None:
     """Load shares of models, and run their passes, as messages say, until the first process ends."""
     models: list[LoadedModel] = []
     caches: dict[int, _Rows] = {}
-    with torch.inference_mode():
-        while (parts := link.receive()) is not None:
-            header = json.loads(parts[0])
-            if "load" in header:
-                models.append(_load(link, header["load"]))
-                continue
-            message = decode(header, parts[1])
-            for operation in message.operations:
-                _apply(models, caches, *operation)
-            cache = caches[message.cache]
-            cache.tables = message.tables
-            try:
-                cache.model.forward(message.batch, cast(KVCache, cache))
-            except EngineDeadError:  # the first process tells of it
-                return
+    while (parts := link.receive()) is not None:
+        header = json.loads(parts[0])
+        if "load" in header:
+            models.append(_load(link, header["load"]))
+            continue
+        message = decode(header, parts[1])
+        for operation in message.operations:
+            _apply(models, caches, *operation)
+        cache = caches[message.cache]
+        cache.tables = message.tables
+        try:
+            cache.model.forward(message.batch, cast(KVCache, cache))
+        except EngineDeadError:  # the first process tells of it
+            return
 
 
 def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:
     """``setup``: the model's name or folder, its options, and threads. The answer says what went wrong, if anything."""
     if setup["threads"] is not None:
-        torch.set_num_threads(setup["threads"])
+        set_num_threads(setup["threads"])
     shard = Shard(link.rank, link.size, link.exchange)
     try:
         folder = Path(setup["folder"]) if "folder" in setup else resolve(setup["model"])
@@ -82,10 +82,10 @@ def _apply(models: list[LoadedModel], caches: dict[int, _Rows], name: str, numbe
     elif name == "drop":
         del caches[number]
     elif name == "copy":
-        targets, sources = (torch.tensor(rows, dtype=torch.int64) for rows in values)
+        targets, sources = (np.array(rows, np.int64) for rows in values)
         caches[number].pool.copy_rows(targets, sources)
     else:
-        caches[number].pool.zero_rows(torch.tensor(values[0], dtype=torch.int64))
+        caches[number].pool.zero_rows(np.array(values[0], np.int64))
 
 
 def main_local() -> None:

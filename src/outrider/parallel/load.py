@@ -78,7 +78,7 @@ class ParallelGroup:
 
 
 def _check_device(options: ModelOptions, size: int) -> None:
-    if choose_device(options.device).type != "cpu" or library() is None:
+    if choose_device(options.device) != "cpu" or library() is None:
         raise ConfigError(
             f"tensor_parallel_size={size} needs the native library, on a CPU: install a C compiler, use device='cpu', "
             "or leave tensor_parallel_size at 1"

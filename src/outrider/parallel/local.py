@@ -16,9 +16,8 @@ import threading
 import weakref
 from typing import Any
 
-import torch
-
 from outrider.errors import CapacityError, EngineDeadError
+from outrider.kernels.processor import num_threads
 from outrider.parallel.messages import FRAME, frame
 from outrider.parallel.shared import SharedExchange, shared_file
 
@@ -36,7 +35,7 @@ class LocalLink:
     def __init__(self, size: int, threads: int | None) -> None:
         """``threads``: of each process; None: the processors are shared out. Raises CapacityError if none starts."""
         self.size = size
-        self.threads = threads or max(1, torch.get_num_threads() // size)
+        self.threads = threads or max(1, num_threads() // size)
         file = shared_file(size)
         self.exchange = SharedExchange(file, 0, size)
         self._children = []

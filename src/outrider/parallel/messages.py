@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from outrider.cache.protocol import KVCache
+from outrider.core.arrays import host
 from outrider.kernels.batch import ForwardBatch, Span
 
 __all__ = ["FRAME", "Message", "decode", "encode", "frame"]
@@ -48,7 +48,7 @@ def frame(header: Any, numbers: Sequence[bytes] = ()) -> bytes:
 def encode(operations: list[Operation], number: int, batch: ForwardBatch, cache: KVCache) -> bytes:
     """The message of a pass over ``cache``, which has this ``number``; ``batch`` has inputs."""
     assert batch.inputs is not None
-    masks = [None if span.mask is None else span.mask.to(torch.uint8).contiguous() for span in batch.spans]
+    masks = [None if span.mask is None else np.ascontiguousarray(span.mask, np.uint8) for span in batch.spans]
     spans = [
         [
             span.start,
@@ -66,21 +66,21 @@ def encode(operations: list[Operation], number: int, batch: ForwardBatch, cache:
         "logit_rows": None if batch.logit_rows is None else list(batch.logit_rows),
         "layers": batch.layers,
     }
-    inputs = batch.inputs.to(torch.float32).contiguous().numpy().tobytes()
-    return frame(header, [inputs, *(mask.numpy().tobytes() for mask in masks if mask is not None)])
+    inputs = np.ascontiguousarray(host(batch.inputs)).tobytes()
+    return frame(header, [inputs, *(mask.tobytes() for mask in masks if mask is not None)])
 
 
 def decode(header: dict[str, Any], numbers: bytes) -> Message:
     """The reverse of ``encode``; ``header``: what the JSON says."""
     rows = len(header["positions"])
     at = len(numbers) - sum(shape[0] * shape[1] for *_, shape in header["spans"] if shape is not None)
-    inputs = torch.from_numpy(np.frombuffer(numbers, np.float32, at // 4).copy()).view(rows, -1)
+    inputs = np.frombuffer(numbers, np.float32, at // 4).reshape(rows, -1)
     spans, tables = [], []
     for slot, (start, count, table, shape) in enumerate(header["spans"]):
         mask = None
         if shape is not None:
             size = shape[0] * shape[1]
-            mask = torch.from_numpy(np.frombuffer(numbers, np.uint8, size, at).copy()).view(*shape).bool()
+            mask = np.frombuffer(numbers, np.uint8, size, at).reshape(shape).astype(np.bool_)
             at += size
         spans.append(Span(slot, start, count, mask))
         tables.append(table)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import sys
 from pathlib import Path
-
-import torch
 
 from outrider import __version__
 from outrider.checkpoints.catalog import resolve
+from outrider.kernels.processor import processor_name
 from outrider.llm import LLM
 
 _EDGE = 1 << 20  # bytes read at either end of a large file
@@ -21,7 +21,7 @@ def fingerprint(llm: LLM) -> str:
     Of files beyond 2 MB the size and both ends are hashed: reading a large model whole would take a minute of start.
     """
     digest = hashlib.sha256()
-    for part in (__version__, torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability()):
+    for part in (__version__, _torch_version(), platform.machine(), processor_name()):
         digest.update(f"{part}\n".encode())
     digest.update(f"{llm.config.dtype} {llm.model.dtype} {llm.model.cache_dtype} {llm.model.device}\n".encode())
     if llm.speculation.verifier != "matching":  # matching gives the same text however it drafts
@@ -33,6 +33,11 @@ def fingerprint(llm: LLM) -> str:
         if path.suffix in (".json", ".safetensors", ".gguf", ".jinja") and path.name != "outrider.json":
             digest.update(path.name.encode() + _ends(path))
     return f"fp_{digest.hexdigest()[:16]}"
+
+
+def _torch_version() -> str:
+    """Of the torch that computes, if it does: its kernels round in their own way."""
+    return str(getattr(sys.modules.get("torch"), "__version__", ""))
 
 
 def _ends(path: Path) -> bytes:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import torch
 
 from outrider.config import SamplingParams
 from outrider.core.distribution import Context, TargetRows
@@ -98,7 +97,7 @@ class Judge:
         """One-token drafts for the verifiers of tokens. Row 1, behind the token, is not ours to use: row 0 again."""
         verify = VERIFIERS[self._rule_for(p)]
         draft = EMPTY if guess is None else _draft(p, guess, position)
-        rows = TargetRows(p.log_weights.repeat(1 + len(draft), 1), _SAMPLED, _NOTHING, draft)
+        rows = TargetRows(np.tile(p.log_weights, (1 + len(draft), 1)), _SAMPLED, _NOTHING, draft)
         verdict = verify(draft, rows, self._noise, position)
         return (draft.tokens[0], True) if verdict.path else (verdict.token, False)
 
@@ -179,7 +178,7 @@ class Judge:
 
 def same(a: Any, b: Any) -> bool:
     """Whether two values are equal; arrays are if all their elements are."""
-    if isinstance(a, np.ndarray | torch.Tensor) or isinstance(b, np.ndarray | torch.Tensor):
+    if hasattr(a, "__array__") or hasattr(b, "__array__"):
         return bool(np.array_equal(np.asarray(a), np.asarray(b)))
     return bool(a == b)
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from outrider.errors import NumericalError
 
@@ -47,10 +45,10 @@ class Point:
 class Finite:
     """Probabilities of the values 0 to n - 1."""
 
-    log_weights: Tensor  # float32 [n], the largest 0
+    log_weights: NDArray[np.float32]  # float32 [n], the largest 0
 
     def __len__(self) -> int:
-        return self.log_weights.shape[0]
+        return len(self.log_weights)
 
 
 Law: TypeAlias = Finite | Density | Point
@@ -119,7 +117,7 @@ def law_of(returned: Any, who: str, position: int) -> Law:
     """
     if isinstance(returned, Point | Finite):
         return returned
-    if isinstance(returned, Tensor):
+    if hasattr(returned, "detach"):  # a tensor of torch, on whichever device
         returned = returned.detach().cpu().double().numpy()
     if isinstance(returned, np.ndarray | list | tuple) and np.ndim(returned) == 1:
         return _finite(np.asarray(returned, np.float64), f"{who} at position {position}")
@@ -145,7 +143,7 @@ def _finite(p: NDArray[np.float64], where: str) -> Finite:
     if abs(p.sum() - 1) > SUM_TOLERANCE:
         raise NumericalError(f"{where}: the probabilities sum to {p.sum():.6g}: divide them by their sum")
     with np.errstate(divide="ignore"):
-        return Finite(torch.from_numpy(np.log(p / p.max()).astype(np.float32)))
+        return Finite(np.log(p / p.max()).astype(np.float32))
 
 
 def _shown(value: Any) -> str:

@@ -6,17 +6,16 @@ from functools import cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.speech.audio import RATE, Samples
+from outrider.speech.frames import HOP, WINDOW_SECONDS
 
-__all__ = ["FRAMES_PER_SECOND", "WINDOW_FRAMES", "log_mel"]
+__all__ = ["log_mel"]
 
-_FFT, _HOP = 400, 160
-FRAMES_PER_SECOND = RATE // _HOP
-WINDOW_SECONDS = 30
-WINDOW_FRAMES = WINDOW_SECONDS * FRAMES_PER_SECOND
+_FFT = 400
 
 
 @cache
@@ -36,13 +35,14 @@ def _filters(bins: int) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(filters.T)).float()
 
 
-def log_mel(samples: Samples, bins: int, *, silence: float = WINDOW_SECONDS) -> Tensor:
+def log_mel(samples: Samples, bins: int, *, silence: float = WINDOW_SECONDS) -> NDArray[np.float32]:
     """float32 [bins, frames] of samples at 16 kHz and ``silence`` seconds of nothing behind them.
 
     Values lie within 8 powers of ten below the loudest of the whole sound, and are scaled to about -1 to 1.
     """
     sound = F.pad(torch.from_numpy(samples), (0, round(silence * RATE)))
-    spectrum = torch.stft(sound, _FFT, _HOP, window=torch.hann_window(_FFT), return_complex=True)
+    spectrum = torch.stft(sound, _FFT, HOP, window=torch.hann_window(_FFT), return_complex=True)
     power = spectrum[..., :-1].abs() ** 2
     log = torch.log10((_filters(bins) @ power).clamp_min(1e-10))
-    return (torch.maximum(log, log.max() - 8.0) + 4.0) / 4.0
+    mel: NDArray[np.float32] = ((torch.maximum(log, log.max() - 8.0) + 4.0) / 4.0).numpy()
+    return mel

@@ -7,14 +7,14 @@ import zlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-from torch.nn import functional as F
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 from outrider.engine.stats import RequestStats
 from outrider.models.encoder_decoder import EncoderInput
 from outrider.speech.audio import Sound
-from outrider.speech.mel import FRAMES_PER_SECOND, WINDOW_FRAMES, log_mel
+from outrider.speech.frames import FRAMES_PER_SECOND, WINDOW_FRAMES
 from outrider.speech.options import TranscriptionOptions
 from outrider.speech.rules import SpeechConstraint
 from outrider.speech.transcript import Segment, Transcript
@@ -24,6 +24,9 @@ from outrider.speech.windows import cut
 __all__ = ["Decode", "Decoded", "transcription"]
 
 _FORGET_ABOVE = 0.5  # a text drawn at a higher temperature is no context for the next
+
+Spectrogram = NDArray[np.float32]
+"""[mel bins, frames]."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class _Transcription:
         self._stats = RequestStats()
 
     def steps(self) -> Steps:
+        from outrider.speech.mel import log_mel  # torch
+
         mel = log_mel(self._sound.samples, self._bins)
         frames = mel.shape[1] - WINDOW_FRAMES  # without the silence behind the sound
         seek = 0
@@ -221,6 +226,6 @@ class _Transcription:
         self._stats.add(stats)
 
 
-def _window(mel: Tensor, seek: int) -> Tensor:
+def _window(mel: Spectrogram, seek: int) -> Spectrogram:
     part = mel[:, seek : seek + WINDOW_FRAMES]
-    return F.pad(part, (0, WINDOW_FRAMES - part.shape[1])).contiguous()
+    return np.pad(part, ((0, 0), (0, WINDOW_FRAMES - part.shape[1])))

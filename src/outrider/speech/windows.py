@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outrider.speech.mel import FRAMES_PER_SECOND
+from outrider.speech.frames import FRAMES_PER_SECOND
 from outrider.speech.vocabulary import SECONDS_PER_STAMP, SpeechVocabulary
 
 __all__ = ["Piece", "cut"]

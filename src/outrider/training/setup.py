@@ -18,7 +18,7 @@ from outrider.errors import ConfigError
 from outrider.heads import TargetFingerprint
 from outrider.heads.config import MOST_LAYERS, MOST_RANK
 from outrider.heads.fingerprint import fingerprint_rows
-from outrider.kernels.processor import has_bf16_instructions
+from outrider.kernels.torch_processor import has_bf16_instructions
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.training.batches import Batcher
@@ -123,7 +123,7 @@ class TrainingSetup:
     @cached_property
     def target(self) -> Llama:
         device = choose_device(self.device)
-        low = device.type == "cuda" or has_bf16_instructions()
+        low = device != "cpu" or has_bf16_instructions()
         return load_llama(self.folder, torch.bfloat16 if low else torch.float32).to(device)
 
     @cached_property

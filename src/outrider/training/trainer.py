@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from outrider.errors import ConfigError, NumericalError
-from outrider.kernels.processor import has_bf16_instructions
+from outrider.kernels.torch_processor import has_bf16_instructions
 from outrider.training.batches import Batch, Batcher
 from outrider.training.data.portions import Portion
 from outrider.training.metrics import Evaluation, Observer, batch_loss, evaluate

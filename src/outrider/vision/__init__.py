@@ -1,8 +1,12 @@
 """Images in prompts: reading them, what the model's tower makes of them, and where it stands in a prompt."""
 
+from typing import TYPE_CHECKING, Any
+
 from outrider.vision.images import ImageLimits, ImageSource, from_data_url
-from outrider.vision.prompts import ImagePrompt, has_images, split_images
-from outrider.vision.vision import ReadPrompt, Vision
+from outrider.vision.prompts import ImagePrompt, ReadPrompt, has_images, split_images
+
+if TYPE_CHECKING:
+    from outrider.vision.vision import Vision
 
 __all__ = [
     "ImageLimits",
@@ -14,3 +18,12 @@ __all__ = [
     "has_images",
     "split_images",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A tower is a network of torch, which is imported when the first one is loaded."""
+    if name != "Vision":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from outrider.vision.vision import Vision
+
+    return Vision

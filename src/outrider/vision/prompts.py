@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from outrider.errors import InvalidRequestError
+from outrider.models.images import PromptImages
 from outrider.vision.images import ImageSource
 
 __all__ = ["ImagePrompt", "has_images", "images_of", "split_images"]
@@ -95,3 +97,11 @@ def _image(part: Mapping[str, Any], where: str) -> ImageSource:
         raise InvalidRequestError(f"{where} has no image: give image=FILE", param="messages")
     source: ImageSource = found
     return source
+
+
+@dataclass(frozen=True)
+class ReadPrompt:
+    """A prompt as token ids, with those that images take."""
+
+    token_ids: list[int]
+    images: PromptImages | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,30 +16,23 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.vision.features import FeatureCache
 from outrider.vision.images import ImageLimits, ImageSource, read_image
 from outrider.vision.preparation import ImagePreparer, PreparedImage
+from outrider.vision.prompts import ReadPrompt
 from outrider.vision.tower import Tower
 
-__all__ = ["ReadPrompt", "Vision"]
-
-
-@dataclass(frozen=True)
-class ReadPrompt:
-    """A prompt as token ids, with those that images take."""
-
-    token_ids: list[int]
-    images: PromptImages | None = None
+__all__ = ["Vision"]
 
 
 class Vision:
     """Loaded with its model, beside the text part."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, *, device: torch.device, context: int) -> None:
+    def __init__(self, folder: Path, tokenizer: Tokenizer, *, device: Any, context: int) -> None:
         """``context``: tokens of a prompt and its output.
 
         Raises:
             ConfigError: Pillow is missing.
             ModelFormatError: files are damaged, or do not fit one another.
         """
-        self._tower = Tower(folder, device)
+        self._tower = Tower(folder, torch.device(device))
         self._preparer = ImagePreparer(folder, tokenizer, self._tower.image_token)
         self._context = context
         self._features = FeatureCache()

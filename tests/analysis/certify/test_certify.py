@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from outrider import LLM, SamplingParams
 from outrider.analysis.agreement import forward_logits
@@ -17,6 +16,7 @@ from outrider.analysis.certify import batch_invariance, draft_consistency, enume
 from outrider.analysis.certify.near_ties import explain_divergence
 from outrider.analysis.certify.report import Check, Report
 from outrider.cache import KVCache
+from outrider.core.arrays import Array, Floats
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import EMPTY
 from outrider.core.verify import VERIFIERS, recursive
@@ -103,7 +103,7 @@ def test_a_draft_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch: 
     ) -> None:
         held = len(sequence.cached)
         cache, layers = model.cache, range(llm.draft_models[0].config.num_layers)
-        rows = [[x.clone() for x in cache.read(layer, sequence.slot, held)] for layer in layers] if held else []
+        rows = [[x.copy() for x in cache.read(layer, sequence.slot, held)] for layer in layers] if held else []
         truncate(model, sequence, tokens, most)
         kept = len(sequence.cached)
         if 0 < kept < held:
@@ -122,7 +122,7 @@ def test_top_p_for_the_target_but_not_for_the_draft_s_q_is_caught(llm: LLM, monk
     """
     extend = PendingDraft.extend
 
-    def wrong(chain: PendingDraft, logits: Tensor) -> None:
+    def wrong(chain: PendingDraft, logits: Array) -> None:
         extend(chain, logits)
         assert isinstance(chain._tree, StaticTreeBuilder)
         if chain._tree._q:  # not for shares_noise verifiers, which need no q
@@ -143,7 +143,7 @@ def test_a_target_cache_that_is_not_rolled_back_is_caught(llm: LLM, monkeypatch:
         length = cache.length(slot)
         for layer in range(0 if path else llm.model.config.num_layers):  # a draft was refused: leave another row there
             k, v = cache.read(layer, slot, length)
-            cache.write(layer, slot, length - 1, k[:1].clone(), v[:1].clone())
+            cache.write(layer, slot, length - 1, k[:1].copy(), v[:1].copy())
 
     monkeypatch.setattr(cache, "keep_path", wrong)
     assert failed(certify(llm, verifiers=["matching"])) & {"greedy output", "same seed output"}
@@ -157,8 +157,8 @@ def sloppy(model: Model) -> Callable[[ForwardBatch, KVCache], ForwardOutput]:
         result, off = forward(batch, cache), 1 + 1e-4 * (len(batch.token_ids) % 3)
         features = result.features
         if features is not None:
-            features = torch.cat([features[:, :width], features[:, width:] * off], dim=1)
-        return replace(result, logits=result.logits * off, features=features)
+            features = np.concatenate([features[:, :width], features[:, width:] * np.float32(off)], axis=1)
+        return replace(result, logits=result.logits * np.float32(off), features=features)
 
     return wrong
 
@@ -183,7 +183,7 @@ def test_a_difference_is_rounding_only_if_the_margin_allows(llm: LLM) -> None:
     prompt, params = [5, 6, 7, 8], SamplingParams(max_tokens=3, ignore_eos=True)
     plain = llm.generate([prompt], params)[0].token_ids
     logits = fresh_logits(llm, prompt)
-    second = int(logits.topk(2).indices[1])
+    second = int(np.argsort(-logits)[1])
     gap = float(logits.max() - logits[second])
     wide = explain_divergence(llm, prompt, params, plain, [second, 1, 1], noise=gap)
     narrow = explain_divergence(llm, prompt, params, plain, [second, 1, 1], noise=gap / 4)
@@ -199,7 +199,7 @@ def test_a_difference_is_rounding_only_if_the_margin_allows(llm: LLM) -> None:
     assert not other.is_rounding
 
 
-def fresh_logits(llm: LLM, prompt: list[int]) -> Tensor:
+def fresh_logits(llm: LLM, prompt: list[int]) -> Floats:
     return forward_logits(llm.model, prompt, len(prompt) - 1)[0, : llm.engine.vocab_size]
 
 

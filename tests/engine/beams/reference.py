@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 
-Row = Callable[[tuple[int, ...]], Tensor]
+Row = Callable[[tuple[int, ...]], NDArray[np.float32]]
 """Log-probabilities, float32 [vocab], after an output."""
 
 
@@ -24,12 +24,12 @@ class Found:
 def search(row: Row, params: SamplingParams, stops: Sequence[int]) -> list[Found]:
     """All that was found, best first; groups are those of Vijayakumar et al. 2016."""
     width = params.beam_width // params.num_beam_groups
-    live: list[list[tuple[tuple[int, ...], Tensor]]] = [
-        [((), torch.tensor(0.0))] for _ in range(params.num_beam_groups)
+    live: list[list[tuple[tuple[int, ...], np.float32]]] = [
+        [((), np.float32(0.0))] for _ in range(params.num_beam_groups)
     ]
     ended: list[list[Found]] = [[] for _ in live]
     for length in range(1, params.max_tokens + 1):
-        used: Tensor | None = None
+        used: NDArray[np.float32] | None = None
         for g in range(len(live)):
             if not live[g]:
                 continue
@@ -39,12 +39,12 @@ def search(row: Row, params: SamplingParams, stops: Sequence[int]) -> list[Found
                 if used is not None:
                     logprobs = logprobs - params.diversity_penalty * used
                 rows.append(logprobs + total)
-            flat = torch.cat(rows)
-            order = torch.sort(flat, descending=True, stable=True).indices.tolist()
+            flat = np.concatenate(rows)
+            order = np.argsort(-flat, kind="stable").tolist()
             vocab = len(rows[0])
-            going: list[tuple[tuple[int, ...], Tensor]] = []
+            going: list[tuple[tuple[int, ...], np.float32]] = []
             for rank, index in enumerate(order):
-                if flat[index] == -torch.inf:
+                if flat[index] == -np.inf:
                     break
                 output = (*live[g][index // vocab][0], index % vocab)
                 if output[-1] in stops or length == params.max_tokens:
@@ -55,7 +55,7 @@ def search(row: Row, params: SamplingParams, stops: Sequence[int]) -> list[Found
                     going.append((output, flat[index]))
             ended[g] = sorted(ended[g], key=lambda found: -found.score)[:width]
             live[g] = going
-            used = torch.zeros(vocab) if used is None else used
+            used = np.zeros(vocab, np.float32) if used is None else used
             for output, _ in going:
                 used[output[-1]] += 1
             if _over(params, width, going, ended[g], length):
@@ -66,7 +66,7 @@ def search(row: Row, params: SamplingParams, stops: Sequence[int]) -> list[Found
 
 
 def _over(
-    params: SamplingParams, width: int, going: list[tuple[tuple[int, ...], Tensor]], ended: list[Found], length: int
+    params: SamplingParams, width: int, going: list[tuple[tuple[int, ...], np.float32]], ended: list[Found], length: int
 ) -> bool:
     if len(ended) < width:
         return False

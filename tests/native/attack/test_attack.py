@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from outrider.core.native import sampler
 from outrider.kernels.native.compile import SOURCES
 from outrider.kernels.native.library import library, loaded
 from outrider.kernels.native.passes import rotation_table
-from outrider.kernels.native.weights import pack_tensor
+from outrider.kernels.native.weights import pack_array
 from tests.native.attack.calls import CALLS
 from tests.native.attack.cases import CASES, Case
 
@@ -60,16 +59,16 @@ def test_more_items_than_a_ticket_holds_are_all_done(tmp_path: Path) -> None:
 
 
 def test_matrices_take_rows_of_their_own_width_alone() -> None:
-    weight = pack_tensor(torch.ones(16, 32))
+    weight = pack_array(np.ones((16, 32), np.float32))
     for shape in ((1, 31), (2, 64), (0,), (1, 0), (1, 1, 32)):
         with pytest.raises(ValueError, match="32 inputs"):
-            weight(torch.ones(shape))
+            weight(np.ones(shape, np.float32))
 
 
 def test_angles_that_are_no_numbers_are_refused() -> None:
     for wrong in (float("nan"), float("inf"), -1.0):
         with pytest.raises(ValueError, match="out of range"):
-            rotation_table(torch.tensor([wrong], dtype=torch.float64), 4)
+            rotation_table(np.array([wrong]), 4)
 
 
 def test_sampling_takes_whole_keys_and_rows() -> None:
@@ -81,4 +80,4 @@ def test_sampling_takes_whole_keys_and_rows() -> None:
         with pytest.raises(ValueError, match="24 bytes"):
             native.draw(row, keys)
     with pytest.raises(ValueError, match="have no 9"):
-        native.first_largest(torch.zeros(1, 8), 9)
+        native.first_largest(np.zeros((1, 8), np.float32), 9)

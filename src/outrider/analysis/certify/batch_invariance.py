@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from outrider.analysis.certify.report import Check
 from outrider.cache import CacheSpec, KVCache
+from outrider.core.arrays import Floats, host
 from outrider.core.tree import ancestor_mask, depths
 from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.base import Model
@@ -40,19 +40,19 @@ class _Results:
 
     def __init__(self, model: Model) -> None:
         self._model, self._layers = model, model.config.num_layers
-        self._parts: list[list[Tensor]] = [[] for _ in range(self._layers + 1)]
+        self._parts: list[list[Floats]] = [[] for _ in range(self._layers + 1)]
 
     def run(self, batch: ForwardBatch, cache: KVCache, rows: slice) -> None:
         """Run ``batch`` and keep what its ``rows`` give."""
         result = self._model.forward(replace(batch, features=tuple(range(1, self._layers + 1))), cache)
         assert result.features is not None
-        streams = result.features[rows].float().cpu().chunk(self._layers, dim=-1)
-        for parts, value in zip(self._parts, [*streams, result.logits[rows].float().cpu()], strict=True):
+        streams = np.split(host(result.features)[rows], self._layers, axis=-1)
+        for parts, value in zip(self._parts, [*streams, host(result.logits)[rows]], strict=True):
             parts.append(value)
 
-    def tensors(self) -> list[Tensor]:
+    def arrays(self) -> list[Floats]:
         """After each layer [rows, d], and at the end logits [rows, vocab]."""
-        return [torch.cat(parts) for parts in self._parts]
+        return [np.concatenate(parts) for parts in self._parts]
 
 
 def examine(model: Model, tokens: Sequence[int]) -> InvarianceFindings:
@@ -97,8 +97,8 @@ def check(findings: InvarianceFindings, dtype: str) -> Check:
 
 def _first_break(a: _Results, b: _Results, batch_kind: str) -> tuple[Mismatch | None, float]:
     """The earliest result that differs, and the largest difference of logits."""
-    differing = [int((x != y).any(dim=-1).sum()) for x, y in zip(a.tensors(), b.tensors(), strict=True)]
-    difference = float((a.tensors()[-1] - b.tensors()[-1]).abs().max())
+    differing = [int((x != y).any(axis=-1).sum()) for x, y in zip(a.arrays(), b.arrays(), strict=True)]
+    difference = float(np.abs(a.arrays()[-1] - b.arrays()[-1]).max())
     first = next((i for i, rows in enumerate(differing) if rows), None)
     return (None if first is None else Mismatch(batch_kind, first + 1, differing[first], difference)), difference
 
@@ -110,7 +110,7 @@ def _cut(model: Model, tokens: Sequence[int], rows: int, num_others: int = 0) ->
     slots = [cache.allocate() for _ in range(1 + num_others)]
     start = len(tokens) - ROWS
     ids = list(tokens)
-    others = [torch.tensor(ids).roll(7 * (i + 1)).tolist() for i in range(num_others)]
+    others = [np.roll(ids, 7 * (i + 1)).tolist() for i in range(num_others)]
     for slot, own in zip(slots, [ids, *others], strict=True):
         cache.extend(slot, start)
         model.forward(ForwardBatch(own[:start], range(start), (Span(slot, 0, start),), None), cache)
@@ -134,12 +134,12 @@ def _tree(model: Model, tokens: Sequence[int]) -> _Results:
     results = _Results(model)
     cache = model.new_cache(CacheSpec(max_seq_len=len(tokens) + ROWS + 1))
     slot, start = cache.allocate(), len(tokens) - ROWS
-    ids = torch.tensor(list(tokens))
+    ids = np.array(list(tokens))
     cache.extend(slot, start)
     model.forward(ForwardBatch(tokens[:start], range(start), (Span(slot, 0, start),), None), cache)
     # nodes 1, 3, 5, ... continue the text; node 2i is a sibling of node 2i + 1
     parents = [-1 if node < 2 else (node // 2) * 2 - 1 for node in range(2 * ROWS)]
-    packed = torch.stack([ids[start:].roll(3), ids[start:]], dim=1).flatten()
+    packed = np.stack([np.roll(ids[start:], 3), ids[start:]], axis=1).ravel()
     cache.extend(slot, 2 * ROWS)
     span = Span(slot, start, 2 * ROWS, ancestor_mask(parents))
     positions = [start + depth for depth in depths(parents)]

@@ -138,7 +138,7 @@ def _frequencies(counts: dict[ToySetting, NDArray[np.float64]], broken: list[str
         for name in (setting.verifier, setting.source):
             groups.setdefault((name, setting.options), []).append(seen)
     expected = {
-        name: sequence_probs(TARGET.table, replace(params, max_tokens=LENGTH), PROMPT, LENGTH).numpy()
+        name: sequence_probs(TARGET.table, replace(params, max_tokens=LENGTH), PROMPT, LENGTH)
         for name, params in OPTIONS.items()
     }
     single = {setting.name: chi_square(seen, expected[setting.options]) for setting, seen in counts.items()}

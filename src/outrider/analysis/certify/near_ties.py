@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.analysis.agreement import forward_logits
 from outrider.config import SamplingParams
+from outrider.core.arrays import Floats
 from outrider.core.distribution import Context, log_weights
 from outrider.core.noise import Noise
 from outrider.llm import LLM
@@ -59,20 +59,24 @@ def explain_divergence(
     logits = forward_logits(llm.model, text, len(text) - 1)
     scores = _scores(logits, params, context, llm.engine.vocab_size)
     winner = int(scores.argmax())
-    moved = logits.clone()
+    moved = logits.copy()
     moved[0, other[at]] += noise
     moved[0, winner] -= noise
     could_win = other[at] in (winner, int(_scores(moved, params, context, llm.engine.vocab_size).argmax()))
     return Divergence(at, plain[at], other[at], float(scores[winner] - scores[other[at]]), noise > 0 and could_win)
 
 
-def _scores(logits: Tensor, params: SamplingParams, context: Context, vocab_size: int) -> NDArray[np.float64]:
+def _scores(logits: Floats, params: SamplingParams, context: Context, vocab_size: int) -> NDArray[np.float64]:
     """What the next token is the largest of: log-weights, with the position's noise where the request is sampled."""
     if params.greedy:  # what the largest is taken of, rather than the one-hot result
         params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-        return log_weights(logits, [params], [context], vocab_size=vocab_size)[0].numpy().astype(np.float64)
+        ranked: NDArray[np.float64] = log_weights(logits, [params], [context], vocab_size=vocab_size)[0].astype(
+            np.float64
+        )
+        return ranked
     weights = log_weights(logits, [params], [context], vocab_size=vocab_size)[0]
     assert params.seed is not None
     position = len(context.prompt) + len(context.output)
     # The engine adds in float32 too, so that a tie there is a tie here.
-    return (weights + Noise(params.seed).gumbel(position, len(weights))).numpy().astype(np.float64)
+    scores: NDArray[np.float64] = (weights + Noise(params.seed).gumbel(position, len(weights))).astype(np.float64)
+    return scores

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from outrider import __version__
 from outrider.analysis.certify import batch_invariance, draft_consistency, enumeration, frequencies, identity
 from outrider.analysis.certify.allowance import Allowance
@@ -19,6 +17,7 @@ from outrider.analysis.certify.report import Check, Report
 from outrider.analysis.measure import Expect, Tick
 from outrider.core.verify import VERIFIERS
 from outrider.data import workloads
+from outrider.kernels.processor import installed_version
 from outrider.llm import LLM
 
 
@@ -100,7 +99,7 @@ def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts:
         "device": str(llm.model.device),
         "cache": config.kv_cache,
         "prompts": prompts,
-        "versions": f"outrider {__version__}, torch {torch.__version__}, {platform.machine()}",
+        "versions": f"outrider {__version__}, torch {installed_version('torch')}, {platform.machine()}",
     }
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from outrider.checkpoints.encoder_decoder.bart import BART, MARIAN
 from outrider.checkpoints.encoder_decoder.base import EncoderDecoderFamily
 from outrider.checkpoints.encoder_decoder.t5 import MT5, T5
 from outrider.checkpoints.encoder_decoder.whisper import WHISPER
-from outrider.checkpoints.weights.folder import open_tensors
+from outrider.checkpoints.weights.folder import open_stored
 from outrider.errors import ModelFormatError
 from outrider.models.encoder_decoder import EncoderDecoderConfig
 from outrider.utils.json_files import read_json_object, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["ENCODER_DECODERS", "is_encoder_decoder", "open_encoder_decoder"]
 
@@ -40,9 +41,12 @@ def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[st
 
     Raises ``ModelFormatError`` naming the key or the tensor at fault.
     """
+    from outrider.checkpoints.encoder_decoder.renamed import Renamed  # torch
+    from outrider.checkpoints.weights.tensors import StoredTensors
+
     config = read_encoder_decoder_config(folder)
     family = ENCODER_DECODERS[config.family]
-    held = open_tensors(folder)
+    held = open_stored(folder)
     places: dict[str, str] = {}
     for name, candidates in family.names(config).items():
         place = next((own for own in candidates if own in held), None)
@@ -50,10 +54,10 @@ def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[st
             places[name] = place
         elif name not in family.optional:
             raise ModelFormatError(f"{folder} has no tensor {shown(candidates[0])}: download the model again")
-    tensors = Renamed(places, held, config)
+    tensors = Renamed(places, StoredTensors(held), config)
     _check_shapes(config, tensors, folder)
     head = "lm_head.weight"
-    if head in tensors and not torch.equal(tensors[head], tensors["decoder.embed.weight"]):
+    if head in tensors and not tensors[head].equal(tensors["decoder.embed.weight"]):
         config = replace(config, tie_embeddings=False)
     return config, tensors
 
@@ -70,35 +74,6 @@ def read_encoder_decoder_config(folder: Path) -> EncoderDecoderConfig:
         return EncoderDecoderConfig(**family.read(raw))
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None
-
-
-class Renamed(Mapping[str, Tensor]):
-    """A file's tensors by canonical names, and positions that are computed where a file has none."""
-
-    def __init__(self, places: Mapping[str, str], held: Mapping[str, Tensor], config: EncoderDecoderConfig) -> None:
-        self._places, self._held, self._config = dict(places), held, config
-        missing = [f"{stack}.positions.weight" for stack in ("encoder", "decoder")]
-        self._computed = [name for name in missing if config.positions == "learned" and name not in places]
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name in self._computed:
-            return sines(self._config.max_seq_len, self._config.hidden_size)
-        value = self._held[self._places[name]]
-        return value.flatten() if name == "logit_bias" else value
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._places
-        yield from self._computed
-
-    def __len__(self) -> int:
-        return len(self._places) + len(self._computed)
-
-
-def sines(positions: int, size: int) -> Tensor:
-    """Marian's table: sines in the first half of the columns, cosines in the second: float32 [positions, size]."""
-    rates = torch.pow(10000.0, -torch.arange(0, size, 2, dtype=torch.float64) / size)
-    turns = torch.arange(positions, dtype=torch.float64)[:, None] * rates
-    return torch.cat([turns.sin(), turns.cos()[:, : size // 2]], dim=1).float()
 
 
 def _check_shapes(config: EncoderDecoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:

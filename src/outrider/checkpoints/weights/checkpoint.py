@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from torch import Tensor
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Checkpoint"]
 
@@ -18,7 +21,14 @@ class Checkpoint:
     """A model on disk, its tensors under canonical Hugging Face names."""
 
     config: ModelConfig
-    tensors: Mapping[str, Tensor]
-    """Numbers, read when asked for: mapped where the file holds floats, computed in bfloat16 from quantised blocks."""
     stored: Mapping[str, StoredTensor]
-    """The same tensors as the file holds them: views of the mapped file."""
+    """Tensors as the file holds them: views of the mapped file."""
+    quantised: bool = False
+    """Whether ``tensors`` are computed from quantised blocks."""
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Numbers of torch, read when asked for: mapped where the file holds floats, else computed in bfloat16."""
+        from outrider.checkpoints.weights.tensors import StoredTensors  # torch, which the native library does without
+
+        return StoredTensors(self.stored, quantised=self.quantised)

@@ -17,13 +17,13 @@ from outrider.checkpoints.vision_language import text_names
 from outrider.checkpoints.weights.checkpoint import Checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.checkpoints.weights.layout import check_counts, check_shapes, unread_tensors
-from outrider.checkpoints.weights.parts import PartTensors, find_parts, stored_parts
-from outrider.checkpoints.weights.safetensors import LazyTensors, TensorInfo, read_header
+from outrider.checkpoints.weights.parts import find_parts, stored_parts
+from outrider.checkpoints.weights.safetensors import TensorInfo, read_header, stored_tensors
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 
-__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_tensors", "refuse_pickles"]
+__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_stored", "refuse_pickles"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +55,10 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     _warn(folder, "tensors", unread)
     if own is None:
         _warn(folder, "keys of config.json", unread_keys(read_json_object(folder / "config.json"), family))
-    tensors = LazyTensors(files, infos, own or {})
-    if config.tie_embeddings and not _is_embedding(tensors.stored):
+    stored = stored_tensors(files, infos)
+    if config.tie_embeddings and not _is_embedding(stored):
         config = replace(config, tie_embeddings=False)
-    return Checkpoint(config, PartTensors(parts, tensors), stored_parts(parts, tensors.stored))
+    return Checkpoint(config, stored_parts(parts, stored))
 
 
 def _names_without_prefix(names: Iterable[str]) -> dict[str, str] | None:
@@ -72,9 +72,9 @@ def _warn(folder: Path, kind: str, names: Sequence[str]) -> None:
         logger.warning("%s: %s without effect, as in transformers: %s", folder, kind, shown(", ".join(names)))
 
 
-def open_tensors(folder: Path) -> LazyTensors:
+def open_stored(folder: Path) -> dict[str, StoredTensor]:
     """The tensors of a folder's safetensors files by the names they have there."""
-    return LazyTensors(*_headers(folder))
+    return stored_tensors(*_headers(folder))
 
 
 def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-import torch
-from gguf import GGMLQuantizationType, dequantize
-from torch import Tensor
 
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.weights.checkpoint import Checkpoint
@@ -23,8 +18,6 @@ from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
-
-_ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
 
 
 def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
@@ -57,7 +50,7 @@ def open_gguf(path: Path, config: ModelConfig | None = None) -> Checkpoint:
         info = header.tensors[raw]
         files[name] = StoredTensor(info.type.name, info.shape, data[info.start : info.stop])
     stored = stored_parts(parts, files)
-    return Checkpoint(config, _DequantisedTensors(path, stored), stored)
+    return Checkpoint(config, stored, quantised=True)
 
 
 def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
@@ -69,43 +62,3 @@ def _check_same(config: ModelConfig, own: ModelConfig, path: Path) -> None:
                 f"{path.parent / 'config.json'} has {field.name}={shown(said)}, but {path.name} says {shown(found)}: "
                 "give the GGUF file itself, without a config.json"
             )
-
-
-class _DequantisedTensors(Mapping[str, Tensor]):
-    def __init__(self, path: Path, stored: Mapping[str, StoredTensor]) -> None:
-        self._path, self._stored = path, stored
-
-    def __getitem__(self, name: str) -> Tensor:
-        stored = self._stored[name]
-        try:
-            weight = _dequantise(stored)
-        except NotImplementedError:
-            raise ModelFormatError(
-                f"{self._path}: tensor {name} has type {stored.type}, which gguf cannot dequantise: "
-                "use another quantisation"
-            ) from None
-        if not torch.isfinite(weight).all():
-            raise ModelFormatError(f"{self._path} is damaged: tensor {name} holds NaN or infinity; download it again")
-        return weight if stored.order is None else weight[torch.from_numpy(stored.order)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
-
-
-def _dequantise(stored: StoredTensor) -> Tensor:
-    columns = stored.shape[-1]
-    rows = stored.data.reshape(math.prod(stored.shape) // columns, -1)  # uint8 [rows, bytes per row]
-    out = torch.empty(len(rows), columns, dtype=torch.bfloat16)
-    step = max(1, _ROWS_AT_A_TIME // columns)
-    for at in range(0, len(rows), step):
-        piece = rows[at : at + step].copy()
-        with np.errstate(all="ignore"):  # damaged numbers are found once, by whoever asked for the tensor
-            values = dequantize(piece.view(_STORED.get(stored.type, np.uint8)), GGMLQuantizationType[stored.type])
-        out[at : at + step] = torch.from_numpy(values)
-    return out.view(stored.shape)
-
-
-_STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from outrider.checkpoints.hf_config import parse_config
 from outrider.checkpoints.weights.checkpoint import Checkpoint
@@ -62,7 +60,7 @@ def open_llama2c(path: Path) -> Checkpoint:
     if end != size:
         raise ModelFormatError(f"{path} is damaged: its header describes {end:,} bytes, it has {size:,}")
     stored = _stored_tensors(path, config, starts)
-    return Checkpoint(config, _MappedTensors(stored), stored)
+    return Checkpoint(config, stored)
 
 
 def read_vocabulary(path: Path, vocab_size: int) -> list[tuple[bytes, float]]:
@@ -113,19 +111,3 @@ def _stored_tensors(path: Path, config: ModelConfig, starts: Mapping[str, int]) 
         values = data[start : start + 4 * math.prod(shapes[name])]
         stored[name] = StoredTensor("F32", shapes[name], values, parts[name].order)
     return stored
-
-
-class _MappedTensors(Mapping[str, Tensor]):
-    def __init__(self, stored: Mapping[str, StoredTensor]) -> None:
-        self._stored = stored
-
-    def __getitem__(self, name: str) -> Tensor:
-        stored = self._stored[name]
-        weight = torch.from_numpy(stored.data.view(np.float32).reshape(stored.shape))
-        return weight if stored.order is None else weight[torch.from_numpy(stored.order)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)

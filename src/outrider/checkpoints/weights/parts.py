@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.kernels.native.stored import StoredTensor
 from outrider.models.config import ModelConfig
 
-__all__ = ["Part", "PartTensors", "find_parts", "pair_order", "stored_parts"]
+__all__ = ["Part", "find_parts", "pair_order", "stored_parts"]
 
 Shape = tuple[int, ...]
 Pairs = tuple[int, int, int | None, bool]
@@ -100,33 +98,3 @@ def _cut(tensor: StoredTensor, part: Part) -> StoredTensor:
     size = len(tensor.data) // max(rows, 1)  # bytes of a row: blocks of codes never go over its end
     data = tensor.data[part.first * size : (part.first + part.shape[0]) * size]
     return replace(tensor, shape=part.shape, data=data, order=part.order, plus=part.plus)
-
-
-class PartTensors(Mapping[str, Tensor]):
-    """The parts as numbers, read when they are asked for."""
-
-    def __init__(self, parts: Mapping[str, Part], files: Mapping[str, Tensor]) -> None:
-        self._files = files
-        self._parts = {**parts}
-        if "lm_head.weight" in files:
-            self._parts.setdefault("lm_head.weight", Part("lm_head.weight", ()))
-
-    def __getitem__(self, name: str) -> Tensor:
-        part = self._parts[name]
-        whole = self._files[part.tensor]
-        if not part.shape:
-            return whole
-        tensor = whole.reshape(-1, *part.shape[1:])[part.first : part.first + part.shape[0]]
-        order = part.order
-        if order is not None:
-            tensor = tensor[torch.from_numpy(order)]
-        return tensor.float() + part.plus if part.plus else tensor
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._parts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from numpy.typing import NDArray
 
 from outrider.errors import ModelFormatError
 from outrider.kernels.native.stored import StoredTensor
@@ -110,40 +108,15 @@ def _damaged(path: Path, why: str) -> ModelFormatError:
     return ModelFormatError(f"{path} is damaged: {why}; download it again")
 
 
-class LazyTensors(Mapping[str, Tensor]):
-    """Tensors by name, mapped from their files when asked for."""
+def stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
+    """Tensors as their files hold them, mapped: copied where they are written to, as torch wants writable memory.
 
-    def __init__(
-        self, files: Mapping[str, Path], infos: Mapping[str, TensorInfo], own: Mapping[str, str] | None = None
-    ) -> None:
-        """``own``: names that tensors have in their files, where these are others."""
-        for name, info in infos.items():
-            if info.dtype not in _WEIGHT_DTYPES:
-                raise _unsupported(files[name], name, info.dtype)
-        self._files = dict(files)
-        self._own = dict(own or {})
-        self._handles: dict[Path, Any] = {}
-        self.stored = _stored_tensors(self._files, infos)
-
-    def __getitem__(self, name: str) -> Tensor:
-        path = self._files[name]
-        try:
-            if path not in self._handles:
-                self._handles[path] = safe_open(path, framework="pt", device="cpu")
-            tensor: Tensor = self._handles[path].get_tensor(self._own.get(name, name))
-        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise _damaged(path, f"tensor {shown(name)} cannot be read ({shown(str(error))})") from None
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
-def _stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
-    maps = {path: np.memmap(path, mode="r", dtype=np.uint8) for path in set(files.values())}
+    Raises ``ModelFormatError`` for types that are no weights.
+    """
+    for name, info in infos.items():
+        if info.dtype not in _WEIGHT_DTYPES:
+            raise _unsupported(files[name], name, info.dtype)
+    maps = {path: np.memmap(path, mode="c", dtype=np.uint8) for path in set(files.values())}
     return {
         name: StoredTensor(info.dtype, info.shape, maps[files[name]][info.start : info.stop])
         for name, info in infos.items()
@@ -153,12 +126,12 @@ def _stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) 
 def write_bfloat16(
     file: BinaryIO,
     shapes: Mapping[str, tuple[int, ...]],
-    tensors: Iterable[tuple[str, Tensor]],
+    tensors: Iterable[tuple[str, NDArray[np.uint16]]],
     on_bytes: Callable[[int], None],
 ) -> None:
     """Write ``tensors`` one at a time, in the order of ``shapes``, so that memory holds a single one of them.
 
-    ``on_bytes`` is told the size of each piece written.
+    ``tensors`` hold bfloat16 as 16 bits (``core.arrays.bfloat16``). ``on_bytes`` is told the size of each piece.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
@@ -172,6 +145,6 @@ def write_bfloat16(
     for (name, tensor), (expected, shape) in zip(tensors, shapes.items(), strict=True):
         if name != expected or tuple(tensor.shape) != shape:
             raise ValueError(f"tensor {name} {list(tensor.shape)} in the place of {expected} {list(shape)}")
-        data = tensor.to(torch.bfloat16).contiguous().view(torch.uint8).numpy()
+        data = np.ascontiguousarray(tensor)
         file.write(data.data)
         on_bytes(data.nbytes)

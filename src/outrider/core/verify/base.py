@@ -7,10 +7,9 @@ from enum import Enum
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from outrider.core.arrays import Floats
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose, largest
@@ -67,7 +66,7 @@ class Drawn:
     """Children of one node, and of each the log-weights it was drawn from: float32 [vocab]."""
 
     tokens: list[int]
-    rows: list[Tensor]
+    rows: list[Floats]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class DraftSampler:
     manner: Siblings = Siblings.WITHOUT_REPLACEMENT  # the verifier's
     takes_trees: bool = True  # the verifier's
 
-    def draw(self, log_weights: Tensor, *, depth: int, node: int) -> int:
+    def draw(self, log_weights: Floats, *, depth: int, node: int) -> int:
         """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from float32 [vocab].
 
         With shared noise the draw uses the position's own noise, with which the target will draw: the two agree more
@@ -91,7 +90,7 @@ class DraftSampler:
             return self.noise.draw(log_weights, self.base + depth)
         return self.noise.draw(log_weights, self.base, Purpose.DRAFT, node)
 
-    def siblings(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> Drawn:
+    def siblings(self, log_weights: Floats, count: int, *, depth: int, node: int) -> Drawn:
         """Draw up to ``count`` children of one node, nodes ``node`` and following of the draft.
 
         Without replacement they are the Gumbel-top-k (Kool et al. 2019, "Stochastic beams"), in the order in which
@@ -114,17 +113,18 @@ class DraftSampler:
             tokens = self.noise.draw_without_replacement(log_weights, count, self.base, Purpose.DRAFT, node)
         return Drawn(tokens, [log_weights] * len(tokens))
 
-    def _greedy(self, log_weights: Tensor, count: int, *, depth: int, node: int) -> Drawn:
+    def _greedy(self, log_weights: Floats, count: int, *, depth: int, node: int) -> Drawn:
         """One child drawn from all but the ``count - 1`` most likely tokens, which follow it."""
-        weights = log_weights.cpu()
-        if not weights.max().isfinite():
-            self.draw(weights, depth=depth, node=node)  # which raises
-        best = torch.from_numpy(largest(weights.numpy(), count))
+        if not np.isfinite(log_weights.max()):
+            self.draw(log_weights, depth=depth, node=node)  # which raises
+        best = largest(log_weights, count)
         sure = best[: count - 1]
-        certain = torch.full((len(sure), len(weights)), -torch.inf).scatter_(1, sure[:, None], 0.0)
+        certain = np.full((len(sure), len(log_weights)), -np.inf, np.float32)
+        certain[np.arange(len(sure)), sure] = 0.0
         if len(best) < count:  # these are all there are
             return Drawn(sure.tolist(), list(certain))
-        left = weights.index_fill(0, sure, -torch.inf)
+        left = log_weights.copy()
+        left[sure] = -np.inf
         return Drawn([self.draw(left, depth=depth, node=node), *sure.tolist()], [left, *certain])
 
     def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
@@ -135,5 +135,5 @@ class DraftSampler:
         """
         assert self.shares_noise
         if isinstance(tokens, int):
-            return self.noise.gumbel(self.base + depth, tokens).numpy()
+            return self.noise.gumbel(self.base + depth, tokens)
         return self.noise.gumbel_of(tokens, self.base + depth)

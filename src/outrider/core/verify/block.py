@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
@@ -37,11 +38,11 @@ class Block:
         """Raises ConfigError for a draft with branches."""
         require_chain(draft, self.name)
         n, kept, weight = len(draft), 0, 1.0
-        left: Tensor | None = None  # what follows the prefix kept so far; None: nothing was judged
+        left: NDArray[np.float64] | None = None  # what follows the prefix kept so far; None: nothing was judged
         for node, token in enumerate(draft.tokens):
             p_row = p.probs(node)
             q = q_row(draft, node, p_row.shape[0])
-            after = (weight * p_row - q).clamp_min(0.0)
+            after = np.maximum(weight * p_row - q, 0.0)
             spare = float(after.sum())
             # weight = 1 is always kept: then spare = 0 means p = q, where the formula is 0 / 0 and any answer is
             # right, as such a prefix never is the longest.

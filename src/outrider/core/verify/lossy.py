@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
@@ -75,7 +76,7 @@ class Typical:
             row = 1 + path[-1] if path else 0
             if below[row]:
                 probs = p.probs(row)
-                bound = min(self.threshold, self.alpha * math.exp(-float(torch.special.entr(probs).sum())))
+                bound = min(self.threshold, self.alpha * math.exp(-_entropy(probs)))
                 for node in below[row]:
                     chance = float(probs[draft.tokens[node]])
                     if chance > bound:
@@ -83,3 +84,9 @@ class Typical:
         path, _ = max(accepted, key=lambda found: (len(found[0]), found[1]))
         row = 1 + path[-1] if path else 0
         return Verdict(path, noise.draw(p.log_weights(row), position, Purpose.RECOVER, row))
+
+
+def _entropy(probs: NDArray[np.float64]) -> float:
+    """In nats."""
+    possible = probs[probs > 0]
+    return -float((possible * np.log(possible)).sum())

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
@@ -64,8 +65,8 @@ class Recursive:
             path.append(node)
 
     def _judge(
-        self, draft: Draft, siblings: Sequence[int], p: Tensor, noise: Noise, position: int
-    ) -> tuple[int | None, Tensor]:
+        self, draft: Draft, siblings: Sequence[int], p: NDArray[np.float64], noise: Noise, position: int
+    ) -> tuple[int | None, NDArray[np.float64]]:
         """The sibling that was accepted, if one was, and what the refused ones left of ``p``: float64 [vocab]."""
         left = p
         refused: list[int] = []

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+import numpy as np
+from numpy.typing import NDArray
 
+from outrider.core.arrays import Floats
 from outrider.core.distribution import probs
 from outrider.core.draft import Draft
 from outrider.errors import ConfigError
 
+Probs = NDArray[np.float64]  # [vocab]
 
-def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Tensor:
-    """The distribution to hold against a draft token: float64 [vocab] on the CPU.
+
+def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Probs:
+    """The distribution to hold against a draft token: float64 [vocab].
 
     One-hot if the draft has no ``q_logits``, and also if its row cannot be true: not normalisable, or zero at the very
     token it is said to have produced. The one-hot rule keeps the output exact for a token chosen in whatever
@@ -25,19 +27,20 @@ def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Ten
     """
     token = draft.tokens[node]
     if draft.q_logits is not None:
-        row = draft.q_logits[node].cpu()
+        row = draft.q_logits[node]
         gone = [i for i in taken if i < row.shape[0]]
         if gone:  # masked before normalising: subtracting their mass from 1 would cancel where it is nearly all
-            row = row.index_fill(0, torch.tensor(gone), -torch.inf)
+            row = row.copy()
+            row[gone] = -np.inf
         q = probs(row)
         if token < q.shape[0] and q[token] > 0:  # NaN compares false
-            return pad(q, (0, vocab - q.shape[0]))  # heads may be padded differently; p is zero there
-    q = torch.zeros(vocab, dtype=torch.float64)
+            return np.pad(q, (0, max(0, vocab - len(q))))[:vocab]  # heads may be padded differently; p is zero there
+    q = np.zeros(vocab)
     q[token] = 1.0
     return q
 
 
-def residual(p: Tensor, q: Tensor) -> Tensor:
+def residual(p: Probs, q: Probs) -> Probs:
     """norm(max(0, p - q)), which is left of ``p`` once a token drawn from ``q`` was refused: float64 [vocab] each.
 
     A refusal means p < q at the refused token, so there is mass elsewhere where p > q, except by rounding. Both
@@ -45,14 +48,16 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
     sum(max(0, q - p)), happen less than once in 2**52 / vocab draws. Going on with p then moves the distribution
     by no more than that. Dividing by a small sum magnifies the rounding of p - q as much as it is unlikely.
     """
-    left = (p - q).clamp_min(0.0)
+    left = np.maximum(p - q, 0.0)
     total = left.sum()
     return left / total if total > 0 else p
 
 
-def log_weights_of(p: Tensor) -> Tensor:
+def log_weights_of(p: Probs) -> Floats:
     """Log-weights to draw from, largest 0: float64 [vocab], not all zero -> float32 [vocab]."""
-    return (p / p.max()).log().float()
+    with np.errstate(divide="ignore"):  # log 0 is what is meant
+        weights: Floats = np.log(p / p.max()).astype(np.float32)
+    return weights
 
 
 def require_chain(draft: Draft, verifier: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
@@ -20,15 +21,15 @@ class _Row:
     """A node whose children are being judged, or the root."""
 
     node: int  # -1: the root
-    q: Tensor | None  # what the node was drawn from: float64 [vocab]
+    q: NDArray[np.float64] | None  # what the node was drawn from: float64 [vocab]
     weight: float  # the probability with which its path is to be kept, as things stand
-    left: Tensor  # what the token after it has yet to follow: float64 [vocab]
+    left: NDArray[np.float64]  # what the token after it has yet to follow: float64 [vocab]
     below: list[int]  # children not judged yet, the next one last
     refused: list[int] = field(default_factory=list)  # tokens of children
 
-    def refuse(self, token: int, q: Tensor) -> None:
+    def refuse(self, token: int, q: NDArray[np.float64]) -> None:
         """The child ``token``, drawn from ``q``, is not kept, nor is anything below it."""
-        after = (self.weight * self.left - q).clamp_min(0.0)
+        after = np.maximum(self.weight * self.left - q, 0.0)
         spare = float(after.sum())
         if spare > 0:
             self.left = after / spare

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from outrider.config.beams import MAX_WIDTH
+from outrider.core.arrays import Array
 from outrider.core.beam_candidates import beam_candidates
 from outrider.core.beams import BeamSearch, Node, union
 from outrider.core.distribution import Context
@@ -84,7 +83,7 @@ class DraftBeams:
         self._rows = [(place[above], token) for above, token in (self._rows[row] for row in kept)]
         return {node: place[row] for node, row in held.items()}
 
-    def _feed(self, nodes: Sequence[Node], rows: dict[Node, int]) -> Tensor | None:
+    def _feed(self, nodes: Sequence[Node], rows: dict[Node, int]) -> Array | None:
         """Feed nodes, parents first: the logits [len(nodes), vocab] after each; None for want of room.
 
         ``rows``: those of the tree's nodes so far, to which the new ones are added.
@@ -103,10 +102,9 @@ class DraftBeams:
                 row = self._rows[row][0]
         positions = [start + node.depth for node in nodes]
         tokens = [node.token for node in nodes]
-        mask = torch.from_numpy(seen)
-        return self._model.run([Feed(self._sequence.slot, start + first, tokens, positions, mask, len(nodes))])[0]
+        return self._model.run([Feed(self._sequence.slot, start + first, tokens, positions, seen, len(nodes))])[0]
 
-    def _step(self, ahead: BeamSearch, logits: Tensor) -> None:
+    def _step(self, ahead: BeamSearch, logits: Array) -> None:
         """One token more for the beams of the draft model, from the rows of all that are live: [rows, vocab]."""
         group, live = ahead.groups[0], ahead.live()
         logits = logits[-len(live) :]  # others are of nodes above them

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from torch import Tensor
-
 from outrider.cache import KVCache
+from outrider.core.arrays import Array
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView
 from outrider.drafters.context import DrafterContext
@@ -105,7 +104,7 @@ class HierarchicalDrafter(Drafter):
         return self._model.sequences[chain.request.id]
 
 
-def _keep(chain: PendingDraft, guess: Sequence[int], logits: Tensor) -> None:
+def _keep(chain: PendingDraft, guess: Sequence[int], logits: Array) -> None:
     """Draw from row after row, [1 + len(guess), vocab], as long as the guess before it was what was drawn."""
     for i in range(len(logits)):
         chain.extend(logits[i : i + 1])

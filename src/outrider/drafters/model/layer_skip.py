@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from outrider.cache import KVCache
+from outrider.core.arrays import Array
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
@@ -14,7 +13,6 @@ from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.errors import ConfigError
 from outrider.models.base import Model
-from outrider.models.bridge import BridgedModel
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -24,7 +22,7 @@ def build(context: DrafterContext) -> Drafter:
         ConfigError: ``draft_layers`` is more than the target has, or it does not show its layers.
     """
     target, cache = context.require_target()
-    if isinstance(target, BridgedModel):
+    if str(getattr(target, "implementation", "")).startswith("transformers"):
         raise ConfigError(
             f"draft='layer_skip' runs the target's first layers, and {target.config.family} runs through "
             "transformers' code as a whole: use another source"
@@ -69,10 +67,10 @@ class LayerSkipDrafter(Drafter):
             grow(pending, self._feed(last), fits=self._fits, run=self._run, source="layer_skip")
         return drafts_of(pending, requests, "layer_skip")
 
-    def _run(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
+    def _run(self, growing: Sequence[PendingDraft]) -> list[Array]:
         return self._feed([each.feed() for each in growing])
 
-    def _feed(self, feeds: Sequence[Feed]) -> list[Tensor]:
+    def _feed(self, feeds: Sequence[Feed]) -> list[Array]:
         return run(self._model, self._cache, feeds, self._layers)
 
     def _fits(self, each: PendingDraft, rows: int) -> bool:

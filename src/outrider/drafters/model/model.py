@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from outrider.cache import KVCache
+from outrider.core.arrays import Array
 from outrider.core.beams import BeamSearch
 from outrider.core.draft import Draft
 from outrider.drafters.api import BeamDraft, Drafter, RequestView
@@ -65,7 +64,7 @@ class ModelDrafter(Drafter):
     def _fits(self, each: PendingDraft, rows: int) -> bool:
         return self._model.cache.can_extend(each.slot, rows)
 
-    def _run(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
+    def _run(self, growing: Sequence[PendingDraft]) -> list[Array]:
         feeds = [each.feed() for each in growing]
         for each, feed in zip(growing, feeds, strict=True):
             if each.in_order:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
+import numpy as np
 
 from outrider.cache import KVCache
+from outrider.core.arrays import Array, host
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
@@ -89,15 +90,15 @@ class UniversalDrafter(Drafter):
         self._model.truncate(sequence, text, len(text) - 1)
         return _Pending(request, sequence, translation, text, most)
 
-    def _take(self, each: _Pending, logits: torch.Tensor) -> None:
+    def _take(self, each: _Pending, logits: Array) -> None:
         """The most likely token, and how likely it is."""
-        row = logits[: self._model.vocab_size].float()
+        row = host(logits)[: self._model.vocab_size]
         token = int(row.argmax())
         if token in self._own.eos_token_ids:
             each.ended = True
             return
         each.drafted.append(token)
-        each.chances.append(float((row[token] - row.logsumexp(0)).exp()))
+        each.chances.append(1.0 / float(np.exp(row - row[token]).sum(dtype=np.float64)))
 
     def _goes_on(self, each: _Pending) -> bool:
         """One token more than the target is to get, as the last one may be half a word."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
+import numpy as np
 
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
@@ -72,12 +72,12 @@ class RandomDrafter(SingleRequestDrafter):
     """Uniformly random tokens: the control that every source has to beat, and that no verifier may be misled by."""
 
     def __init__(self, vocab_size: int) -> None:
-        self._uniform = torch.zeros(vocab_size)
+        self._uniform = np.zeros(vocab_size, np.float32)
 
     def draft(self, request: RequestView, budget: int) -> Draft:
         if budget < 1:
             return EMPTY
         draws = request.draws()
         tokens = [draws.draw(self._uniform, depth=i, node=i) for i in range(budget)]
-        q = None if draws.shares_noise else self._uniform.expand(budget, -1)
+        q = None if draws.shares_noise else np.broadcast_to(self._uniform, (budget, len(self._uniform)))
         return Draft.chain(tokens, q_logits=q, source="random", scores=[1 / len(self._uniform)] * budget)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from outrider.core.arrays import Floats
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.verify import DraftSampler
 from outrider.drafters.api import Outcome, RequestView, SingleRequestDrafter
@@ -124,14 +124,14 @@ def sampled_chain(
         normalised: whether weights are probabilities as they are.
     """
     drafted: list[int] = []
-    rows: list[Tensor] = []
+    rows: list[Floats] = []
     scores: list[float] = []
     while len(drafted) < budget and (weights := after(drafted)):
         rows.append(log_counts(weights, vocab_size))
         token = draws.draw(rows[-1], depth=len(drafted), node=len(drafted))
         drafted.append(token)
         scores.append(weights[token] if normalised else weights[token] / sum(weights.values()))
-    return Draft.chain(drafted, q_logits=torch.stack(rows), source=source, scores=scores) if drafted else EMPTY
+    return Draft.chain(drafted, q_logits=np.stack(rows), source=source, scores=scores) if drafted else EMPTY
 
 
 def ranked(followers: dict[int, int], count: int) -> Choices:
@@ -149,8 +149,8 @@ def share(count: float, total: float) -> float:
     return (count - _DISCOUNT) / (total + _DISCOUNT)
 
 
-def log_counts(counts: Mapping[int, float], vocab_size: int) -> Tensor:
+def log_counts(counts: Mapping[int, float], vocab_size: int) -> Floats:
     """float32 [vocab_size]: log of each token's count, -inf elsewhere."""
-    row = torch.full((vocab_size,), float("-inf"))
-    row[torch.tensor(list(counts))] = torch.tensor(list(counts.values()), dtype=torch.float32).log()
+    row = np.full(vocab_size, -np.inf, np.float32)
+    row[list(counts)] = np.log(np.array(list(counts.values()), np.float32))
     return row

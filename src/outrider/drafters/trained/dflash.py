@@ -17,6 +17,7 @@ from outrider.drafters.trained.diffusion import DiffusionDrafter
 from outrider.drafters.trained.eagle_runner import make_runner
 from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, joined, reach_of
 from outrider.drafters.trained.selector import Selector
+from outrider.drafters.trained.torch_target import torch_target
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.dflash import BlockHead
 from outrider.heads.diffusion import DiffusionHead
@@ -46,13 +47,15 @@ class BlockDrafter(FeatureDrafter):
 
     def __init__(self, target: HeadTarget, head: BlockHead, *, vocab_size: int, cache: CacheSpec) -> None:
         """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
-        c = self._config = head.config
+        c, target = head.config, torch_target(target)
+        self._config = c
         self._vocab_size = vocab_size
         self._masks = torch.zeros(c.heads, 2, c.hidden_size, device=target.device, dtype=target.dtype)  # by offset
         self._masks[1:] = head.masks.detach()
         self._selector = Selector(head, target) if c.selector_rank else None
         super().__init__(make_runner(head, target, replace(cache, prefix_reuse=False)), c.feature_layers, reach_of(c))
 
+    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = self._asked(requests, budgets)

@@ -17,6 +17,7 @@ from outrider.core.draft import Draft
 from outrider.drafters.api import RequestView
 from outrider.drafters.trained.feature_drafter import FeatureDrafter
 from outrider.drafters.trained.head_parts import Scores, own_cache, packed
+from outrider.drafters.trained.torch_target import torch_target
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.diffusion import DiffusionHead, block_tokens
 from outrider.heads.eagle import Attend
@@ -118,8 +119,10 @@ class DiffusionDrafter(FeatureDrafter):
     def __init__(self, target: HeadTarget, head: DiffusionHead, *, vocab_size: int, cache: CacheSpec) -> None:
         """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
         self._config, self._vocab_size = head.config, vocab_size
+        target = torch_target(target)
         super().__init__(ContextRunner(head, target, replace(cache, prefix_reuse=False)), head.config.feature_layers)
 
+    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = self._asked(requests, budgets)

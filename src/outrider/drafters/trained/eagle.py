@@ -44,6 +44,7 @@ class EagleDrafter(FeatureDrafter):
         self._chain = runner.chain if isinstance(runner, NativeEagle) else None
         super().__init__(runner, c.feature_layers or (target.config.num_layers,), reach_of(c))
 
+    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = self._asked(requests, budgets)

@@ -42,7 +42,7 @@ def _visible(span: Span, device: torch.device, window: int) -> Tensor | None:
         return None
     visible = torch.ones(span.count, span.start + span.count, dtype=torch.bool, device=device).tril(span.start)
     if span.mask is not None:
-        visible[-len(span.mask) :, -span.mask.shape[1] :] = span.mask
+        visible[-len(span.mask) :, -span.mask.shape[1] :] = torch.from_numpy(span.mask).to(device)
     if reaches:
         visible &= visible.flip(1).cumsum(1).flip(1) <= window  # how many a row sees from there on
     return visible

@@ -12,11 +12,11 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.trained.eagle_attention import attention
 from outrider.drafters.trained.head_parts import Scores, own_cache, packed
 from outrider.drafters.trained.native_eagle import NativeEagle
+from outrider.drafters.trained.torch_target import TorchTarget, native_model, torch_target
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import Span
 from outrider.models.base import HeadTarget
-from outrider.models.native_llama import NativeLlamaModel
 
 
 class EagleRunner(Protocol):
@@ -51,8 +51,13 @@ class EagleRunner(Protocol):
 
 def make_runner(head: EagleLayer, target: HeadTarget, cache: CacheSpec) -> EagleRunner:
     """``head`` becomes the runner's own: it can only draft now. ``cache``: what the layers' own is to be like."""
-    c = head.config
-    if isinstance(target, NativeLlamaModel) and c.head_dim <= 256 and c.head_dim % 2 == 0:
+    c, target = head.config, torch_target(target)
+    if (
+        isinstance(target, TorchTarget)
+        and native_model(target) is not None
+        and c.head_dim <= 256
+        and c.head_dim % 2 == 0
+    ):
         return NativeEagle(head, target, cache)
     return TorchEagle(head, target, cache)
 

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from outrider.cache import KVCache
+from outrider.core.arrays import Array
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.trained.eagle_runner import EagleRunner
 from outrider.heads import HeadConfig
 from outrider.kernels.batch import Span
+from outrider.kernels.native.tensors import as_tensors
 
 
 @dataclass(eq=False)
@@ -93,12 +95,12 @@ class FeatureDrafter(Drafter):
         if sequence is not None:
             self._cache.free(sequence.slot)
 
-    def read(self, request: RequestView, start: int, features: Tensor) -> None:
+    def read(self, request: RequestView, start: int, features: Array) -> None:
         sequence = self._sequences[request.id]
         if start < sequence.end:  # the request is read again
             self._cache.truncate_to(sequence.slot, sequence.forget(start))
         sequence.end = start + len(features)
-        sequence.waiting.append((range(start, sequence.end), features))
+        sequence.waiting.append((range(start, sequence.end), as_tensors(features)))
         if self._reach:  # a prompt's first rows are never seen by those to come
             sequence.keep_last(self._reach)
 

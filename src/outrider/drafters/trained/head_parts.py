@@ -10,26 +10,29 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
-from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
+from outrider.drafters.trained.heads import head_format
+from outrider.drafters.trained.torch_target import TorchTarget
+from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.heads import HeadConfig
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
 from outrider.heads.vocabulary import ScoringHead
 from outrider.kernels.linear.linear import TorchLinear
 from outrider.kernels.native.library import library
-from outrider.kernels.native.weights import NativeWeight, Target, pack_tensor
+from outrider.kernels.native.tensors import TensorWeight, pack_tensor
 from outrider.models.base import HeadTarget
-from outrider.models.native_llama import NativeLlamaModel
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
-def head_format(target: HeadTarget) -> Target:
-    """How heads' matrices are held in the native library: in 8 bits, as a draft need not be exact, but with float32."""
-    return "float32" if target.precision == "float32" else "q8_0"
+def draft_vocabulary(head: ScoringHead, target: HeadTarget) -> DraftVocabulary | None:
+    """What ``head`` scores of its target's tokens; None: all of them."""
+    if head.draft_ids is None:
+        return None
+    return DraftVocabulary(head.draft_ids.cpu().numpy(), target.config.vocab_size)
 
 
-def lm_head_weight(head: ScoringHead, target: NativeLlamaModel) -> NativeWeight:
+def lm_head_weight(head: ScoringHead, target: TorchTarget) -> TensorWeight:
     """What scores a head's hidden states: its own LM head, or the target's rows of its draft vocabulary."""
     if head.lm_head is not None:
         return pack_tensor(head.lm_head.weight.float(), head_format(target))
@@ -43,12 +46,6 @@ def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[
     if target.device.type == "cpu" and library() is not None:
         return pack_tensor(weight.float(), head_format(target), bias=bias)
     return TorchLinear(weight, bias)
-
-
-def bytes_of_a_weight(target: HeadTarget) -> float:
-    """What a weight of a head takes beside ``target``; in 8 bits, a float16 scale for 32 weights included."""
-    native = target.device.type == "cpu" and library() is not None
-    return 34 / 32 if native and head_format(target) == "q8_0" else target.dtype.itemsize
 
 
 def own_cache(spec: CacheSpec, config: HeadConfig, target: HeadTarget) -> KVCache:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from torch import nn
-
-from outrider.cache.pool import token_bytes
+from outrider.cache.pool import itemsize, token_bytes
 from outrider.config import SOURCES, EngineConfig
 from outrider.config.combination import AUTO, USUAL, check_known
 from outrider.config.sources import head_sources
-from outrider.drafters.trained.head_parts import bytes_of_a_weight
+from outrider.core.arrays import host
 from outrider.errors import ConfigError
-from outrider.heads import HeadConfig, TargetFingerprint, load_head
+from outrider.heads import HeadConfig, TargetFingerprint
 from outrider.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
 from outrider.heads.fingerprint import fingerprint_rows
+from outrider.kernels.native.library import library
+from outrider.kernels.native.weights import Target
 from outrider.models.base import HeadTarget, LoadedModel
 from outrider.models.encoder_decoder import EncoderDecoderConfig
 
 
-def source_of_head(head: nn.Module) -> str:
+def head_format(target: HeadTarget) -> Target:
+    """How heads' matrices are held in the native library: in 8 bits, as a draft need not be exact, but with float32."""
+    return "float32" if target.precision == "float32" else "q8_0"
+
+
+def bytes_of_a_weight(target: HeadTarget) -> float:
+    """What a weight of a head takes beside ``target``; in 8 bits, a float16 scale for 32 weights included."""
+    native = str(target.device) == "cpu" and library() is not None
+    return 34 / 32 if native and head_format(target) == "q8_0" else itemsize(target.dtype)
+
+
+def source_of_head(head: Any) -> str:
     """The draft source that drafts with ``head``."""
     config = head.config
     assert isinstance(config, HeadConfig)
@@ -43,7 +55,7 @@ PLAIN = "none"
 """For targets that hear: speech hardly repeats itself, and text sources lost a fifth of the time (docs/speech.md)."""
 
 
-def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, nn.Module]]:
+def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, Any]]:
     """The draft that ``config`` comes down to for this target, and its heads by source, not yet packed.
 
     Raises:
@@ -52,7 +64,7 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
         ConfigError: two heads are for one source, or a source has none.
     """
     fingerprint = target_fingerprint(target, config.model)
-    heads: dict[str, nn.Module] = {}
+    heads: dict[str, Any] = {}
     for folder in config.heads:
         head = _load(find_head(folder), target, fingerprint)
         source = source_of_head(head)
@@ -83,7 +95,7 @@ def _none_is_shipped(draft: str, config: EngineConfig, found: TargetFingerprint)
     return f"draft={draft!r}: the head that is shipped for {others[0]} was trained for {differs}: {remedy}{own}"
 
 
-def head_memory(heads: Mapping[str, nn.Module], target: LoadedModel) -> tuple[int, int]:
+def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int]:
     """Bytes of the heads' weights, and of what they cache of one token."""
     size, weights, row = bytes_of_a_weight(target), 0.0, 0
     for head in heads.values():
@@ -110,8 +122,10 @@ def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
     }
 
 
-def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> nn.Module:
-    rows = target.embed(fingerprint_rows(target.config.vocab_size))
-    head, config = load_head(folder, target.dtype, (fingerprint, rows))
+def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> Any:
+    from outrider.drafters.trained.torch_target import load_head_for  # torch, of which heads are networks
+
+    rows = host(target.embed(fingerprint_rows(target.config.vocab_size)))
+    head, config = load_head_for(folder, target, fingerprint, rows)
     config.check_target(fingerprint)
     return head

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from outrider.core.arrays import Array
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.trained.head_parts import Scores, packed_states
+from outrider.drafters.trained.torch_target import torch_target
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.blockwise import BlockwiseHeads
 from outrider.heads.medusa import MedusaHeads
+from outrider.kernels.native.tensors import as_tensors
 from outrider.models.base import HeadTarget
 
 
@@ -46,6 +49,7 @@ class MedusaDrafter(Drafter):
 
     def __init__(self, target: HeadTarget, heads: MedusaHeads | BlockwiseHeads, *, vocab_size: int) -> None:
         """The weights of ``heads`` are packed. ``vocab_size``: columns from there are padding."""
+        target = torch_target(target)
         self._target, self._config, self._states = target, heads.config, packed_states(heads, target)
         self._scores = Scores(heads, target)
         self._vocab_size, self._source = vocab_size, heads.config.kind
@@ -55,12 +59,13 @@ class MedusaDrafter(Drafter):
     def start(self, request: RequestView) -> None:
         self._last.pop(request.id, None)
 
-    def read(self, request: RequestView, start: int, features: Tensor) -> None:
-        self._last[request.id] = start + len(features) - 1, features[-1:].clone()
+    def read(self, request: RequestView, start: int, features: Array) -> None:
+        self._last[request.id] = start + len(features) - 1, as_tensors(features[-1:]).clone()
 
     def finish(self, request_id: str) -> None:
         self._last.pop(request_id, None)
 
+    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         heads = self._config.heads

@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from outrider.cache import KVCache
+from outrider.drafters.trained.torch_target import TorchTarget
 from outrider.drafters.trees.child_sampler import Race
 from outrider.errors import NumericalError
 from outrider.heads.eagle import EagleLayer
 from outrider.kernels.batch import Span
 from outrider.kernels.native.model_structs import ChainStruct, FeatureHeadStruct, ModelStruct, TokenFound
 from outrider.kernels.native.passes import CacheView, address, check_status, int64s
-from outrider.kernels.native.weights import NativeWeight, native_library
-from outrider.models.native_llama import NativeLlamaModel
+from outrider.kernels.native.tensors import TensorWeight
+from outrider.kernels.native.weights import native_library
 
 _NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
 
@@ -37,10 +38,10 @@ class NativeChain:
 
     def __init__(
         self,
-        target: NativeLlamaModel,
+        target: TorchTarget,
         cache: KVCache,
         model: ModelStruct,
-        fc: NativeWeight,
+        fc: TensorWeight,
         fc_norms: Sequence[int | None],
         output_norm: int | None,
         ids: Tensor | None,

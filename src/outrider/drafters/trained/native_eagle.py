@@ -9,23 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, make_cache
-from outrider.drafters.trained.head_parts import head_format, lm_head_weight
+from outrider.drafters.trained.head_parts import draft_vocabulary, lm_head_weight
+from outrider.drafters.trained.heads import head_format
 from outrider.drafters.trained.native_chain import NativeChain, takes_chains
-from outrider.drafters.trees.draft_vocabulary import draft_vocabulary
+from outrider.drafters.trained.torch_target import TorchTarget
 from outrider.heads.eagle import DecoderLayer, EagleLayer, Norm
 from outrider.kernels.batch import Span
+from outrider.kernels.frequencies import inverse_frequencies
 from outrider.kernels.native.model_structs import BatchStruct, LayerStruct, MLPStruct, ModelStruct, NormStruct
 from outrider.kernels.native.passes import CacheView, address, check_status, int64s, rotation_table, span_structs
 from outrider.kernels.native.structs import WeightStruct
-from outrider.kernels.native.weights import NativeWeight, native_library, pack_tensor
-from outrider.kernels.rope import inverse_frequencies
-from outrider.models.native_llama import NativeLlamaModel
+from outrider.kernels.native.tensors import TensorWeight, pack_tensor
+from outrider.kernels.native.weights import native_library
 
 
 class NativeEagle:
     """A model of a few layers whose inputs are features; an ``EagleRunner``."""
 
-    def __init__(self, head: EagleLayer, target: NativeLlamaModel, cache: CacheSpec) -> None:
+    def __init__(self, head: EagleLayer, target: TorchTarget, cache: CacheSpec) -> None:
         """The weights of ``head`` are packed; it is not needed afterwards."""
         c = head.config
         self._target, self._hidden, self._library = target, c.hidden_size, native_library()
@@ -39,7 +40,7 @@ class NativeEagle:
             head.fc.weight.float(), head_format(target), bias=None if head.fc.bias is None else head.fc.bias.detach()
         )
         self._eps = c.rms_norm_eps
-        self._held: list[NativeWeight | Tensor] = []  # what the structs point to
+        self._held: list[TensorWeight | Tensor] = []  # what the structs point to
         self._input_norm = self._vector(head.input_norm) if c.norm_before_fc else None
         self._stream_norm = self._vector(head.layer.hidden_norm) if c.norm_before_residual else None
         self._fc_norms = [self._vector(norm) for norm in head.fc_norm or () if isinstance(norm, Norm)]
@@ -68,7 +69,7 @@ class NativeEagle:
         """Drafts a chain in one call, where the library can."""
 
     def _chain(self) -> NativeChain:
-        ids = None if self.vocabulary is None else self.vocabulary.ids.contiguous()
+        ids = None if self.vocabulary is None else torch.from_numpy(self.vocabulary.columns).contiguous()
         return NativeChain(self._target, self.cache, self._model, self._fc, self._fc_norms, self._output_norm, ids)
 
     def _layer_struct(self, layer: DecoderLayer) -> LayerStruct:
@@ -85,7 +86,7 @@ class NativeEagle:
                 weight=None if layer.norms_residual else self._vector(layer.hidden_norm)  # see ``run``
             ),
             mlp_norm=NormStruct(weight=self._vector(layer.post_attention_layernorm)),
-            rotations=self._rotations.data_ptr(),
+            rotations=self._rotations.ctypes.data,
             window=layer.self_attn.config.window,
             embedding_norm=self._vector(layer.input_layernorm),
         )

@@ -11,6 +11,7 @@ from outrider.cache import KVCache
 from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.trained.torch_target import torch_target
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.heads.pass_ import LookaheadEmbeddings
 from outrider.kernels.batch import ForwardBatch, Span
@@ -39,10 +40,12 @@ class PassDrafter(Drafter):
 
     def __init__(self, target: HeadTarget, cache: KVCache, ahead: LookaheadEmbeddings, *, vocab_size: int) -> None:
         """``cache`` is the target's. ``vocab_size``: columns of the target's head from there are padding."""
+        target = torch_target(target)
         self._target, self._cache, self._vocab_size = target, cache, vocab_size
         self._ahead = ahead().detach().to(device=target.device, dtype=target.dtype)  # [T, d]
         self._learned = ahead.config.acceptance
 
+    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests whose last token alone is pending."""
         most = 1 + len(self._ahead)
@@ -71,4 +74,5 @@ class PassDrafter(Drafter):
         spans = tuple(Span(s.slot, s.request.num_computed_tokens, depths) for s in pending)
         batch = ForwardBatch(ids, positions, spans, None, inputs=inputs.flatten(0, 1))
         logits = self._target.forward(batch, self._cache).logits
-        return logits.view(len(requests), depths, -1).transpose(0, 1)
+        found: Tensor = logits.view(len(requests), depths, -1).transpose(0, 1)
+        return found

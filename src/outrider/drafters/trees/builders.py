@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from outrider.config import SpeculationParams
+from outrider.core.arrays import Floats
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import Acceptance, Shape, likeliest, static_shape
 from outrider.core.tree import children, path_to
@@ -30,7 +30,7 @@ class Choices:
 
     tokens: Sequence[int]
     scores: Sequence[float] = ()  # log-probability of each, where the tree ``ranks`` or the source knows it
-    q_logits: Sequence[Tensor] = ()  # of each, what it was drawn from: float32 [vocab]; where a verifier needs it
+    q_logits: Sequence[Floats] = ()  # of each, what it was drawn from: float32 [vocab]; where a verifier needs it
 
 
 class TreeBuilder(Protocol):
@@ -75,7 +75,7 @@ class StaticTreeBuilder:
         self.parents: list[int] = []
         self._below = children(shape)  # of the root, then of each place of the shape
         self._places: list[int] = []  # where each node is in the shape
-        self._q: list[Tensor] = []
+        self._q: list[Floats] = []
         self._scores: list[float] = []
         self.frontier = [-1] if shape else []
 
@@ -102,7 +102,7 @@ class StaticTreeBuilder:
     def draft(self, source: str) -> Draft:
         if not self.tokens:
             return EMPTY
-        q = torch.stack(self._q) if self._q else None
+        q = np.stack(self._q) if self._q else None
         scores = tuple(map(math.exp, self._scores)) if self._scores else None
         return Draft(tuple(self.tokens), tuple(self.parents), q, source, scores)
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.config import SamplingParams
+from outrider.core.arrays import Array, host
 from outrider.core.distribution import Context, log_weights
 from outrider.core.logits_processors import changes_logits
 from outrider.core.native import clipped_temperature
@@ -78,7 +77,7 @@ class ChildSampler:
         self._calibration = calibration if self._params.greedy and request.params.greedy else ()
         self._request = request
 
-    def __call__(self, logits: Tensor, path: Sequence[int], count: int, key: int) -> Choices:
+    def __call__(self, logits: Array, path: Sequence[int], count: int, key: int) -> Choices:
         """Up to ``count`` children of the node that ``path`` leads to, whose row of the draft model is [vocab]."""
         tokens, split = self._request.tokens, self._request.prompt_length
         context = Context(tokens[:split], [*tokens[split:], *path])
@@ -96,20 +95,20 @@ class ChildSampler:
         if self._by_likelihood:
             return most_likely(row, count)
         if self._draws.shares_noise:
-            noise = torch.from_numpy(self._draws.race_noise(len(row), depth=depth))
-            return most_likely(row.cpu() + noise, count)
+            return most_likely(row + self._draws.race_noise(len(row), depth=depth), count)
         drawn = self._draws.siblings(row, count, depth=depth, node=key)
         return Choices(drawn.tokens, q_logits=drawn.rows)
 
-    def level(self, tree: TreeBuilder, logits: Tensor) -> list[Choices]:
+    def level(self, tree: TreeBuilder, logits: Array) -> list[Choices]:
         """The choices behind every frontier node of a tree, from their rows: [frontier, vocab]."""
         found = self._at_once(tree, logits) if self._alike else None
         if found is None:
+            rows = host(logits)
             if self._vocabulary is not None:
-                logits = self._vocabulary.full(logits)
+                rows = self._vocabulary.full(rows)
             found = [
                 self(row, tokens_to(tree, node), tree.width(node), tree.key(node))
-                for node, row in zip(tree.frontier, logits, strict=True)
+                for node, row in zip(tree.frontier, rows, strict=True)
             ]
         return self._calibrated(found, len(tokens_to(tree, tree.frontier[0]))) if self._calibration else found
 
@@ -135,17 +134,18 @@ class ChildSampler:
         known = self._vocabulary is None or int(self._vocabulary.columns[-1]) < self._vocab_size
         return whole and known and self._constraint is None and (self._by_likelihood or self._draws.shares_noise)
 
-    def _at_once(self, tree: TreeBuilder, logits: Tensor) -> list[Choices] | None:
+    def _at_once(self, tree: TreeBuilder, logits: Array) -> list[Choices] | None:
         """``__call__`` for all frontier nodes: the same choices in one go, or None if a row is not finite."""
         counts = [tree.width(node) for node in tree.frontier]
-        same = logits.stride(0) == 0  # one row, shown several times
-        x = (logits[:1] if same else logits).float().cpu()
+        x = host(logits)
+        same = len(x) > 1 and x.strides[0] == 0  # one row, shown several times
+        x = x[:1] if same else x
         if self._vocabulary is None:
             x = x[:, : self._vocab_size]
         noise = self._noise(len(tokens_to(tree, tree.frontier[0])), x.shape[1])
         temperature = self._temperature
         ids = None if self._vocabulary is None else self._vocabulary.columns
-        found = most_likely_of_each(x.numpy(), max(counts), temperature, noise=noise, ids=ids)
+        found = most_likely_of_each(x, max(counts), temperature, noise=noise, ids=ids)
         if found is None:
             return None
         if same:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.cache import KVCache
+from outrider.core.arrays import Array
 from outrider.kernels.batch import SequenceInput, pack
 from outrider.models.base import Model
 
@@ -21,15 +23,17 @@ class Feed:
     start: int  # the cache row of the first
     tokens: Sequence[int]
     positions: Sequence[int]
-    mask: Tensor | None = None  # as in ``Span``
+    mask: NDArray[np.bool_] | None = None  # as in ``Span``
     scored: int = 1  # how many of the last ones need logits
     above: Sequence[int] = ()  # of draft nodes: which row of the draft each continues; -1: the request's last token
 
 
-def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None = None) -> list[Tensor]:
+def run(model: Model, cache: KVCache, feeds: Sequence[Feed], layers: int | None = None) -> list[Array]:
     """One forward pass over all feeds, whose rows the cache has set aside: the logits [scored, vocab] of each."""
     batch = pack([_input(feed) for feed in feeds], layers=layers)
-    return list(torch.split(model.forward(batch, cache).logits, [feed.scored for feed in feeds]))
+    logits: Array = model.forward(batch, cache).logits
+    ends = [*accumulate((feed.scored for feed in feeds), initial=0)]
+    return [logits[start:end] for start, end in pairwise(ends)]
 
 
 def _input(feed: Feed) -> SequenceInput:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from outrider.core.arrays import Array, host
 from outrider.core.draft import EMPTY, Draft
 from outrider.core.shapes import Acceptance
 from outrider.core.tree import path_to
@@ -86,7 +85,7 @@ class PendingDraft:
         """Whether a further level is likely to be worth its time; true where nothing is known."""
         return self.request.should_continue(source, [self._tree.scores_to(node) for node in self._tree.frontier])
 
-    def extend(self, logits: Tensor) -> None:
+    def extend(self, logits: Array) -> None:
         """Grow by a level, from the rows of its last feed (or of the last token): [rows, vocab]."""
         self._tree.extend(self._sampler.level(self._tree, logits))
 
@@ -108,7 +107,7 @@ class PendingDraft:
             seen = np.zeros((len(nodes), fed + len(nodes)), dtype=np.bool_)
             for row, path in zip(seen, paths, strict=True):
                 row[[self._row[node] for node in path]] = True
-            mask = None if len(nodes) == 1 and len(paths[0]) == seen.shape[1] else torch.from_numpy(seen)
+            mask = None if len(nodes) == 1 and len(paths[0]) == seen.shape[1] else seen
         return Feed(
             self.slot,
             start,
@@ -126,10 +125,10 @@ class PendingDraft:
 
 def grow(
     drafts: Iterable[PendingDraft],
-    logits: Sequence[Tensor],
+    logits: Sequence[Array],
     *,
     fits: Callable[[PendingDraft, int], bool],
-    run: Callable[[Sequence[PendingDraft]], Sequence[Tensor]],
+    run: Callable[[Sequence[PendingDraft]], Sequence[Array]],
     source: str | None = None,
 ) -> None:
     """Grow all of them together, a run a level, from the logits [1, vocab] after each request's last token.
@@ -155,8 +154,8 @@ def grow(
 
 def grow_parallel(
     drafts: Sequence[PendingDraft],
-    levels: Tensor,
-    after: Callable[[int, Sequence[int], Sequence[int]], Tensor] | None = None,
+    levels: Array,
+    after: Callable[[int, Sequence[int], Sequence[int]], Array] | None = None,
 ) -> None:
     """Grow all of them where each depth has one row of logits, whatever the path to it.
 
@@ -166,22 +165,25 @@ def grow_parallel(
             each node and its token. None: nothing.
     """
     place = {id(each): i for i, each in enumerate(drafts)}
-    level = 0
+    rows_of, level = host(levels), 0
 
     def fits(each: PendingDraft, rows: int) -> bool:
-        return level + 1 < len(levels)
+        return level + 1 < len(rows_of)
 
-    def run(growing: Sequence[PendingDraft]) -> list[Tensor]:
+    def run(growing: Sequence[PendingDraft]) -> Sequence[Array]:
         nonlocal level
         level += 1
-        rows = [levels[level][place[id(each)]].expand(each.frontier_size, -1) for each in growing]
+        rows = [
+            np.broadcast_to(own := rows_of[level, place[id(each)]], (each.frontier_size, *own.shape))
+            for each in growing
+        ]
         if after is None:
             return rows
         nodes = [(place[id(each)], token) for each in growing for token in each.frontier_tokens]
-        added = after(level, [own for own, _ in nodes], [token for _, token in nodes])
-        return list(torch.split(torch.cat(rows) + added, [len(part) for part in rows]))
+        added = host(after(level, [own for own, _ in nodes], [token for _, token in nodes]))
+        return np.split(np.concatenate(rows) + added, np.cumsum([len(part) for part in rows])[:-1])
 
-    grow(drafts, [row[None] for row in levels[0]], fits=fits, run=run)
+    grow(drafts, [row[None] for row in rows_of[0]], fits=fits, run=run)
 
 
 def drafts_of(pending: Iterable[PendingDraft], requests: Sequence[RequestView], source: str) -> list[Draft]:

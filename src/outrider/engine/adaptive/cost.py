@@ -7,9 +7,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 
-import torch
-
 from outrider.cache.protocol import CacheSpec
+from outrider.core.arrays import host
 from outrider.core.tree import ancestor_mask, depths
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS, AdaptiveSettings
 from outrider.kernels.batch import ForwardBatch, SequenceInput, pack
@@ -93,7 +92,6 @@ class ForwardPassCost:
         return values[i - 1] + share * (values[i] - values[i - 1])
 
 
-@torch.inference_mode()
 def calibrate(model: Model, settings: AdaptiveSettings = DEFAULT_SETTINGS) -> ForwardPassCost:
     """Time passes of each number of rows at a short and at a long context, taking turns, on a cache of their own."""
     sizes = settings.measured_rows
@@ -136,8 +134,7 @@ def _time_passes(
             batch = _batch(model.config.vocab_size, slot, context, rows, min(branches, rows - 1))
             start = time.perf_counter()
             logits = model.forward(batch, cache).logits
-            if logits.is_cuda:
-                torch.cuda.synchronize(logits.device)
+            host(logits[-1:])  # which waits for a GPU to be done
             measured.append(time.perf_counter() - start)
         if all(len(measured) >= settings.calibration_repeats for measured in times.values()):
             break

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from outrider.core.beam_candidates import beam_candidates
 from outrider.core.beams import BeamSearch, Node
@@ -95,7 +94,7 @@ class ScheduledBeams(ScheduledRequest):
             adapter=self.adapter,
         )
 
-    def _tree_mask(self) -> Tensor | None:
+    def _tree_mask(self) -> NDArray[np.bool_] | None:
         """bool [n, t]: nodes see their ancestors. The beginning that all of them share needs no mask."""
         index = {node: i for i, node in enumerate(self.nodes)}
         parents = [-1 if node.parent is None else index.get(node.parent, -1) for node in self.nodes]
@@ -113,7 +112,7 @@ class ScheduledBeams(ScheduledRequest):
                 if node >= first:
                     mask[row] |= mask[node - first]
                     break
-        return torch.from_numpy(mask)
+        return mask
 
     def advance(self, output: TargetOutput, vocab_size: int, stop_ids: Sequence[int]) -> BeamSteps:
         """Bring the search on as far as the scored rows reach.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
+from outrider.core.arrays import Array, columns
 from outrider.engine.drafting.isolation import IsolatedDrafters
 from outrider.engine.request import Request
 
@@ -26,13 +24,14 @@ class FeatureRouting:
         wanted = {layer for request in requests for _, layers in self._readers(request) for layer in layers}
         return tuple(sorted(wanted)) if wanted else ()
 
-    def forward(self, request: Request, start: int, features: Tensor, layers: Layers) -> None:
+    def forward(self, request: Request, start: int, features: Array, layers: Layers) -> None:
         """Forward features [n, len(layers) * d] of committed tokens from ``start`` on, to each drafter its own."""
         for name, wanted in self._readers(request):
             own = features
             if wanted != layers:
-                parts = features.chunk(len(layers), dim=-1)
-                own = torch.cat([parts[layers.index(layer)] for layer in wanted], dim=-1)
+                d = features.shape[1] // len(layers)
+                places = map(layers.index, wanted)
+                own = columns(features, [slice(place * d, place * d + d) for place in places])
             self._isolated.read(name, request, start, own)
 
     def _readers(self, request: Request) -> list[tuple[str, Layers]]:

@@ -8,9 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from torch import Tensor
-
 from outrider.cache.protocol import KVCache
+from outrider.core.arrays import Array
 from outrider.core.beams import BeamSearch
 from outrider.core.draft import Draft
 from outrider.drafters.api import BeamDraft, BeamDrafter, Drafter, FeatureReader, Outcome, RequestView
@@ -143,7 +142,7 @@ class IsolatedDrafters:
         """Whether a drafter has left ``observe`` as it is, which does nothing."""
         return getattr(getattr(self.drafters.get(name), "observe", None), "__func__", None) is Drafter.observe
 
-    def read(self, name: str, request: Request, start: int, features: Tensor) -> None:
+    def read(self, name: str, request: Request, start: int, features: Array) -> None:
         """Give a drafter that reads features those of the committed tokens from ``start`` on: [n, layers * d]."""
 
         def call(drafter: Drafter) -> None:

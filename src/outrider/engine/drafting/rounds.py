@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
 from outrider.cache.protocol import KVCache
 from outrider.config.combination import Group
+from outrider.core.arrays import Array
 from outrider.core.beams import BeamSearch
 from outrider.core.draft import EMPTY, Draft
 from outrider.drafters.api import BeamDraft, Drafter, Outcome, RequestView
@@ -141,7 +140,7 @@ class Drafting:
         """The layers of the target whose features drafters of these requests read, in ascending order."""
         return self._features.layers(requests)
 
-    def forward_features(self, request: Request, start: int, features: Tensor, layers: Layers) -> None:
+    def forward_features(self, request: Request, start: int, features: Array, layers: Layers) -> None:
         """Forward features [n, len(layers) * d] of committed tokens from ``start`` on, to each drafter its own."""
         self._features.forward(request, start, features, layers)
 

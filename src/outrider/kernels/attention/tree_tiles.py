@@ -75,7 +75,7 @@ def chains(span: Span) -> Iterator[tuple[list[int], Sequence[int]]]:
 def tree_base(span: Span) -> int:
     """The cache row where the span's tree begins, which may be before or after its first new row."""
     assert span.mask is not None
-    return span.start + span.count - span.mask.shape[1]
+    return span.start + span.count - int(span.mask.shape[1])
 
 
 def key_order(span: Span, tiles: Sequence[Tile], keys: int, device: torch.device) -> Tensor:

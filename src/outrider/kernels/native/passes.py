@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.cache import KVCache
 from outrider.errors import EngineDeadError
@@ -18,7 +18,7 @@ from outrider.kernels.native.weights import native_library
 
 __all__ = ["CacheView", "address", "check_status", "int64s", "rotation_table", "span_structs"]
 
-_CACHE_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+_CACHE_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
 
 
 class CacheView:
@@ -29,7 +29,7 @@ class CacheView:
         self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
         self._key_scales, self._value_scales = _pointers(pool.k_scales), _pointers(pool.v_scales)
         self._struct = CacheStruct(
-            type=_CACHE_TYPES[pool.k[0].dtype],
+            type=_CACHE_TYPES[str(pool.dtype).removeprefix("torch.")],
             block=pool.block,
             rows=len(pool.k[0]),
             layers=len(pool.k),
@@ -43,15 +43,20 @@ class CacheView:
         self.address = ctypes.byref(self._struct)
 
 
-def _pointers(tensors: Any) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+def _pointers(arrays: Any) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*map(_pointer, arrays))
+
+
+def _pointer(array: Any) -> int:
+    """Of a NumPy array, or a torch tensor of the CPU."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
 
 
 def int64s(values: Sequence[int]) -> array[int]:
     """Whole numbers as the library reads them.
 
-    Not a tensor and not of NumPy: between forward passes, which empty the processor's caches, what costs is how much
-    code and memory a step touches. The first of either costs as much as the rest of the call.
+    Not of NumPy: between forward passes, which empty the processor's caches, what costs is how much
+    code and memory a step touches. The first call into NumPy costs as much as the rest of the call.
     """
     return array("q", values)
 
@@ -69,9 +74,9 @@ def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[objec
         struct.start, struct.count, struct.table = span.start, span.count, address(table)
         held.append(table)
         if span.mask is not None:
-            mask = span.mask.contiguous().view(torch.uint8)  # as booleans are stored
+            mask = np.ascontiguousarray(span.mask)  # a byte each
             struct.mask_rows, struct.mask_keys = mask.shape
-            struct.mask = mask.data_ptr()
+            struct.mask = mask.ctypes.data
             held.append(mask)
     return structs, held
 
@@ -86,13 +91,18 @@ def check_status(status: int) -> None:
         raise ValueError("the native library was given a size, an id or a position out of range")
 
 
-def rotation_table(inverse: Tensor, positions: int, magnitude: Tensor | None = None) -> Tensor:
+def rotation_table(
+    inverse: NDArray[np.float64], positions: int, magnitude: NDArray[np.float64] | None = None
+) -> NDArray[np.float32]:
     """float32 [positions, 2, head_dim / 2]: cosines, then sines, of each pair's angle at each position.
 
     Args:
         inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
         magnitude: float64 [head_dim / 2], from ``magnitudes``; None: 1.
     """
-    out = torch.empty(positions, 2, len(inverse))
-    check_status(native_library().outrider_rotations(*out.shape[::2], inverse.data_ptr(), out.data_ptr()))
-    return out if magnitude is None else out.mul_(magnitude.float())
+    inverse = np.ascontiguousarray(inverse)
+    out = np.empty((positions, 2, len(inverse)), np.float32)
+    check_status(native_library().outrider_rotations(*out.shape[::2], inverse.ctypes.data, out.ctypes.data))
+    if magnitude is not None:
+        out *= magnitude.astype(np.float32)
+    return out

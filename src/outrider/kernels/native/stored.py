@@ -7,10 +7,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 from gguf import GGMLQuantizationType, quants
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.errors import ModelFormatError
 
@@ -24,7 +22,8 @@ GGUF_TYPES: tuple[str, ...] = (
 """Types of tensors that the native library unpacks, by their GGUF names."""
 
 
-_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+"""How NumPy reads them; of bfloat16 it has the upper half of a float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +40,27 @@ class StoredTensor:
     plus: float = 0.0
     """Added to every number; of norms alone."""
 
-    def numbers(self) -> Tensor:
+    @classmethod
+    def of(cls, array: NDArray[np.float32]) -> StoredTensor:
+        """Numbers that are in memory, as a file of float32 would have them."""
+        data = np.ascontiguousarray(array, np.float32).reshape(-1).view(np.uint8)
+        return cls("F32", tuple(array.shape), data)
+
+    @property
+    def file(self) -> str:
+        """The mapped file, for messages."""
+        return str(getattr(self.data, "filename", None) or "a tensor in memory")
+
+    def numbers(self) -> NDArray[np.float32]:
         """float32, of ``shape``: what a type of plain floats holds. Biases and norms are such."""
         if self.type not in _FLOATS:
             raise ModelFormatError(f"a tensor of type {self.type} and shape {list(self.shape)} holds no plain floats")
-        values = torch.from_numpy(self.data.copy()).view(_FLOATS[self.type]).view(self.shape).float()
-        values = values if self.order is None else values[torch.from_numpy(self.order)]
-        return values + self.plus if self.plus else values
+        stored = np.frombuffer(self.data.tobytes(), _FLOATS[self.type])
+        if self.type == "BF16":
+            stored = (stored.astype(np.uint32) << 16).view(np.float32)
+        values = stored.astype(np.float32).reshape(self.shape)  # a copy, which may be written to
+        values = values if self.order is None else values[self.order]
+        return values + np.float32(self.plus) if self.plus else values
 
 
 @dataclass(frozen=True, eq=False)

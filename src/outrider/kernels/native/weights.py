@@ -1,4 +1,4 @@
-"""Matrices in the native library's layout: panels of 16 outputs, packed from files or from torch tensors."""
+"""Matrices in the native library's layout: panels of 16 outputs, packed from files or from arrays."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import weakref
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.kernels.native.arena import aligned_memory
@@ -18,12 +16,13 @@ from outrider.kernels.native.library import library
 from outrider.kernels.native.stored import GGUF_TYPES, StoredTensor, code_table, gguf_number
 from outrider.kernels.native.structs import SourceStruct, WeightStruct
 
-__all__ = ["NativeWeight", "StoredRows", "Target", "native_library", "pack", "pack_tensor"]
+__all__ = ["NativeWeight", "StoredRows", "Target", "native_library", "pack", "pack_array"]
+
+Floats = NDArray[np.float32]
 
 Target = Literal["float32", "bfloat16", "q8_0", "q4_0", "q4_1"]
 
 _TARGETS: dict[str | None, int] = {None: 0, "float32": 1, "bfloat16": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
-_TORCH_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _PANEL_OUTPUTS = 16
 _NO_MEMORY, _DAMAGED, _UNKNOWN_TYPE, _BAD_SIZE, _TOO_LARGE = 1, 16, 17, 18, 19
 
@@ -49,22 +48,22 @@ class NativeWeight:
         """Bytes of the panels and the bias."""
         return self.panels.nbytes + (0 if self.bias is None else self.bias.nbytes)
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def rows(self, ids: NDArray[np.int64]) -> Floats:
         """float32 [n, inputs]: rows ``ids`` (int64 [n]) as numbers. Raises ``IndexError`` for one out of range."""
-        ids = ids.to(torch.int64).contiguous()
-        out = torch.empty(len(ids), self.inputs)
-        if native_library().outrider_rows(ctypes.addressof(self.struct), len(ids), ids.data_ptr(), out.data_ptr()):
+        ids = np.ascontiguousarray(ids, np.int64)
+        out = np.empty((len(ids), self.inputs), np.float32)
+        if native_library().outrider_rows(self._address, len(ids), ids.ctypes.data, out.ctypes.data):
             raise IndexError(f"ids {ids.tolist()[:8]} are not all rows of a matrix of {self.outputs}")
         return out
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """``x W' + bias``: float [n, inputs] -> float32 [n, outputs]."""
-        x = x.to(torch.float32).contiguous()
+    def __call__(self, x: Floats) -> Floats:
+        """``x W' + bias``: float32 [n, inputs] -> float32 [n, outputs]."""
+        x = np.ascontiguousarray(x, np.float32)
         rows = x.shape[0]
         if x.shape[1:] != (self.inputs,):
             raise ValueError(f"rows of shape {list(x.shape)} cannot be multiplied by a matrix of {self.inputs} inputs")
-        y = torch.empty(rows, self.outputs)
-        if self._multiply(self._address, rows, x.data_ptr(), y.data_ptr()):
+        y = np.empty((rows, self.outputs), np.float32)
+        if self._multiply(self._address, rows, x.ctypes.data, y.ctypes.data):
             raise MemoryError(f"no memory to multiply {rows} rows by a matrix of {self.outputs} x {self.inputs}")
         return y
 
@@ -84,7 +83,7 @@ class StoredRows:
         self._path = getattr(stored.data, "filename", None)
         self._file = None if self._path is None else os.open(self._path, os.O_RDONLY)
         if self._file is not None:
-            weakref.finalize(self, os.close, self._file)
+            weakref.finalize(self, os.close, self._file).atexit = False  # a thread may still read at exit
         self._state = self._now()
 
     def _now(self) -> tuple[int, int] | None:
@@ -93,17 +92,21 @@ class StoredRows:
         found = os.fstat(self._file)
         return found.st_size, found.st_mtime_ns
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def rows(self, ids: NDArray[np.int64]) -> Floats:
         """float32 [n, inputs], as ``NativeWeight.rows``. Raises ``ModelFormatError`` if the file has changed."""
         if not len(ids):
-            return torch.empty(0, self._stored.shape[1])
+            return np.empty((0, self._stored.shape[1]), np.float32)
         if self._now() != self._state:
             raise ModelFormatError(f"{self._path} was changed while its model runs: load it again")
-        return pack(self._stored, order=ids).rows(torch.arange(len(ids)))
+        return pack(self._stored, order=ids).rows(np.arange(len(ids)))
 
 
 def pack(
-    stored: StoredTensor, *, order: Tensor | None = None, bias: Tensor | None = None, target: Target | None = None
+    stored: StoredTensor,
+    *,
+    order: NDArray[np.int64] | None = None,
+    bias: Floats | None = None,
+    target: Target | None = None,
 ) -> NativeWeight:
     """Pack a matrix of a file.
 
@@ -138,13 +141,9 @@ def pack(
     return NativeWeight(weight, panels, _packed_bias(bias, outputs))
 
 
-def pack_tensor(tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None) -> NativeWeight:
-    """Pack a float tensor [outputs, inputs] of the CPU. Errors as for ``pack``."""
-    tensor = tensor.detach().to("cpu").contiguous()
-    if tensor.dtype not in _TORCH_TYPES:
-        raise ModelFormatError(f"a tensor of {tensor.dtype} cannot be packed: use float32, float16 or bfloat16")
-    data = tensor.view(torch.uint8).numpy().reshape(-1)
-    return pack(StoredTensor(_TORCH_TYPES[tensor.dtype], tuple(tensor.shape), data), bias=bias, target=target)
+def pack_array(array: Floats, target: Target | None = None, *, bias: Floats | None = None) -> NativeWeight:
+    """Pack a matrix of numbers, float32 [outputs, inputs]. Errors as for ``pack``."""
+    return pack(StoredTensor.of(array), bias=bias, target=target)
 
 
 def _check(stored: StoredTensor, target: str | None) -> None:
@@ -159,10 +158,10 @@ def _check(stored: StoredTensor, target: str | None) -> None:
         raise ModelFormatError(f"a tensor of shape {list(stored.shape)} cannot be packed: its sizes are out of range")
 
 
-def _compose(first: NDArray[np.int64] | None, then: Tensor | None) -> NDArray[np.int64] | None:
+def _compose(first: NDArray[np.int64] | None, then: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
     if then is None:
         return None if first is None else np.ascontiguousarray(first, np.int64)
-    order: NDArray[np.int64] = then.to(torch.int64).contiguous().numpy()
+    order: NDArray[np.int64] = np.ascontiguousarray(then, np.int64)
     if first is None:
         return order
     if len(order) and not 0 <= order.min() <= order.max() < len(first):
@@ -170,15 +169,14 @@ def _compose(first: NDArray[np.int64] | None, then: Tensor | None) -> NDArray[np
     return np.ascontiguousarray(first[order], np.int64)
 
 
-def _packed_bias(bias: Tensor | None, outputs: int) -> NDArray[np.float32] | None:
+def _packed_bias(bias: Floats | None, outputs: int) -> NDArray[np.float32] | None:
     if bias is None:
         return None
     if tuple(bias.shape) != (outputs,):
         raise ModelFormatError(f"a bias of shape {list(bias.shape)} does not fit {outputs} outputs")
-    if not torch.isfinite(bias).all():
+    if not np.isfinite(bias).all():
         raise ModelFormatError("a bias holds NaN or infinity: download the model again")
-    packed: NDArray[np.float32] = bias.detach().to("cpu", torch.float32).contiguous().numpy().copy()
-    return packed
+    return np.array(bias, np.float32)
 
 
 def _raise_for(status: int, stored: StoredTensor, target: str | None) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache, make_cache
@@ -145,8 +147,9 @@ class BridgedModel:
                         yield first + row, logits, _or_nothing(hidden, logits)
             first += span.count
 
-    def embed(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
         """Rows of the input embedding: float [..., d]. What the model does to them afterwards is its own."""
+        token_ids = torch.as_tensor(token_ids)
         table: Tensor = self.network.module.get_input_embeddings().weight  # type: ignore[operator]
         return table.detach()[token_ids.to(self.device)]
 

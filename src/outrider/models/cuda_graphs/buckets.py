@@ -167,7 +167,7 @@ def lay_out(batch: ForwardBatch, bucket: Bucket, cache: KVCache) -> Tensor:
             grid["bases"][i] = span.start + span.count - width
             tree = grid["tree"][i, : span.count]
             tree[:] = np.tri(span.count, bucket.width, width - span.count)
-            tree[span.count - count :, width - columns : width] = span.mask.cpu().numpy()
+            tree[span.count - count :, width - columns : width] = span.mask
     return buffer
 
 

@@ -3,15 +3,16 @@
 from outrider.models.encoder_decoder.attaching import attach_input, check_input, match_encoders
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig
 from outrider.models.encoder_decoder.inputs import EncoderInput
-from outrider.models.encoder_decoder.model import EncoderDecoderModel
+from outrider.models.encoder_decoder.kind import EncodingModel, has_encoder
 from outrider.models.encoder_decoder.timing import time_encoder
 
 __all__ = [
     "EncoderDecoderConfig",
-    "EncoderDecoderModel",
     "EncoderInput",
+    "EncodingModel",
     "attach_input",
     "check_input",
+    "has_encoder",
     "match_encoders",
     "time_encoder",
 ]

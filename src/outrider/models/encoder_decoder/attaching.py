@@ -9,14 +9,14 @@ from outrider.errors import IncompatibleDraftError, InvalidRequestError
 from outrider.models.base import Model
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig
 from outrider.models.encoder_decoder.inputs import EncoderInput
-from outrider.models.encoder_decoder.model import EncoderDecoderModel
+from outrider.models.encoder_decoder.kind import has_encoder
 
 __all__ = ["attach_input", "check_input", "match_encoders"]
 
 
 def check_input(model: Model, given: EncoderInput | None) -> None:
     """Raises ``InvalidRequestError`` unless ``given`` is what ``model`` takes: None, if it has no encoder."""
-    if isinstance(model, EncoderDecoderModel):
+    if has_encoder(model):
         if given is None:
             kind = "a sound: use transcribe" if model.config.hears else "a text for the encoder: use generate"
             raise InvalidRequestError(f"{model.config.family} needs {kind}", param="prompt")
@@ -27,7 +27,7 @@ def check_input(model: Model, given: EncoderInput | None) -> None:
 
 def attach_input(model: Model, cache: KVCache, slot: int | None, given: EncoderInput | None) -> None:
     """Encode ``given``, unless that was done before, and hang the result on ``slot``; nothing to do for others."""
-    if isinstance(model, EncoderDecoderModel) and slot is not None and given is not None:
+    if has_encoder(model) and slot is not None and given is not None:
         cache.attachments[slot] = model.encode(given)
 
 
@@ -40,9 +40,9 @@ def match_encoders(target: Model, drafts: Sequence[Model]) -> None:
         IncompatibleDraftError: a draft model has an encoder that cannot take what the target's takes.
     """
     for draft in drafts:
-        if not isinstance(draft, EncoderDecoderModel):
+        if not has_encoder(draft):
             continue
-        if not isinstance(target, EncoderDecoderModel):
+        if not has_encoder(target):
             raise IncompatibleDraftError(
                 f"the draft model ({draft.config.family}) has an encoder and the target ({target.config.family}) has "
                 "none: name another draft model"

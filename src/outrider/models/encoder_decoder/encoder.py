@@ -42,7 +42,7 @@ class Encoder:
 
     def __call__(self, given: EncoderInput) -> Tensor:
         """What the decoder looks at: [n, d]; computed when first asked for."""
-        return given.computed(self, lambda: self._encode(given.values))
+        return given.computed(self, lambda: self._encode(torch.as_tensor(given.values)))
 
     def same_as(self, other: Encoder) -> bool:
         """Whether both compute the same: constants and every weight."""

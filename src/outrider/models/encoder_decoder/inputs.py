@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from outrider.core.arrays import Array
 
 __all__ = ["EncoderInput"]
 
@@ -23,7 +24,7 @@ class EncoderInput:
     one input, for a request that was preempted and for draft models with the same encoder, and goes with the input.
     """
 
-    def __init__(self, values: Tensor) -> None:
+    def __init__(self, values: Array) -> None:
         """``values``: int64 [n] token ids, or float32 [mel bins, frames]."""
         self.values = values
         self._computed: WeakKeyDictionary[object, object] = WeakKeyDictionary()
@@ -31,7 +32,7 @@ class EncoderInput:
     @classmethod
     def of_tokens(cls, token_ids: Sequence[int]) -> EncoderInput:
         """A text."""
-        return cls(torch.tensor(list(token_ids), dtype=torch.int64))
+        return cls(np.array(list(token_ids), np.int64))
 
     def computed(self, owner: object, compute: Callable[[], T]) -> T:
         """What ``compute`` gives for ``owner``, an encoder or a model; called once."""
@@ -45,7 +46,7 @@ class EncoderInput:
 
     @property
     def is_text(self) -> bool:
-        return self.values.dim() == 1
+        return len(self.values.shape) == 1
 
     @property
     def positions(self) -> int:
@@ -55,5 +56,5 @@ class EncoderInput:
     @cached_property
     def digest(self) -> str:
         """Of its numbers: what was cached of an output is for inputs with the same digest alone."""
-        data = self.values.detach().to("cpu").contiguous()
-        return hashlib.sha256(f"{data.dtype}{tuple(data.shape)}".encode() + data.numpy().tobytes()).hexdigest()
+        data = np.ascontiguousarray(self.values)
+        return hashlib.sha256(f"{data.dtype}{data.shape}".encode() + data.tobytes()).hexdigest()

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,19 +20,20 @@ from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.kernels.batch import ForwardBatch, ForwardOutput, Span
 from outrider.kernels.native.passes import CacheView
-from outrider.kernels.native.weights import NativeWeight, Target, native_library
+from outrider.kernels.native.tensors import TensorWeight
+from outrider.kernels.native.weights import Target, native_library
 from outrider.kernels.norm import Norm
+from outrider.kernels.processor import num_threads
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig
 from outrider.models.encoder_decoder.cross import CrossKeys, NativeCrossKeys, TorchCrossKeys
 from outrider.models.encoder_decoder.encoder import Encoder
 from outrider.models.encoder_decoder.inputs import EncoderInput
+from outrider.models.encoder_decoder.kind import CALIBRATION_SOURCE
 from outrider.models.encoder_decoder.own import OwnAttention, native_attention, torch_attention
 from outrider.models.encoder_decoder.relative import RelativeBias
 from outrider.models.encoder_decoder.weights import Layer, Linear, Parts, mlp
 
-__all__ = ["CALIBRATION_SOURCE", "EncoderDecoderModel"]
-
-CALIBRATION_SOURCE = 256  # tokens of text that a sequence without an input is taken to have
+__all__ = ["EncoderDecoderModel"]
 
 
 class EncoderDecoderModel:
@@ -61,13 +64,13 @@ class EncoderDecoderModel:
         self.implementation = "torch" if native is None else "native"
         self.precision = native or str(dtype).removeprefix("torch.")
         if native is not None:
-            native_library().outrider_set_threads(torch.get_num_threads())
+            native_library().outrider_set_threads(num_threads())
         with torch.inference_mode():
             parts = Parts(config, tensors, device=self.device, dtype=dtype, native=native)
             self.encoder = Encoder(config, tensors, parts)
             table = tensors["decoder.embed.weight"]
             self._head: Linear = parts.matrix(table if config.tie_embeddings else tensors["lm_head.weight"])
-            shared = config.tie_embeddings and isinstance(self._head, NativeWeight)
+            shared = config.tie_embeddings and isinstance(self._head, TensorWeight)
             self._embedding = None if shared else parts.get("decoder.embed.weight")
             learned = config.positions == "learned"
             self._positions = parts.get("decoder.positions.weight") if learned else None
@@ -100,7 +103,7 @@ class EncoderDecoderModel:
 
     def check_input(self, given: EncoderInput) -> None:
         """Raises ``InvalidRequestError`` for an input that the encoder cannot take."""
-        c, values = self.config, given.values
+        c, values = self.config, np.asarray(given.values)
         if given.is_text == c.hears:
             kinds = ("a text", "a spectrogram")
             raise InvalidRequestError(f"{c.family} takes {kinds[c.hears]}, not {kinds[not c.hears]}", param="prompt")
@@ -156,7 +159,11 @@ class EncoderDecoderModel:
         tokens, positions = (torch.tensor(list(ids), device=self.device) for ids in (batch.token_ids, batch.positions))
         own, spans = self._own_attention(batch, positions, cache), batch.spans
         sources = [self._source(cache, span.slot) for span in spans]
-        x = self.embed(tokens) if batch.inputs is None else batch.inputs.to(device=self.device, dtype=self.dtype)
+        x = (
+            self.embed(tokens)
+            if batch.inputs is None
+            else torch.as_tensor(batch.inputs).to(device=self.device, dtype=self.dtype)
+        )
         x = self._placed(x, positions)
         taken = {0: x} if 0 in batch.features else {}
         for i, layer in enumerate(self._layers[: batch.layers]):
@@ -224,10 +231,11 @@ class EncoderDecoderModel:
         seen = [keys.attend(index, part, c.attention_scale) for part, keys in zip(parts, sources, strict=True)]
         return cross.out(torch.cat(seen))
 
-    def embed(self, token_ids: Tensor) -> Tensor:
+    def embed(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
         """Input embeddings of int64 [...], without positions: float [..., d]."""
+        token_ids = torch.as_tensor(token_ids)
         if self._embedding is None:
-            assert isinstance(self._head, NativeWeight)
+            assert isinstance(self._head, TensorWeight)
             x = self._head.rows(token_ids.flatten()).view(*token_ids.shape, -1)
         else:
             x = F.embedding(token_ids.to(self.device), self._embedding)

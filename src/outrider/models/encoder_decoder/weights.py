@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.kernels.linear.linear import TorchLinear
-from outrider.kernels.native.weights import Target, pack_tensor
+from outrider.kernels.native.tensors import pack_tensor
+from outrider.kernels.native.weights import Target
 from outrider.kernels.norm import LayerNorm, Norm, RMSNorm
 from outrider.kernels.serial import elementwise
 from outrider.models.encoder_decoder.config import EncoderDecoderConfig

@@ -128,9 +128,7 @@ class EmbeddingBuilder:
         return numbers
 
     def packed(self, index: int) -> str:
-        return base64.b64encode(
-            embedding(self.generation.requests[index]).cpu().numpy().astype("<f4").tobytes()
-        ).decode()
+        return base64.b64encode(embedding(self.generation.requests[index]).astype("<f4").tobytes()).decode()
 
 
 async def _start(

@@ -46,7 +46,7 @@ async def running(request: Request) -> Response:
     entries = []
     for name, service in models.listed():
         if service.state == "ready":
-            on_gpu, entry = service.engine.llm.model.device.type != "cpu", _entry(service, name)
+            on_gpu, entry = str(service.engine.llm.model.device) != "cpu", _entry(service, name)
             entry |= {"expires_at": _expiry(models, name), "context_length": service.max_seq_len}
             entries.append(entry | {"size_vram": entry["size"] if on_gpu else 0})
     return json_response({"models": entries})

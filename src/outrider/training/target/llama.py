@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.errors import ConfigError
-from outrider.kernels.rope import inverse_frequencies
+from outrider.kernels.frequencies import inverse_frequencies
 from outrider.models.config import ModelConfig
 
 PastKeyValues = list[tuple[Tensor, Tensor]]
@@ -111,7 +111,7 @@ class Llama(nn.Module):
         self.config = config
         self.model = _Body(config)
         self.lm_head = None if config.tie_embeddings else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._inverse = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling).float()
+        self._inverse = _inverse(config)
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1 and parameter.device.type != "meta":
                 last = name.endswith(("o_proj.weight", "down_proj.weight"))  # residual branches: GPT-2's scaling
@@ -185,10 +185,13 @@ def load_llama(folder: Path, dtype: torch.dtype) -> Llama:
         model = Llama(checkpoint.config)
     names = expected_shapes(checkpoint.config)
     model.load_state_dict({n: checkpoint.tensors[n].to(dtype, copy=True) for n in names}, assign=True)
-    model._inverse = inverse_frequencies(
-        checkpoint.config.head_dim, checkpoint.config.rope_theta, checkpoint.config.rope_scaling
-    ).float()
+    model._inverse = _inverse(checkpoint.config)
     return model.requires_grad_(False).eval()
+
+
+def _inverse(config: ModelConfig) -> Tensor:
+    """float32 [head_dim / 2]."""
+    return torch.from_numpy(inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)).float()
 
 
 def truncated(model: Llama, layers: int) -> dict[str, Any]:

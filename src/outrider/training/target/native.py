@@ -56,11 +56,12 @@ class NativeReader:
         )
         out = self._model.forward(batch, self._cache)
         assert out.features is not None
-        rows = out.features if self._layers else self._model.final_norm(out.features)
+        logits = torch.from_numpy(out.logits)
+        rows = torch.from_numpy(out.features if self._layers else self._model.final_norm(out.features))
         if self._layers is None:
             rows = rows[:, :0]
-        top = out.logits.topk(self._top_k, dim=-1)
-        probs = (top.values - out.logits.logsumexp(-1, keepdim=True)).exp()
+        top = logits.topk(self._top_k, dim=-1)
+        probs = (top.values - logits.logsumexp(-1, keepdim=True)).exp()
         return rows.to(torch.bfloat16), top.indices.to(torch.int32), probs.half()
 
 

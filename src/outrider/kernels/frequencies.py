@@ -1,0 +1,95 @@
+"""How fast each pair of a rotary position embedding turns, after the scaling that ``config.json`` asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal, localcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.errors import ModelFormatError
+
+__all__ = ["inverse_frequencies", "magnitudes"]
+
+Doubles = NDArray[np.float64]
+
+
+def inverse_frequencies(
+    head_dim: int, theta: float, scaling: Mapping[str, Any], rotary_dim: int | None = None
+) -> Doubles:
+    """float64 [head_dim / 2], after the scaling that ``config.json`` asks for.
+
+    Pairs behind the first ``rotary_dim`` dimensions are not turned: their frequency is 0.
+    """
+    turned = rotary_dim or head_dim
+    with np.errstate(all="ignore"):  # a factor of zero gives no number, which whoever asks looks for
+        inverse = _scaled(_powers(theta, turned), theta, turned, scaling)
+    return np.concatenate([inverse, np.zeros((head_dim - turned) // 2)])
+
+
+def magnitudes(head_dim: int, scaling: Mapping[str, Any], rotary_dim: int | None = None) -> Doubles | None:
+    """float64 [head_dim / 2]: by how much each pair grows when it is turned; None: not at all."""
+    factor = float(scaling.get("attention_factor", 1.0))
+    if factor == 1.0:
+        return None
+    turned = (rotary_dim or head_dim) // 2
+    size = np.ones(head_dim // 2)
+    size[:turned] = factor
+    return size
+
+
+def _scaled(inverse: Doubles, theta: float, dim: int, scaling: Mapping[str, Any]) -> Doubles:
+    kind = scaling.get("rope_type", "default")
+    if kind == "default":
+        return inverse
+    if kind == "linear":
+        return inverse / float(scaling["factor"])
+    if kind == "llama3":
+        return _llama3(inverse, scaling)
+    if kind == "yarn":
+        return _yarn(inverse, theta, dim, scaling)
+    if kind == "longrope":
+        return inverse / np.array(scaling["short_factor"], np.float64)
+    raise ModelFormatError(f"rope_type {kind!r} is not supported: use a model with another scaling")
+
+
+def _powers(theta: float, head_dim: int) -> Doubles:
+    """theta ** -(2i / head_dim), rounded once: the power functions of C libraries differ in the last place."""
+    with localcontext(prec=40):
+        base = Decimal(theta)
+        powers = [float(base ** (Decimal(-2 * i) / head_dim)) for i in range(head_dim // 2)]
+    return np.array(powers, np.float64)
+
+
+def _llama3(inverse: Doubles, scaling: Mapping[str, Any]) -> Doubles:
+    """Llama 3.1: long wavelengths are slowed by ``factor``, short ones kept, those between blended."""
+    context = float(scaling["original_max_position_embeddings"])
+    low, high, factor = (float(scaling[k]) for k in ("low_freq_factor", "high_freq_factor", "factor"))
+    turns = context * inverse / (2 * math.pi)  # how often each pair turns within the original context
+    keep = np.clip((turns - low) / (high - low), 0, 1)
+    return inverse * (keep + (1 - keep) / factor)
+
+
+def _yarn(inverse: Doubles, theta: float, dim: int, scaling: Mapping[str, Any]) -> Doubles:
+    """YaRN (Peng et al. 2023): pairs that turn seldom within the original context are slowed by ``factor``."""
+    low, high = (
+        _pair_that_turns(float(scaling[key]), theta, dim, float(scaling["original_max_position_embeddings"]))
+        for key in ("beta_fast", "beta_slow")
+    )
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0.0), min(high, dim - 1.0)
+    high += 0.001 if low == high else 0.0  # as transformers avoids a division by zero
+    slowed = np.clip((np.arange(dim // 2) - low) / (high - low), 0, 1)
+    blended: Doubles = inverse * (1 - slowed) + inverse / float(scaling["factor"]) * slowed
+    return blended
+
+
+def _pair_that_turns(times: float, theta: float, dim: int, context: float) -> float:
+    """Which pair turns so many times within the context; logarithms of C libraries differ in the last place."""
+    with localcontext(prec=40):
+        waves = Decimal(context) / (Decimal(times) * 2 * Decimal(math.pi))
+        return float(Decimal(dim) * waves.ln() / (2 * Decimal(theta).ln()))
