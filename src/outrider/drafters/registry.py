@@ -69,6 +69,8 @@ def _missing(source: DraftSource, context: DrafterContext) -> str | None:
         return "the target's layers: none are at hand"
     if len(context.draft_models) < source.min_draft_models:
         return "draft models: name them with draft_model (--draft-model)"
+    if source.any_vocabulary and context.tokenizer is None:
+        return "the tokenizers of the models: none are at hand"
     if source.max_draft_models and not source.any_vocabulary and not context.same_vocabulary:
         return "draft models of the target's vocabulary: with others, use draft='universal'"
     return None
