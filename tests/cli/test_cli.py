@@ -356,3 +356,23 @@ def test_the_built_in_model_is_called_a_toy() -> None:
         text = (Path(__file__).parents[2] / file).read_text()
         assert "toy" in text
         assert "outrider chat -m YOUR-MODEL.gguf" in text
+
+
+def test_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
+    command = [sys.executable, "-m", "outrider", "generate", "-m", str(folder), "-p", "hello", "-n", "4"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=120, check=False
+        )
+    assert done.returncode == 1
+    assert "outrider: cannot write the output: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_cache_where_no_folder_can_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", "/proc/x")
+    assert (
+        "/proc/x/locks: No such file or directory; correct it, or set OUTRIDER_CACHE"
+        in run("pull", "stories15m", code=2).stderr
+    )

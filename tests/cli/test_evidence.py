@@ -178,3 +178,20 @@ def test_figures_say_what_they_will_do_and_of_how_much(
     assert "--theory-only takes seconds" in shown.stderr
     (expected,) = seen["expected"]
     assert sum(seen["done"]) == pytest.approx(expected, abs=2)  # texts may end early
+
+
+@pytest.mark.parametrize(
+    "args", [("plan", "--write"), ("certify", "--quick", "--report"), ("bench", "--out"), ("bench", "--plot")]
+)
+def test_where_nothing_can_be_written_long_work_does_not_begin(
+    args: tuple[str, ...], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outrider.llm.load", lambda *_, **__: pytest.fail("the model was loaded"))
+    said = run(*args, str(tmp_path / "none" / "x"), "-m", folder, code=2).stderr
+    assert f"cannot write {tmp_path / 'none' / 'x'}: there is no folder" in said
+    assert "it is a folder, give a file" in run(*args, str(tmp_path), "-m", folder, code=2).stderr
+
+
+def test_a_count_of_no_prompts_is_refused(folder: str) -> None:
+    for command in ("plan", "bench"):
+        assert "count=0 is not valid: use at least 1" in run(command, "-m", folder, "--count", "0", code=2).stderr

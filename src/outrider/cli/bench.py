@@ -16,7 +16,7 @@ from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
 from outrider.data.suites import MAX_TOKENS, SUITES
 from outrider.errors import InvalidRequestError
-from outrider.utils.whole_files import write_text
+from outrider.utils.whole_files import check_place, write_text
 
 if TYPE_CHECKING:
     from outrider.bench.backends import Backend
@@ -101,6 +101,7 @@ def bench(
     if min(sweep) < 1 or rounds < 1 or (rate is not None and rate <= 0):
         raise InvalidRequestError(f"concurrency={min(sweep)}, rounds={rounds}, rate={rate}: use positive numbers")
     _check_suite(suite, prompts, rate)
+    check_place(plot, out)
     cap = max_tokens if max_tokens is not None else MAX_TOKENS if suite else 96
     params = SamplingParams(**o.own(SamplingParams, given), max_tokens=cap)
     params = params if params.greedy else replace(params, seed=1)

@@ -12,7 +12,7 @@ from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider.utils.whole_files import write_text
+from outrider.utils.whole_files import check_place, write_text
 
 if TYPE_CHECKING:
     from outrider.analysis.certify.report import Report
@@ -59,6 +59,7 @@ def certify(
     """
     if quick and full:
         raise InvalidRequestError("quick and full exclude each other: use one of them")
+    check_place(report)
     if (endpoint is None) != (baseline is None):
         raise ConfigError("endpoint and baseline belong together: give the URLs of both servers")
     if endpoint is not None and baseline is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -29,6 +31,9 @@ from outrider.errors import OutriderError
 
 # Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
 _UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write to stdout, which has no name, where that is a file."""
 
 app = typer.Typer(
     name="outrider",
@@ -97,6 +102,11 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, as in `outrider ... | head`
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (what is left there cannot be written either)
+        sys.exit(_complain(f"cannot write the output: {error.strerror}", 1))
     except Exception as error:
         if not isinstance(error, _ClickError):
             raise

@@ -14,7 +14,7 @@ from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError
-from outrider.utils.whole_files import write_text
+from outrider.utils.whole_files import check_place, write_text
 
 if TYPE_CHECKING:
     from outrider.analysis.fleet.costs.machine import Machine
@@ -99,6 +99,7 @@ def plan(
 
     A fleet: outrider plan --fleet --request-rate 20 --target-p99 5
     """
+    check_place(write)
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     loading = {"draft_model": draft_model, "dtype": dtype, "draft_dtype": draft_dtype, "device": device,
                "threads": threads}  # fmt: skip

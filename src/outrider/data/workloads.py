@@ -67,6 +67,8 @@ def load(
     Raises:
         InvalidRequestError: the file cannot be read as one of these, or has fewer than ``count`` such questions.
     """
+    if count is not None and count < 1:
+        raise InvalidRequestError(f"count={count} is not valid: use at least 1", param="count")
     if source in NAMED:
         questions = [q for q in NAMED[source] if categories is None or q.category in categories]
         if not questions:

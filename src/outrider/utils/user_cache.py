@@ -34,7 +34,7 @@ def locked(name: str, *, announce: bool = False) -> Iterator[None]:
     """Hold the lock of ``name`` against other processes; waits for it, saying so on stderr if ``announce``."""
     with _explained():
         path = cache_root() / "locks" / f"{name}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         lock = filelock.FileLock(path)
         try:
             lock.acquire(blocking=False)
@@ -56,7 +56,7 @@ def building(target: Path) -> Iterator[Path]:
     Raises ``CapacityError`` when the disk fills up.
     """
     with _explained():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make(target.parent)
         for left in target.parent.glob(f".{target.name}.tmp*"):
             shutil.rmtree(left)
         fresh = target.parent / f".{target.name}.tmp"
@@ -75,13 +75,20 @@ def require_space(needed: int, what: str) -> None:
     """Raise ``CapacityError`` unless the cache folder's disk has ``needed`` bytes free."""
     root = cache_root()
     with _explained():
-        root.mkdir(parents=True, exist_ok=True)
+        _make(root)
         free = shutil.disk_usage(root).free
     if free < needed:
         raise CapacityError(
             f"{what} needs {needed / 1e9:.2f} GB in {root}, {free / 1e9:.2f} GB are free: "
             "free some, or point OUTRIDER_CACHE at a larger disk"
         )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # where no folders can be made, as in /proc
+        raise ConfigError(f"{folder}: {error.strerror}; correct it, or set OUTRIDER_CACHE") from None
 
 
 @contextmanager

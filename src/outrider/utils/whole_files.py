@@ -44,6 +44,24 @@ def write_whole(path: Path, write: Callable[[Path], object], remedy: str = "free
         raise ConfigError(f"cannot write {path}: {reason}") from None
 
 
+def check_place(*paths: Path | None) -> None:
+    """Refuse, before long work, places that nothing can be written to after it. None is no place.
+
+    Raises:
+        ConfigError: a path is a folder, its folder is not there, or it is not the user's to write in.
+    """
+    for path in paths:
+        if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
+            continue  # a pipe, or /dev/stdout
+        folder = Path(os.path.realpath(path)).parent
+        if path.is_dir():
+            raise ConfigError(f"cannot write {path}: it is a folder, give a file")
+        if not folder.is_dir():
+            raise ConfigError(f"cannot write {path}: there is no folder {folder}")
+        if not os.access(folder, os.W_OK):
+            raise ConfigError(f"cannot write {path}: {folder} is not yours to write in")
+
+
 def write_text(path: Path, text: str) -> None:
     """UTF-8 text. Errors as for ``write_whole``."""
     write_whole(path, lambda fresh: fresh.write_text(text, encoding="utf-8"))
