@@ -33,6 +33,7 @@ from outrider.checkpoints.weights import Checkpoint
 from outrider.checkpoints.weights.gguf import open_gguf
 from outrider.data import workloads
 from outrider.kernels.batch import ForwardBatch, Span
+from outrider.kernels.processor import set_num_threads
 from outrider.models.factory import make_model
 
 _PEER = Path(__file__).with_name("llama_cpp_logits.py")
@@ -156,7 +157,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="an interpreter with llama-cpp-python")
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    set_num_threads(args.threads)
     texts = read_texts(args.texts, args.count)
     rows = []
     if not args.json:

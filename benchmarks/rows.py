@@ -13,13 +13,12 @@ import argparse
 import json
 from typing import Any
 
-import torch
-
 from outrider.analysis.cost import DraftCost, LatencyCurve, best_measured_k, break_even_alpha
 from outrider.analysis.measure import measure_latency_curve
 from outrider.checkpoints.catalog import resolve
 from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
+from outrider.kernels.processor import set_num_threads
 
 ALPHAS = (0.4, 0.6, 0.8, 0.95)
 FREE = DraftCost()
@@ -44,7 +43,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
     if args.threads:
-        torch.set_num_threads(args.threads)
+        set_num_threads(args.threads)
     folder = resolve(args.model, progress=True)
     for dtype in args.dtype:
         model = load_model(folder, ModelOptions(dtype=dtype))

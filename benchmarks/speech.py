@@ -16,12 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from outrider import LLM
 from outrider.config import SpeculationParams
 from outrider.config.request import Scheduling
 from outrider.engine.stats import RequestStats
+from outrider.kernels.processor import num_threads
 from outrider.speech import Sound, Transcript, TranscriptionOptions, read_sound
 
 
@@ -86,7 +85,7 @@ def main() -> None:
             | {"processor_s": round(used[name], 1)}
             for name in args.draft
         ]
-        result = {"sound_s": round(sound_seconds, 1), "threads": torch.get_num_threads(), "rows": rows}
+        result = {"sound_s": round(sound_seconds, 1), "threads": num_threads(), "rows": rows}
         if args.json is not None:
             args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for row in rows:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import chi2_contingency
 
 from benchmarks.translation_models import DRAFTS, TARGET, pair, train
@@ -28,6 +27,7 @@ from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.analysis.cost import DraftCost, flat, measured_improvement
 from outrider.analysis.measure import Measurements, measure_latency_curve, measure_settings
 from outrider.analysis.theory import improvement
+from outrider.kernels.processor import set_num_threads
 
 GAMMAS = (3, 5, 7)
 MODES = {0: SamplingParams(temperature=0, max_tokens=80), 1: SamplingParams(temperature=1.0, max_tokens=80, seed=5)}
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=1000, help="for the law; 0: leave it out")
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    set_num_threads(1)
     for name, size in {"target": TARGET, **DRAFTS}.items():
         if not (args.folder / _file(name)).exists():
             train(size, args.folder / _file(name))

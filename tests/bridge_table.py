@@ -10,11 +10,11 @@ import re
 import time
 from collections.abc import Sequence
 
-import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from outrider.checkpoints.families import FAMILIES
 from outrider.errors import ModelFormatError
+from outrider.kernels.processor import set_num_threads
 from tests.bridge_checks import examine
 from tests.family_table import PAGE, fold
 
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/models.md; else it is printed")
     parser.add_argument("names", nargs="*", help="types; none: all")
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    set_num_threads(1)
     every = [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in LEFT_OUT]
     lines, refused, untried = rows(given.names or every)
     own = sum(f"`{name}`" in line for line in lines for name in FAMILIES)

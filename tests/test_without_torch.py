@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,26 @@ def test_a_native_model_runs_where_there_is_no_torch(options: dict[str, str], tm
     assert all(error is None for *_, error in found), found
     matched = [tokens for _, verifier, tokens, _ in found if verifier == "matching"]
     assert all(tokens == matched[0] for tokens in matched)
+
+
+THREADS = """
+import sys
+from outrider import LLM
+assert "torch" not in sys.modules
+llm = LLM(sys.argv[1], threads=1, implementation=sys.argv[2])
+import torch
+print(llm.model.implementation, torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize("implementation", ["torch", "transformers"])
+def test_threads_that_were_asked_for_hold_where_torch_comes_later(implementation: str, tmp_path: Path) -> None:
+    folder = str(model_folder(tmp_path / "target"))
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, folder, implementation],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(implementation)
+    assert done.stdout.split()[-1] == "1"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 from outrider.core import shaping
+from outrider.core.arrays import Array, host
 from outrider.core.noise import Noise, Purpose
 from tests.arrays import Floats, softmax
 
@@ -63,9 +64,9 @@ class Enumerating(Noise):
             return self._place()
         return Uniform(self)  # type: ignore[return-value]  # it behaves like one where verifiers use it
 
-    def draw(self, log_weights: Floats, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+    def draw(self, log_weights: Array, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         self._use("draw", position, purpose, node)
-        return self._draw(log_weights)
+        return self._draw(host(log_weights))
 
     def draw_from_logits(
         self,
@@ -78,10 +79,10 @@ class Enumerating(Noise):
         return self.draw(shaping.log_weights(logits, params), position, purpose, node)
 
     def draw_without_replacement(
-        self, log_weights: Floats, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
+        self, log_weights: Array, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
         self._use("draw", position, purpose, node)
-        weights, drawn = log_weights.copy(), list[int]()
+        weights, drawn = host(log_weights).copy(), list[int]()
         while len(drawn) < count and bool((weights > -np.inf).any()):
             drawn.append(self._draw(weights))
             weights[drawn[-1]] = -np.inf

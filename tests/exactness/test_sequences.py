@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from outrider.config import SamplingParams
+from outrider.core.arrays import Array
 from outrider.core.distribution import Context, TargetRows
 from outrider.core.draft import Draft
 from outrider.core.noise import Noise, Purpose
 from outrider.core.verify import DraftSampler, Siblings, Verifier
-from tests.arrays import Floats, floats, log
+from tests.arrays import floats, log
 from tests.pairwise import slow_unless
 
 from . import toy
@@ -126,7 +127,7 @@ def test_a_sampler_that_is_wrong_is_caught(wrong: str) -> None:
 class ReusedNoise(Noise):
     """Draws the recovered token with the noise that drew the refused one."""
 
-    def draw(self, log_weights: Floats, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+    def draw(self, log_weights: Array, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         return super().draw(log_weights, position, Purpose.DRAFT if purpose is Purpose.RECOVER else purpose, node)
 
 

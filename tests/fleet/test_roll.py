@@ -122,6 +122,8 @@ def test_fewer_are_wanted_while_they_are_replaced() -> None:
         await asyncio.wait_for(rolling, 20)
         backend.adjust()
         await filled(pool, 1)
+        await asyncio.sleep(0.05)
+        assert len(pool.members) == 1  # and it stays so
         pool.close()
         await backend.close()
 

@@ -62,12 +62,14 @@ def load_foreign(folder: Path, options: ModelOptions, device: str) -> LoadedMode
         ModelFormatError: as ``foreign_config``; tensors are missing; or it cannot be run exactly.
         ConfigError: an option needs the native library.
     """
+    from outrider.kernels.torch_processor import use_chosen_threads
     from outrider.models.bridge.calls import register
     from outrider.models.bridge.check import bridged
     from outrider.models.bridge.errors import NotBridgedError
     from outrider.models.bridge.network import Network
     from outrider.models.torch_factory import torch_dtype
 
+    use_chosen_threads()
     dtype = torch_dtype(options.dtype, options.kv_cache_dtype, device, "which transformers does not use")
     hf_config = _read_config(folder)
     config = with_context(described(hf_config, folder), options, folder)

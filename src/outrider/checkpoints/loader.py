@@ -12,7 +12,6 @@ from outrider.checkpoints.vision_language import is_vision_language
 from outrider.checkpoints.weights import open_checkpoint
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
-from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.models.shard import Shard
@@ -54,7 +53,7 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
     graphs = device != "cpu" and options.cuda_graphs
     return make_model(
         config,
-        None if device == "cpu" and options.implementation != "torch" and library() is not None else checkpoint.tensors,
+        lambda: checkpoint.tensors,
         stored=checkpoint.stored,
         dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Floats", "bfloat16", "columns", "host"]
+__all__ = ["Array", "Floats", "as_floats", "bfloat16", "columns", "host"]
 
 Floats = NDArray[np.float32]
 
@@ -31,6 +31,14 @@ def host(x: Array) -> Floats:
     tensor: Any = x  # of torch, which the core does not import
     array: Floats = tensor.detach().float().cpu().numpy()
     return array
+
+
+def as_floats(x: Any) -> Any:
+    """As ``host``, of arrays and tensors of floats; anything else is given back, for whoever refuses it."""
+    tensor = getattr(x, "is_floating_point", None)
+    if isinstance(x, np.ndarray):
+        return host(x) if np.issubdtype(x.dtype, np.floating) else x
+    return host(x) if tensor is not None and tensor() else x
 
 
 def bfloat16(x: Floats) -> NDArray[np.uint16]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import count
 from operator import eq
 
-from outrider.core.arrays import Floats
+from outrider.core.arrays import Floats, as_floats
 from outrider.core.tree import depths, leaves
 
 
@@ -28,6 +28,8 @@ class Draft:
     q_logits: Floats | None = None
     """float32 [n, vocab]: unnormalised log-probabilities of the distribution ``q`` that each token was drawn from.
 
+    Arrays of other floats, and tensors of torch on any device, become such an array.
+
     ``softmax(q_logits)`` is ``q``. None: ``q`` is one-hot at each token."""
     source: str = "none"  # which drafter proposed it, for statistics
     scores: tuple[float, ...] | None = None  # the source's guess at each node's chance if its parent is right
@@ -39,6 +41,8 @@ class Draft:
         for i, parent in enumerate(self.parents):
             if not -1 <= parent < i:
                 raise ValueError(f"draft node {i} has parent {parent}; parents come before their children")
+        if self.q_logits is not None:
+            object.__setattr__(self, "q_logits", as_floats(self.q_logits))
         if self.q_logits is not None and self.q_logits.shape[0] != len(self.tokens):
             raise ValueError(f"draft of {len(self.tokens)} tokens has {self.q_logits.shape[0]} rows of q_logits")
         if self.scores is not None and len(self.scores) != len(self.tokens):

@@ -37,10 +37,11 @@ class FirstLargest:
             return best.indices.cpu().numpy(), host(best.values)
         logits = self._host[first : first + rows, : self._width]
         tokens = np.zeros((rows, count), np.int64)
-        for row, found in zip(logits, tokens, strict=True):
-            best_of_row = largest(row, count)
-            found[: len(best_of_row)] = best_of_row
-        return tokens, np.take_along_axis(logits, tokens, axis=1)
+        values = np.full((rows, count), -np.inf, np.float32)  # where fewer tokens are possible
+        for row, own, scores in zip(logits, tokens, values, strict=True):
+            found = largest(row, count)
+            own[: len(found)], scores[: len(found)] = found, row[found]
+        return tokens, values
 
     @property
     def _elsewhere(self) -> bool:

@@ -103,13 +103,15 @@ class NativeSampler:
 
     def gumbel_of(self, v: Row) -> Row:
         """``-log(-log1p(-v))``, ``v`` from 2**-65 to below 1, within 2**-22 and a unit in the last place."""
-        v, out = np.ascontiguousarray(v), np.empty_like(v)
+        v = np.ascontiguousarray(v, np.float32)
+        out = np.empty_like(v)
         self._call("gumbel_of", len(v), v.ctypes.data, out.ctypes.data)
         return out
 
     def log_weights(self, logits: Row, params: SamplingParams) -> tuple[Row, float]:
         """``shaping.log_weights``, not to be used unless the largest logit, which is returned too, is finite."""
-        logits, out, largest = np.ascontiguousarray(logits), np.empty_like(logits), ctypes.c_float()
+        logits, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_float()
+        out = np.empty_like(logits)
         options = _struct(params)
         self._call(
             "log_weights", len(logits), logits.ctypes.data, *_pointers(options), out.ctypes.data, *_pointers(largest)
@@ -118,13 +120,13 @@ class NativeSampler:
 
     def draw(self, log_weights: Row, keys: bytes) -> tuple[int, float]:
         """The token whose log-weight + noise is largest, and this score; a NaN counts as the largest."""
-        log_weights, token, score = np.ascontiguousarray(log_weights), ctypes.c_int64(), ctypes.c_float()
+        log_weights, token, score = np.ascontiguousarray(log_weights, np.float32), ctypes.c_int64(), ctypes.c_float()
         self._call("draw", len(log_weights), log_weights.ctypes.data, _whole(keys), *_pointers(token, score))
         return token.value, score.value
 
     def sample(self, logits: Row, params: SamplingParams, keys: bytes) -> tuple[int, float]:
         """``draw`` of ``log_weights``, which are not written down, and the largest logit; no token if not finite."""
-        logits, token, largest = np.ascontiguousarray(logits), ctypes.c_int64(), ctypes.c_float()
+        logits, token, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_int64(), ctypes.c_float()
         options = _struct(params)
         self._call(
             "sample", len(logits), logits.ctypes.data, *_pointers(options), _whole(keys), *_pointers(token, largest)
@@ -153,6 +155,7 @@ def _whole(keys: bytes) -> bytes:
 
 def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
     """Rows [n, width] whose entries lie side by side, their width, and how far apart they begin."""
+    rows = np.asarray(rows, np.float32)
     width = rows.shape[1]
     apart = rows.strides[0] >= width * rows.itemsize or len(rows) == 1  # of a single row it may be anything
     if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or not apart:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from outrider.config import SamplingParams
 from outrider.core import native, shaping
-from outrider.core.arrays import Floats
+from outrider.core.arrays import Array, Floats, host
 from outrider.errors import NumericalError
 
 Words = NDArray[np.uint32]
@@ -105,21 +105,21 @@ class Noise:
         key = np.frombuffer(self._digest(position, purpose, node)[:16], dtype="<u8")
         return np.random.Generator(np.random.Philox(key=key))
 
-    def draw(self, log_weights: Floats, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
+    def draw(self, log_weights: Array, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0) -> int:
         """Draw a token with probability proportional to ``exp(log_weights)``.
 
         Args:
-            log_weights: float32 [vocab], not necessarily normalised; -inf is impossible.
+            log_weights: [vocab], read as float32, not necessarily normalised; -inf is impossible.
 
         Raises:
             NumericalError: a weight is NaN or +inf, or all are -inf.
         """
-        sampler = native.sampler()
+        weights, sampler = host(log_weights), native.sampler()
         if sampler is not None:
-            token, score = sampler.draw(log_weights, self._row_keys(position, purpose, node))
+            token, score = sampler.draw(weights, self._row_keys(position, purpose, node))
         else:
-            row = self.gumbel(position, log_weights.shape[0], purpose, node)
-            scores = log_weights + row
+            row = self.gumbel(position, len(weights), purpose, node)
+            scores = weights + row
             token = int(scores.argmax())
             score = float(scores[token])
         if not math.isfinite(score):  # NaN counts as the largest, so one look at the winner checks every entry
@@ -154,16 +154,17 @@ class Noise:
         return token
 
     def draw_without_replacement(
-        self, log_weights: Floats, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
+        self, log_weights: Array, count: int, position: int, purpose: Purpose = Purpose.MATCH, node: int = 0
     ) -> list[int]:
         """Draw up to ``count`` different tokens, one after another without replacement; the first is ``draw``'s.
 
         Raises:
             NumericalError: as ``draw``.
         """
-        first = self.draw(log_weights, position, purpose, node)
-        row = self.gumbel(position, log_weights.shape[0], purpose, node)
-        scores = log_weights + row
+        weights = host(log_weights)
+        first = self.draw(weights, position, purpose, node)
+        row = self.gumbel(position, len(weights), purpose, node)
+        scores = weights + row
         ranked = [int(token) for token in largest(scores, count)]
         return [first, *(token for token in ranked if token != first)][:count]
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["free_memory", "gpu_name", "has_bf16_instructions", "has_onednn_bf16", "release_cached_memory"]
+from outrider.kernels.processor import num_threads
+
+__all__ = [
+    "free_memory",
+    "gpu_name",
+    "has_bf16_instructions",
+    "has_onednn_bf16",
+    "release_cached_memory",
+    "use_chosen_threads",
+]
 
 
 def _capabilities() -> Mapping[str, Any]:
@@ -46,3 +55,8 @@ def release_cached_memory() -> None:
 def gpu_name() -> str | None:
     """What to call the GPU in a report; None where there is none."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def use_chosen_threads() -> None:
+    """Have torch compute with as many threads as the native library, whichever of the two came first."""
+    torch.set_num_threads(num_threads())

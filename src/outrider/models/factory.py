@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from outrider.config.engine import DTypeName, Implementation, KVCacheDType
@@ -18,7 +18,7 @@ from outrider.models.shard import Shard
 
 def make_model(
     config: ModelConfig,
-    weights: Mapping[str, Any] | None = None,
+    weights: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
     *,
     stored: Mapping[str, StoredTensor] | None = None,
     dtype: DTypeName = "auto",
@@ -31,8 +31,9 @@ def make_model(
     """A model of the Llama family on ``device``.
 
     Args:
-        weights: by their canonical names, arrays or torch tensors, read one by one so that a mapping may load lazily.
-        stored: the same as their file holds them; one of the two is enough.
+        weights: by their canonical names, arrays or torch tensors, read one by one so that a mapping may load lazily;
+            or a function that gives them, called only where they are needed.
+        stored: the same as their file holds them, which is what the native library takes.
         dtype: ``auto`` is what the file holds (on a CPU; float32 and float16 matrices become bfloat16), and is
             bfloat16 on a GPU.
         kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
@@ -49,8 +50,7 @@ def make_model(
         dtype = "q8_0"
     if implementation != "torch" and on_cpu and not fixed_shapes and library() is not None:
         target: Target | None = None if dtype == "auto" else dtype
-        given = weights if stored is None else stored
-        assert given is not None, "no weights were given"
+        given = _numbers(weights) if stored is None else stored
         return NativeLlamaModel(config, given, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard)
     where = f"not on {device}" if not on_cpu else "and there is none: install a C compiler"
     if implementation == "torch" and on_cpu:
@@ -59,7 +59,11 @@ def make_model(
         raise ConfigError(f"implementation='native' needs the native library of the CPU, {where}, or use auto")
     from outrider.models.torch_factory import make_torch_model  # torch is imported where it computes
 
-    assert weights is not None, "torch takes numbers, not what a file holds"
+    numbers = _numbers(weights)
     return make_torch_model(
-        config, weights, dtype=dtype, kv_cache_dtype=kv_cache_dtype, device=device, fixed_shapes=fixed_shapes, why=where
+        config, numbers, dtype=dtype, kv_cache_dtype=kv_cache_dtype, device=device, fixed_shapes=fixed_shapes, why=where
     )
+
+
+def _numbers(weights: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    return weights() if callable(weights) else weights

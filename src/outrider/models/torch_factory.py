@@ -11,8 +11,7 @@ from outrider.config.engine import DTypeName, KVCacheDType
 from outrider.errors import ConfigError
 from outrider.kernels.native.library import library
 from outrider.kernels.native.weights import Target
-from outrider.kernels.processor import num_threads
-from outrider.kernels.torch_processor import has_bf16_instructions
+from outrider.kernels.torch_processor import has_bf16_instructions, use_chosen_threads
 from outrider.models.config import ModelConfig
 from outrider.models.encoder_decoder import EncoderDecoderConfig
 from outrider.models.encoder_decoder.model import EncoderDecoderModel
@@ -36,7 +35,7 @@ def make_torch_model(
 ) -> LlamaModel:
     """As ``make_model``; ``why`` says what keeps the native library from running it."""
     device = torch.device(device)
-    torch.set_num_threads(num_threads())
+    use_chosen_threads()
     held = torch_dtype(dtype, kv_cache_dtype, device, why)
     return LlamaModel(config, weights, dtype=held, device=device, fixed_shapes=fixed_shapes)
 
@@ -74,6 +73,7 @@ def make_encoder_decoder(
     Raises:
         ConfigError: a dtype is not available there.
     """
+    use_chosen_threads()
     device = torch.device(device)
     target: Target = "q8_0" if dtype == "int8" else "bfloat16" if dtype == "auto" else dtype
     if device.type == "cpu" and library() is not None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import InvalidRequestError, ModelFormatError
+from outrider.kernels.torch_processor import use_chosen_threads
 from outrider.models.images import PlacedImage, PromptImages
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.vision.features import FeatureCache
@@ -32,6 +33,7 @@ class Vision:
             ConfigError: Pillow is missing.
             ModelFormatError: files are damaged, or do not fit one another.
         """
+        use_chosen_threads()
         self._tower = Tower(folder, torch.device(device))
         self._preparer = ImagePreparer(folder, tokenizer, self._tower.image_token)
         self._context = context

@@ -25,9 +25,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from outrider.kernels.processor import set_num_threads
+
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # this process forks
 
-import torch
 import transformers  # noqa: F401  (imported once, before forking)
 
 from outrider.checkpoints.catalog import resolve
@@ -145,7 +146,7 @@ def main() -> None:
     parser.add_argument("--only", choices=NAMES, default=None)
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz-loaders"), help="where failing files go")
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    set_num_threads(1)
     counts, failures = fuzz(given.seconds, given.count, given.seed, given.keep, given.only)
     for line in failures:
         print(line)

@@ -104,7 +104,7 @@ def _place(config: ModelConfig) -> tuple[dict[str, int], int]:
 
 
 def _stored_tensors(path: Path, config: ModelConfig, starts: Mapping[str, int]) -> dict[str, StoredTensor]:
-    data = np.memmap(path, mode="c", dtype=np.uint8)  # copy on write: torch wants writable memory
+    data = np.memmap(path, mode="r", dtype=np.uint8)
     shapes, parts = expected_shapes(config), find_parts(config, str, interleaved=True)[0]
     stored = {}
     for name, start in starts.items():

@@ -109,14 +109,14 @@ def _damaged(path: Path, why: str) -> ModelFormatError:
 
 
 def stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
-    """Tensors as their files hold them, mapped: copied where they are written to, as torch wants writable memory.
+    """Tensors as their files hold them, mapped.
 
     Raises ``ModelFormatError`` for types that are no weights.
     """
     for name, info in infos.items():
         if info.dtype not in _WEIGHT_DTYPES:
             raise _unsupported(files[name], name, info.dtype)
-    maps = {path: np.memmap(path, mode="c", dtype=np.uint8) for path in set(files.values())}
+    maps = {path: np.memmap(path, mode="r", dtype=np.uint8) for path in set(files.values())}
     return {
         name: StoredTensor(info.dtype, info.shape, maps[files[name]][info.start : info.stop])
         for name, info in infos.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -54,8 +55,14 @@ class StoredTensors(Mapping[str, Tensor]):
 
 
 def _mapped(stored: StoredTensor) -> Tensor:
-    """A tensor that shares the file's memory."""
-    return torch.from_numpy(stored.data).view(_FLOATS[stored.type]).view(stored.shape)
+    """A tensor that shares the file's memory, which must not be written to.
+
+    A private mapping that may be written to counts as memory: the system refuses one larger than it has.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        data = torch.from_numpy(stored.data)
+    return data.view(_FLOATS[stored.type]).view(stored.shape)
 
 
 def _dequantise(stored: StoredTensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.core.arrays import Floats
+from outrider.core.arrays import Array, Floats, host
 from outrider.core.distribution import TargetRows
 from outrider.core.draft import Draft, Verdict
 from outrider.core.noise import Noise, Purpose, largest
@@ -79,8 +79,8 @@ class DraftSampler:
     manner: Siblings = Siblings.WITHOUT_REPLACEMENT  # the verifier's
     takes_trees: bool = True  # the verifier's
 
-    def draw(self, log_weights: Floats, *, depth: int, node: int) -> int:
-        """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from float32 [vocab].
+    def draw(self, log_weights: Array, *, depth: int, node: int) -> int:
+        """Draw node ``node`` of the draft, ``depth`` edges below the root's children, from log-weights [vocab].
 
         With shared noise the draw uses the position's own noise, with which the target will draw: the two agree more
         often than independent draws. Without, it comes from a stream of its own: rejection needs a draft that is
@@ -90,7 +90,7 @@ class DraftSampler:
             return self.noise.draw(log_weights, self.base + depth)
         return self.noise.draw(log_weights, self.base, Purpose.DRAFT, node)
 
-    def siblings(self, log_weights: Floats, count: int, *, depth: int, node: int) -> Drawn:
+    def siblings(self, log_weights: Array, count: int, *, depth: int, node: int) -> Drawn:
         """Draw up to ``count`` children of one node, nodes ``node`` and following of the draft.
 
         Without replacement they are the Gumbel-top-k (Kool et al. 2019, "Stochastic beams"), in the order in which
@@ -103,15 +103,16 @@ class DraftSampler:
         """
         if count < 1:
             return Drawn([], [])
+        weights = host(log_weights)  # what drafts hold, whatever a source has drawn from
         if self.manner is Siblings.GREEDY:
-            return self._greedy(log_weights, count, depth=depth, node=node)
+            return self._greedy(weights, count, depth=depth, node=node)
         if self.manner is Siblings.INDEPENDENT:
-            tokens = [self.draw(log_weights, depth=depth, node=node + i) for i in range(count)]
+            tokens = [self.draw(weights, depth=depth, node=node + i) for i in range(count)]
         elif self.shares_noise:
-            tokens = self.noise.draw_without_replacement(log_weights, count, self.base + depth)
+            tokens = self.noise.draw_without_replacement(weights, count, self.base + depth)
         else:
-            tokens = self.noise.draw_without_replacement(log_weights, count, self.base, Purpose.DRAFT, node)
-        return Drawn(tokens, [log_weights] * len(tokens))
+            tokens = self.noise.draw_without_replacement(weights, count, self.base, Purpose.DRAFT, node)
+        return Drawn(tokens, [weights] * len(tokens))
 
     def _greedy(self, log_weights: Floats, count: int, *, depth: int, node: int) -> Drawn:
         """One child drawn from all but the ``count - 1`` most likely tokens, which follow it."""

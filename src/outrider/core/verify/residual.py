@@ -34,10 +34,15 @@ def q_row(draft: Draft, node: int, vocab: int, taken: Sequence[int] = ()) -> Pro
             row[gone] = -np.inf
         q = probs(row)
         if token < q.shape[0] and q[token] > 0:  # NaN compares false
-            return np.pad(q, (0, max(0, vocab - len(q))))[:vocab]  # heads may be padded differently; p is zero there
+            return _fitted(q, vocab)
     q = np.zeros(vocab)
     q[token] = 1.0
     return q
+
+
+def _fitted(q: Probs, vocab: int) -> Probs:
+    """``q`` over as many tokens as ``p``: heads may be padded differently, and p is zero there."""
+    return q if len(q) == vocab else np.pad(q, (0, max(0, vocab - len(q))))[:vocab]
 
 
 def residual(p: Probs, q: Probs) -> Probs:

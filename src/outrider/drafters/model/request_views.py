@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.config import SpeculationParams
-from outrider.core.arrays import Floats
+from outrider.core.arrays import Array
 from outrider.core.verify.base import DraftSampler, Drawn
 from outrider.drafters.api import ForwardingView, RequestView
 
@@ -38,10 +38,10 @@ class _Shifted(DraftSampler):
 
     shift: int = 0
 
-    def draw(self, log_weights: Floats, *, depth: int, node: int) -> int:
+    def draw(self, log_weights: Array, *, depth: int, node: int) -> int:
         return super().draw(log_weights, depth=depth + self.shift, node=node + self.shift)
 
-    def siblings(self, log_weights: Floats, count: int, *, depth: int, node: int) -> Drawn:
+    def siblings(self, log_weights: Array, count: int, *, depth: int, node: int) -> Drawn:
         return super().siblings(log_weights, count, depth=depth + self.shift, node=node + self.shift)
 
     def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from outrider.heads import HeadConfig, TargetFingerprint
 from outrider.heads.checkpoint import load_head
 from outrider.kernels.batch import ForwardBatch, ForwardOutput
 from outrider.kernels.native.tensors import TensorWeight, as_tensors
-from outrider.kernels.processor import num_threads
+from outrider.kernels.torch_processor import use_chosen_threads
 from outrider.models.base import HeadTarget
 from outrider.models.config import ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
@@ -41,7 +41,7 @@ class TorchTarget:
         self.precision = model.precision
         self.cache_dtype = getattr(model, "cache_dtype", model.dtype)
         self.packed_embedding = model.packed_embedding if isinstance(model, NativeLlamaModel) else None
-        torch.set_num_threads(num_threads())
+        use_chosen_threads()
 
     @property
     def head(self) -> TensorWeight:
