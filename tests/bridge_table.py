@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Sequence
 
+import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from outrider.checkpoints.families import FAMILIES
@@ -64,9 +65,9 @@ def main() -> None:
     own = sum(f"`{name}`" in line for line in lines for name in FAMILIES)
     text = [
         *fold(
-            f"{len(lines)} types run, {own} of which have implementations of our own; {len(refused)} are refused. "
-            f"{len(untried)} of transformers' list were not tried: they are parts of models for images or sound, or "
-            "need more than a few lines to be made small."
+            f"With transformers {transformers.__version__}, {len(lines)} types run, {own} of which have "
+            f"implementations of our own; {len(refused)} are refused. {len(untried)} of its list were not tried: they "
+            "are parts of models for images or sound, or need more than a few lines to be made small."
         ),
         "",
         "| `model_type` | runs | apart | `generate` | drafts | accepted | alone |",

@@ -128,18 +128,7 @@ def write_gguf(
         "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         "rope.freq_base": config.rope_theta,
     }
-    for key, value in (keys | dict(metadata or {})).items():
-        name = key if key.startswith(("general.", "tokenizer.", "split.", "other.")) else f"{family}.{key}"
-        if isinstance(value, str):
-            writer.add_string(name, value)
-        elif isinstance(value, bool):
-            writer.add_bool(name, value)
-        elif isinstance(value, float):
-            writer.add_float32(name, value)
-        elif isinstance(value, list):
-            writer.add_array(name, value)
-        elif value is not None:
-            writer.add_uint32(name, value)
+    add_keys(writer, family, keys | dict(metadata or {}))
     _add_vocabulary(writer)
     for name, weight in weights.items():
         if family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
@@ -156,6 +145,25 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return weights
+
+
+def add_keys(writer: GGUFWriter, group: str, keys: Mapping[str, Any]) -> None:
+    """Each by the type of its value: whole numbers are uint32, others float32, and None is left out.
+
+    A key belongs to ``group`` unless it says otherwise.
+    """
+    for key, value in keys.items():
+        name = key if key.startswith(("general.", "tokenizer.", "split.", "other.")) else f"{group}.{key}"
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, bool):
+            writer.add_bool(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+        elif value is not None:
+            writer.add_uint32(name, value)
 
 
 def _add_vocabulary(writer: GGUFWriter) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from outrider.checkpoints.families import FAMILIES
 from outrider.checkpoints.hf_config import parse_config
 from outrider.checkpoints.weights.parts import find_parts
-from tests.checkpoints.files import SCORES, TOKEN_TYPES, VOCABULARY, permute
+from tests.checkpoints.files import SCORES, TOKEN_TYPES, VOCABULARY, add_keys, permute
 
 _DIMS: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -167,9 +167,7 @@ def write_case(
         "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": VOCABULARY, "tokenizer.ggml.scores": SCORES,
         "tokenizer.ggml.token_type": TOKEN_TYPES, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
     }  # fmt: skip
-    for key, value in (header | keys | dict(changes or {})).items():
-        full = key if key.startswith(("general.", "tokenizer.", "split.")) else f"{arch}.{key}"
-        add_key(writer, full, value)
+    add_keys(writer, arch, header | keys | dict(changes or {}))
     tensors: dict[str, Tensor | None] = {**_made(name), **(extra or {})}
     for tensor_name, tensor in tensors.items():
         if tensor is not None:
@@ -178,17 +176,3 @@ def write_case(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    """By the value's type: whole numbers are uint32, others float32."""
-    if isinstance(value, str):
-        writer.add_string(key, value)
-    elif isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, list):
-        writer.add_array(key, value)
-    elif value is not None:
-        writer.add_uint32(key, value)

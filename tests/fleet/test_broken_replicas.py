@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,11 @@ from outrider.fleet import engine_host
 from outrider.fleet.engine_host import EngineHost
 from outrider.fleet.replica import ReplicaLostError
 from outrider.fleet.wire import Message
-from tests.fleet.local import LocalReplica, load_hosts
+from tests.fleet.local import LocalReplica
 from tests.fleet.test_resume import fleet_of
-from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=12, temperature=0.9, seed=5, ignore_eos=True)
 Change = Callable[[Message], Any]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("broken") / "tiny", max_position_embeddings=512)
-
-
-@pytest.fixture(scope="module")
-def hosts(folder: Path) -> Iterator[list[EngineHost]]:
-    found = load_hosts(folder, 2, draft="ngram")
-    yield found
-    for host in found:
-        host.close()
 
 
 @pytest.fixture(scope="module")

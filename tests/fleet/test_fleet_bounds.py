@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,10 @@ from outrider.errors import CapacityError
 from outrider.fleet import engine_host
 from outrider.fleet.engine_host import EngineHost
 from outrider.fleet.wire import Message, encode
-from tests.fleet.local import LocalReplica, load_hosts
+from tests.fleet.local import LocalReplica
 from tests.fleet.test_resume import fleet_of
-from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=12, temperature=0.9, seed=5, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("bounds") / "tiny", max_position_embeddings=512)
-
-
-@pytest.fixture(scope="module")
-def hosts(folder: Path) -> Iterator[list[EngineHost]]:
-    found = load_hosts(folder, 2, draft="ngram")
-    yield found
-    for host in found:
-        host.close()
 
 
 def test_who_does_not_read_frees_the_replica(folder: Path, hosts: list[EngineHost]) -> None:

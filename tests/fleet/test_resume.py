@@ -33,11 +33,6 @@ PARAMS = SamplingParams(max_tokens=40, temperature=0.9, seed=5, ignore_eos=True)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return model_folder(tmp_path_factory.mktemp("fleet") / "tiny", max_position_embeddings=512)
-
-
-@pytest.fixture(scope="module")
 def hosts(folder: Path) -> Iterator[list[EngineHost]]:
     made = load_hosts(folder, 2)
     yield made

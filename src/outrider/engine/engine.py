@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.core.distribution import TargetRows
-from outrider.core.draft import Verdict
 from outrider.drafters.api import Drafter, Outcome
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.acceptance import Measured, nothing_measured
@@ -19,6 +16,7 @@ from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.beams.beams import Beams
 from outrider.engine.beams.request import BeamRequest, RankedBeam
 from outrider.engine.beams.scheduled import BeamSteps, ScheduledBeams
+from outrider.engine.decision import Decided, Decision, decide
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.embedding import add_hidden, with_last_layer
 from outrider.engine.memory import CacheMemory
@@ -31,17 +29,6 @@ from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
 from outrider.models.encoder_decoder import attach_input, check_input, has_encoder
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What verification decided for one request, and from which distribution."""
-
-    verdict: Verdict
-    p: TargetRows
-
-
-Decided = Decision | BeamSteps | None
 
 
 class Engine:
@@ -197,33 +184,11 @@ class Engine:
             decision: Decided = None
             if each.decides:
                 try:
-                    decision = self._decide(each, output)
+                    decision = decide(each, output, self._eos, self.vocab_size)
                 except (NumericalError, GrammarError) as error:
                     self._retry_without_draft(each.request, error)
             decisions.append(decision)
         return decisions
-
-    def _decide(self, scheduled: ScheduledRequest, output: TargetOutput) -> Decision | BeamSteps:
-        """What one request accepts, or how far a beam search comes."""
-        if isinstance(scheduled, ScheduledBeams):
-            return scheduled.advance(output, self.vocab_size, self._eos)
-        request, p = scheduled.request, self._target_rows(scheduled, output)
-        return Decision(request.verifier(scheduled.draft, p, request.noise, len(request.tokens)), p)
-
-    def _target_rows(self, scheduled: ScheduledRequest, output: TargetOutput) -> TargetRows:
-        """The request's distribution at its last token and after each node of its draft."""
-        request = scheduled.request
-        return TargetRows(
-            output.logits,
-            request.params,
-            request.context,
-            scheduled.draft,
-            stop_ids=self._eos,
-            vocab_size=self.vocab_size,
-            constraint=request.constraint,
-            first=output.first,
-            largest=output.largest,
-        )
 
     def _commit(
         self,
