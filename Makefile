@@ -3,6 +3,10 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
+EDITABLE := $(foreach package,$(wildcard packages/outrider*),--editable $(package))
+empty :=
+# The sources and the tests of all packages: the tests form one namespace, ``tests``.
+TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
 .PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
@@ -17,13 +21,13 @@ test-slow: $(READY)  ## tests on real models, downloaded on first use
 	$(BIN)/pytest -m slow
 
 test-exactness: $(READY)  ## every source, verifier, option and precision (ARGS="--minutes 20": a random part, as large as there is time for)
-	$(BIN)/pytest tests/exactness tests/engine/test_same_output.py -m "slow or not slow" $(ARGS)
+	$(BIN)/pytest tests/exactness packages/outrider/tests/engine/test_same_output.py -m "slow or not slow" $(ARGS)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu
 
 mutants: $(READY)  ## plant seeded bugs, one at a time, and see which the tests notice (ARGS="--area cache", say)
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants.run $(ARGS)
+	PYTHONPATH=$(TESTS) OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants.run $(ARGS)
 
 check: $(READY)  ## what must be clean before a commit
 	$(BIN)/ruff format --check .
@@ -53,7 +57,7 @@ MINUTES_OF_GPU = $(if $(filter command line environment,$(origin MINUTES)),$(MIN
 OUT ?= bench-results/gpu/results
 # It downloads nothing, so that it works where there is no network: without .venv, with the packages of $(PYTHON).
 gpu:  ## for a machine with one GPU: tests, answers, heads and benchmarks, as far as the time goes (STAGE=heads MINUTES=9)
-	PYTHONPATH=src $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu --device $(DEVICE) --scale $(SCALE) \
+	PYTHONPATH=$(TESTS) $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu --device $(DEVICE) --scale $(SCALE) \
 		--minutes $(MINUTES_OF_GPU) --out "$(OUT)" --stage "$(STAGE)" $(if $(MODEL),--model "$(MODEL)") \
 		$(if $(QUESTIONS),--questions "$(QUESTIONS)") $(ARGS)
 
@@ -70,7 +74,7 @@ wheel-check: wheel  ## install the wheel where there is no compiler, and load it
 	rm -rf build/wheel-check
 	$(PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --no-deps dist/*.whl
-	$(BIN)/python tests/native/check_wheel.py build/wheel-check/bin/python
+	$(BIN)/python packages/outrider/tests/native/check_wheel.py build/wheel-check/bin/python
 
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 wheel-check-all: wheel  ## install the wheel with its dependencies for each Python that is here, and use it (PYTHONS="...")
@@ -79,11 +83,11 @@ wheel-check-all: wheel  ## install the wheel with its dependencies for each Pyth
 		rm -rf build/wheel-check-all; $$python -m venv build/wheel-check-all; \
 		build/wheel-check-all/bin/python -m pip install --quiet "$(TORCH)"; \
 		build/wheel-check-all/bin/python -m pip install --quiet dist/*.whl; \
-		$(BIN)/python tests/native/check_install.py build/wheel-check-all/bin/python; \
+		$(BIN)/python packages/outrider/tests/native/check_install.py build/wheel-check-all/bin/python; \
 	done
 
 sdist: $(READY)  ## the source distribution, in dist/
-	$(BIN)/python -m pip install --quiet --editable ".[release]"
+	$(BIN)/python -m pip install --quiet $(EDITABLE) --editable ".[release]"
 	$(BIN)/python -m build --sdist --outdir dist
 
 release: $(READY)  ## check, build and tag a release; nothing is pushed (VERSION=x.y.z)
@@ -93,35 +97,35 @@ release: $(READY)  ## check, build and tag a release; nothing is pushed (VERSION
 	$(BIN)/python deploy/release.py "$(VERSION)" --tag
 
 docs-release: $(READY)  ## the documentation of this version beside those before, on the branch gh-pages; nothing is pushed
-	$(BIN)/python -m pip install --quiet --editable ".[release]"
+	$(BIN)/python -m pip install --quiet $(EDITABLE) --editable ".[release]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases "$$($(BIN)/python -c 'import outrider; print(outrider.__version__)')" latest
 	$(BIN)/mike set-default latest
 
-NATIVE := src/outrider/kernels/native/src
+NATIVE := packages/outrider/src/outrider/native/src
 FUZZ_SECONDS ?= 60
 fuzz-native:  ## random tensors into the packing of weights, under sanitizers (FUZZ_SECONDS=600 for longer)
 	mkdir -p build/native
 	$(CC) -O1 -g -std=c11 -ffp-contract=off -fsanitize=address,undefined -fno-sanitize-recover=all -I$(NATIVE) \
-		tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c plan.c pack.c rows.c) \
+		packages/outrider/tests/native/fuzz_pack.c $(addprefix $(NATIVE)/,unpack.c unpack_legacy.c unpack_k.c unpack_iq.c quantise.c plan.c pack.c rows.c) \
 		-lm -o build/native/fuzz_pack
 	build/native/fuzz_pack $(FUZZ_SECONDS)
 
 SANITIZERS = $(shell $(CC) -print-file-name=libasan.so) $(shell $(CC) -print-file-name=libubsan.so)
 attack-native: $(READY)  ## calls of the native library that cannot be, each in a process of its own, under sanitizers
-	library=$$($(BIN)/python src/outrider/kernels/native/compile.py --out build/native --sanitize) && \
-		PYTHONPATH=src ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc LD_PRELOAD="$(SANITIZERS)" \
+	library=$$($(BIN)/python packages/outrider/src/outrider/native/compile.py --out build/native --sanitize) && \
+		PYTHONPATH=$(TESTS) ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc LD_PRELOAD="$(SANITIZERS)" \
 		$(BIN)/python -m tests.native.attack "$$library"
 
 fuzz-requests: $(READY)  ## 5,000 random requests, each compared with plain decoding (ARGS="--count 500 --seed 7")
-	PYTHONPATH=src $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)
+	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.engine.fuzz_requests $(ARGS)
 
 fuzz-loaders: $(READY)  ## damaged and hostile model files, each opened in a process of its own (FUZZ_SECONDS=600 for longer)
-	PYTHONPATH=src $(BIN)/python -m tests.checkpoints.fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
+	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.weights.fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
 
 fuzz-fields: $(READY)  ## every field of every request at its largest: none may keep the server's loop for 50 ms (ARGS="--model NAME")
-	PYTHONPATH=src $(BIN)/python -m tests.server.fuzz_fields $(ARGS)
+	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.server.fuzz_fields $(ARGS)
 
-STRESS = PYTHONPATH=src $(BIN)/python -m tests.server.stress
+STRESS = PYTHONPATH=$(TESTS) $(BIN)/python -m tests.server.stress
 fuzz-http: $(READY)  ## a server under connections that are no proper HTTP (FUZZ_SECONDS=600 for longer)
 	$(STRESS).fuzz_http --seconds $(FUZZ_SECONDS) $(ARGS)
 
@@ -140,16 +144,16 @@ soak: $(READY)  ## a server under many clients, good and bad, while its engine f
 	$(STRESS).soak --minutes $(MINUTES) --clients $(CLIENTS) $(ARGS)
 
 native-digest: $(READY)  ## the same logits, to the bit, on every instruction set that can be run here (ARGS=--here: no emulation; ARGS=--write: note them)
-	PYTHONPATH=src $(BIN)/python -m tests.native.digest $(ARGS)
+	PYTHONPATH=$(TESTS) $(BIN)/python -m tests.native.digest $(ARGS)
 
 clean:
 	rm -rf .venv build/site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first: it is the one large dependency, and this choice decides between CPU and CUDA builds.
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"outrider needs Python 3.11 or newer, but {sys.executable} is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11")'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet $(EDITABLE) --editable ".[dev]"
 	@touch $(READY)

@@ -3,7 +3,7 @@
     python -m benchmarks.batch --questions question.jsonl --concurrency 1 4 8 16
 
 Each round gives every backend the same N prompts at once and waits for all of them. Backends are those of
-``outrider.bench.worker``; peers that take one request at a time get them one after another. Reported, as medians over
+``outrider_lab.bench.worker``; peers that take one request at a time get them one after another. Reported, as medians over
 rounds: tokens per second over the whole batch, the ratio to the first backend, the 50th and 90th percentile of the
 requests' own latencies, and how many outputs equal the first backend's.
 """
@@ -20,10 +20,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outrider.bench.process import PeerProcess
-from outrider.checkpoints.catalog import resolve
-from outrider.data import workloads
+from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider_lab.bench.process import PeerProcess
+from outrider_lab.data import workloads
 
 DEFAULT = ["outrider:none", "outrider-paged:none", "outrider:lookup:6", "outrider-paged:lookup:6", "transformers"]
 

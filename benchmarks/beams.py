@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider import LLM, Output, SamplingParams, SpeculationParams
-from outrider.data import workloads
 from outrider.engine.stats import RequestStats
+from outrider_lab.data import workloads
 
 
 class Transformers:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis.measure import Round, acceptance_by_position
 from outrider.errors import ConfigError
+from outrider_lab.measure import Round, acceptance_by_position
 
 DRAWS = 500  # of the bootstrap
 

@@ -22,14 +22,14 @@ from typing import Any
 
 from benchmarks.decoding import Answer, alpha_at, alphas, decode, load, median_ms, speedup, tau, with_interval
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis.measure import measure_latency_curve
-from outrider.bench.backends import OutriderBackend
-from outrider.bench.runner import environment, parse_source
 from outrider.cli.shared.options import draft_to_load
 from outrider.cli.shared.working import working
 from outrider.config.sources import source_record
-from outrider.data import workloads
 from outrider.errors import OutriderError
+from outrider_lab.bench.backends import OutriderBackend
+from outrider_lab.bench.runner import environment, parse_source
+from outrider_lab.data import workloads
+from outrider_lab.measure import measure_latency_curve
 
 PLAIN = "plain"
 CONTEXT = 256  # tokens before the rows whose run is timed

@@ -29,12 +29,12 @@ from torch import Tensor
 
 from benchmarks import reference64
 from outrider.cache import CacheSpec
-from outrider.checkpoints.weights import Checkpoint
-from outrider.checkpoints.weights.gguf import open_gguf
-from outrider.data import workloads
-from outrider.kernels.batch import ForwardBatch, Span
-from outrider.kernels.processor import set_num_threads
+from outrider.models.batch import ForwardBatch, Span
 from outrider.models.factory import make_model
+from outrider.native.processor import set_num_threads
+from outrider.weights.files import Checkpoint
+from outrider.weights.gguf.reader import open_gguf
+from outrider_lab.data import workloads
 
 _PEER = Path(__file__).with_name("llama_cpp_logits.py")
 _COLUMNS = ("mean KL", "99th percentile", "same arg-max", "perplexity", "mean KL beyond the first's")

@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from outrider.analysis.fleet.costs.machine import Machine, from_roofline
-from outrider.analysis.fleet.reporting.plots import lines
-from outrider.analysis.fleet.reporting.report import Summary, summarize
-from outrider.analysis.fleet.reporting.sizing import Promise, replicas_needed
-from outrider.analysis.fleet.simulation.run import Fleet
-from outrider.analysis.fleet.simulation.simulate import simulate
-from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
-from outrider.analysis.roofline import HARDWARE, ModelSize
+from outrider_lab.fleet_planning.costs.machine import Machine, from_roofline
+from outrider_lab.fleet_planning.reporting.plots import lines
+from outrider_lab.fleet_planning.reporting.report import Summary, summarize
+from outrider_lab.fleet_planning.reporting.sizing import Promise, replicas_needed
+from outrider_lab.fleet_planning.simulation.run import Fleet
+from outrider_lab.fleet_planning.simulation.simulate import simulate
+from outrider_lab.fleet_planning.workload import Lengths, Traffic, Workload, synthesize
+from outrider_lab.roofline import HARDWARE, ModelSize
 
 MODEL, DRAFT, ALPHA = ModelSize(8e9), ModelSize(0.5e9), 0.7
 PLAIN = from_roofline(MODEL, HARDWARE["H100"])

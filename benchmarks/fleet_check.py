@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks.fleet_fit import Segment, compare, fleet_of, show
 from benchmarks.fleet_real import RealFleet
 from benchmarks.paced_server import CURVE
-from outrider.analysis.fleet.costs.machine import Machine
-from outrider.analysis.fleet.workload import Lengths, Traffic, Workload, synthesize
+from outrider_lab.fleet_planning.costs.machine import Machine
+from outrider_lab.fleet_planning.workload import Lengths, Traffic, Workload, synthesize
 
 TRAFFIC = Traffic(rate=1, turns=3, think_s=1, prefix_len=48, num_prefixes=8, max_context=220,
                   input_len=Lengths("uniform", 16, 64), output_len=Lengths("uniform", 8, 40))  # fmt: skip
@@ -36,7 +36,7 @@ SHARE = 0.6  # of what the replicas can do, that is asked of them
 def measured_machine(model: str) -> dict[str, Any]:
     """A replica's costs, as ``outrider plan --fleet`` measures them."""
     from outrider import LLM
-    from outrider.analysis.fleet.costs.measure import measure_machine
+    from outrider_lab.fleet_planning.costs.measure import measure_machine
 
     with LLM(model, draft="none", threads=1, kv_cache="paged") as llm:
         return measure_machine(llm).as_dict()

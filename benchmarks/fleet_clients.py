@@ -87,9 +87,8 @@ def _with_answers(said: list[str]) -> list[str]:
 
 def expected(model: str, jobs: list[Job]) -> None:
     """Fill in what a server of one engine without drafts says, in place."""
-    from tests.server.live import Live
-
     from outrider import LLM
+    from tests.server.live import Live
 
     with Live(LLM(model, draft="none", max_batch_size=AT_ONCE), "tiny") as live:
         waiting = iter(enumerate(jobs))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleet_real import BESIDE, MEASURED, PROMPT, SHORT, TOKENS
-from outrider.analysis.fleet.costs.ingress import split_costs
-from outrider.analysis.fleet.costs.machine import Machine, from_dict
-from outrider.analysis.fleet.simulation.run import Fleet
-from outrider.analysis.fleet.simulation.simulate import simulate
-from outrider.analysis.fleet.workload import Floats, Workload
+from outrider_lab.fleet_planning.costs.ingress import split_costs
+from outrider_lab.fleet_planning.costs.machine import Machine, from_dict
+from outrider_lab.fleet_planning.simulation.run import Fleet
+from outrider_lab.fleet_planning.simulation.simulate import simulate
+from outrider_lab.fleet_planning.workload import Floats, Workload
 
 Segment = dict[str, Any]
 """Requests that a real fleet served, with the calibrations before and after."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.fleet_fit import Row, errors
-from outrider.analysis.figures.page import COLOURS, GREY, pyplot
+from outrider_lab.figures.page import COLOURS, GREY, pyplot
 
 NAMES = ("first token p50", "first token p99", "latency p50", "latency p99")
 

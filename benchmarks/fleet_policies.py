@@ -16,18 +16,18 @@ import random
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
-from tests.fleet.local import LocalReplica
 
 from benchmarks.fleet_clients import make_jobs
 from outrider import LLM, SamplingParams
-from outrider.fleet.engine_host import EngineHost
-from outrider.fleet.fleet_engine import FleetEngine
-from outrider.fleet.front import Front
-from outrider.fleet.metrics import FleetMetrics
-from outrider.fleet.pool import Pool
-from outrider.fleet.routing import make_router
-from outrider.fleet.settings import PolicyName
-from outrider.server.http.request_context import SESSION
+from outrider_fleet.engine_host import EngineHost
+from outrider_fleet.fleet_engine import FleetEngine
+from outrider_fleet.front import Front
+from outrider_fleet.metrics import FleetMetrics
+from outrider_fleet.pool import Pool
+from outrider_fleet.routing import make_router
+from outrider_fleet.settings import PolicyName
+from outrider_server.http.request_context import SESSION
+from tests.fleet.local import LocalReplica
 
 TURNS = 4
 

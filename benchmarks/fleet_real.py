@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.fleet import Server
 from benchmarks.fleet_events import noter
-from outrider.analysis.fleet.workload import Segment, Workload
-from outrider.fleet.routing import Ring
+from outrider_fleet.routing import Ring
+from outrider_lab.fleet_planning.workload import Segment, Workload
 
 OPTIONS = ("--threads", "1", "--kv-cache", "paged", "--log-level", "info")
 PROMPT, TOKENS, SHORT = 64, 20, 2

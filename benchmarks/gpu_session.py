@@ -63,8 +63,9 @@ def _hear_interrupts() -> None:
 
 def run_all(commands: Sequence[Sequence[str]], session: Session, tick: Callable[[], None] = lambda: None) -> list[int]:
     """Run commands beside one another until all end, or time is up: then they are asked to end. Their exit statuses."""
-    here = str(Path(__file__).parent.parent)
-    paths = os.pathsep.join([f"{here}/src", here, os.environ.get("PYTHONPATH", "")])
+    here = Path(__file__).parent.parent
+    packages = [str(path) for each in sorted(here.glob("packages/*")) for path in (each / "src", each)]
+    paths = os.pathsep.join([*packages, str(here), os.environ.get("PYTHONPATH", "")])
     alone = {"OMP_NUM_THREADS": "1"} if len(commands) > 1 else {}
     own = {**os.environ, "PYTHONPATH": paths, **alone}
     running = [subprocess.Popen(c, cwd=here, env=own, preexec_fn=_hear_interrupts) for c in commands]  # noqa: PLW1509

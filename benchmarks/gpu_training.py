@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_session import Session, run_all
-from outrider.checkpoints.catalog import resolve
-from outrider.data import workloads
 from outrider.errors import ConfigError
+from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.training.draft_models import DraftOptions, draft_trainers
-from outrider.training.recipes import head_trainer
-from outrider.training.report.card import write_report
-from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
-from outrider.training.trainer import Trainer, TrainOptions
+from outrider_lab.data import workloads
+from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.recipes import head_trainer
+from outrider_train.report.card import write_report
+from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.trainer import Trainer, TrainOptions
 
 TOKENS = 20_000_000  # of answers, at scale 1
 SEQUENCES = 256  # at once in each process: a step of one is half a step of Python, so several share the device

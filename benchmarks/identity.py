@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis.certify.near_ties import first_divergence
-from outrider.data import workloads
+from outrider_lab.certify.near_ties import first_divergence
+from outrider_lab.data import workloads
 
 MODES = {
     "greedy": SamplingParams(),

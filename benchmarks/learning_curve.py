@@ -23,20 +23,20 @@ from typing import Any
 from benchmarks.decoding import alphas, decode, load, tau
 from benchmarks.power_law import Fit, chain_tau, fit
 from outrider import SamplingParams, SpeculationParams
-from outrider.analysis.figures.page import COLOURS, MARKERS, pyplot
-from outrider.cli.train.common import log, parse_size
 from outrider.config.sources import SOURCES
-from outrider.data import workloads
+from outrider.drafters.heads.config import HeadConfig
 from outrider.errors import ConfigError
-from outrider.heads.config import HeadConfig
-from outrider.training.answers.options import parse_count
-from outrider.training.data.documents import Line, split
-from outrider.training.draft_models import DraftOptions, draft_trainers
-from outrider.training.recipes import head_trainer
-from outrider.training.report.card import write_report
-from outrider.training.setup import DataOptions, HeadOptions, TrainingSetup
-from outrider.training.trainer import TrainOptions
 from outrider.utils.json_files import read_json_object
+from outrider_lab.data import workloads
+from outrider_lab.figures.page import COLOURS, MARKERS, pyplot
+from outrider_train.answers.options import parse_count
+from outrider_train.commands.common import log, parse_size
+from outrider_train.data.documents import Line, split
+from outrider_train.draft_models import DraftOptions, draft_trainers
+from outrider_train.recipes import head_trainer
+from outrider_train.report.card import write_report
+from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
+from outrider_train.trainer import TrainOptions
 
 KINDS = {"eagle": "eagle3", "dflash": "dflash", "medusa": "medusa", "draft": "draft"}
 MORE = 10  # times the tokens of the largest size

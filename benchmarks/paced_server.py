@@ -15,8 +15,8 @@ import time
 from typing import Any
 
 from benchmarks import fleet_events
-from outrider.analysis.cost import LatencyCurve
 from outrider.llm import LLM
+from outrider_lab.cost import LatencyCurve
 
 FIRST, ROW = 0.020, 0.0005
 CURVE = LatencyCurve({1: FIRST + ROW, 1024: FIRST + 1024 * ROW})
@@ -57,12 +57,12 @@ async def _waiting_process() -> asyncio.subprocess.Process:
 def main() -> None:
     pace_all()
     if sys.argv[1:] == ["replica"]:
-        from outrider.fleet import replica_main
+        from outrider_fleet import replica_main
 
         fleet_events.note_replica()
         sys.exit(replica_main.main())
     from outrider.cli.main import main as run
-    from outrider.fleet import processes
+    from outrider_fleet import processes
 
     processes._waiting_process = _waiting_process
     fleet_events.note_ingress()

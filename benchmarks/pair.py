@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.core.shapes import RankAcceptance, expected_accepted, optimal
-from outrider.data import workloads
 from outrider.output import Output
+from outrider.verify.shapes import RankAcceptance, expected_accepted, optimal
+from outrider_lab.data import workloads
 
 STORIES = [story.text for story in workloads.STORIES]
 MODES = {"greedy": SamplingParams(), "temperature 1": SamplingParams(temperature=1.0, seed=11)}

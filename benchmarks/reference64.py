@@ -12,9 +12,9 @@ import torch
 from gguf import GGMLQuantizationType, dequantize
 from torch import Tensor
 
-from outrider.checkpoints.weights import Checkpoint
-from outrider.kernels.frequencies import inverse_frequencies
-from outrider.kernels.native.stored import StoredTensor
+from outrider.models.frequencies import inverse_frequencies
+from outrider.native.stored import StoredTensor
+from outrider.weights.files import Checkpoint
 
 _FLOATS = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
 

@@ -3,7 +3,7 @@
     python -m benchmarks.regret --questions QUESTIONS --count 24
     python -m benchmarks.regret --questions QUESTIONS --draft suffix --clock rows --json
 
-The interval is a paired bootstrap over questions (``outrider.bench.regret``). A regret whose interval holds 0 is within
+The interval is a paired bootstrap over questions. A regret whose interval holds 0 is within
 the noise. On a machine that is busy with something else, ``--clock cpu`` counts processor time, and ``--clock rows``
 what forward passes of so many rows took when they were timed at the start, besides what proposals take.
 """
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider import LLM, SamplingParams
-from outrider.bench import runner
-from outrider.bench.arrivals import ServedRequest
-from outrider.bench.backends import OutriderBackend
-from outrider.core.draft import Draft
-from outrider.data import workloads
 from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.request import Request
+from outrider.verify.draft import Draft
+from outrider_lab.bench import runner
+from outrider_lab.bench.arrivals import ServedRequest
+from outrider_lab.bench.backends import OutriderBackend
+from outrider_lab.data import workloads
 
 
 @dataclass

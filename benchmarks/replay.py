@@ -24,18 +24,18 @@ import torch
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.distribution import Context, TargetRows
-from outrider.core.draft import EMPTY, Draft, Verdict
-from outrider.core.tree import children
-from outrider.data import workloads
 from outrider.drafters.api import Outcome
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.draft_table import DraftTable
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.engine.stats import RequestStats
+from outrider.verify.distribution import Context, TargetRows
+from outrider.verify.draft import EMPTY, Draft, Verdict
+from outrider.verify.tree import children
+from outrider_drafters.draft_table import DraftTable
+from outrider_lab.data import workloads
 
 COST = ((1, 1.0), (4, 1.0), (8, 1.13), (16, 1.37), (32, 1.92), (64, 3.0))
 """Rows of a run, and its time over that of one row: SmolLM2-135M, bfloat16, context 64 (benchmarks/README.md)."""

@@ -3,7 +3,7 @@
     python -m benchmarks.rows --model smollm2-135m-instruct --context 64 512 --rows 1 2 4 8 16 32
 
 Then what drafts could gain at most with such a curve: the best length and the speed over plain decoding of drafts that
-cost nothing and are right with probability α at every position (``outrider.analysis.cost``), for one request and for
+cost nothing and are right with probability α at every position (``outrider_lab.cost``), for one request and for
 several at once; and the α from which a single free draft token pays.
 """
 
@@ -13,12 +13,12 @@ import argparse
 import json
 from typing import Any
 
-from outrider.analysis.cost import DraftCost, LatencyCurve, best_measured_k, break_even_alpha
-from outrider.analysis.measure import measure_latency_curve
-from outrider.checkpoints.catalog import resolve
-from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.kernels.processor import set_num_threads
+from outrider.hub.catalog import resolve
+from outrider.native.processor import set_num_threads
+from outrider.weights.loader import load_model
+from outrider_lab.cost import DraftCost, LatencyCurve, best_measured_k, break_even_alpha
+from outrider_lab.measure import measure_latency_curve
 
 ALPHAS = (0.4, 0.6, 0.8, 0.95)
 FREE = DraftCost()

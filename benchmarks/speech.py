@@ -20,8 +20,8 @@ from outrider import LLM
 from outrider.config import SpeculationParams
 from outrider.config.request import Scheduling
 from outrider.engine.stats import RequestStats
-from outrider.kernels.processor import num_threads
-from outrider.speech import Sound, Transcript, TranscriptionOptions, read_sound
+from outrider.native.processor import num_threads
+from outrider_multimodal.speech import Sound, Transcript, TranscriptionOptions, read_sound
 
 
 def speculation(name: str) -> SpeculationParams:

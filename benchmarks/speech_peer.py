@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from outrider import LLM, Sound, SpeculationParams, TranscriptionOptions
-from outrider.speech import read_sound
+from outrider_multimodal.speech import read_sound
 
 _SECONDS = 30
 OPTIONS = TranscriptionOptions(

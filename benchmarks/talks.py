@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scipy.io import wavfile
 
-from outrider.speech import read_sound
-from outrider.speech.audio import RATE
+from outrider_multimodal.speech import read_sound
+from outrider_multimodal.speech.audio import RATE
 
 _VOICES = ("en-us", "en-gb", "en-us+f2", "en-gb+m3", "en-gb-scotland", "en-us+m7", "en-gb+f4", "en-us+f5")
 _PAUSE = 0.4  # seconds between recordings

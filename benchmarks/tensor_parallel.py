@@ -21,14 +21,14 @@ from typing import Any
 import torch
 
 from outrider.cache import CacheSpec
-from outrider.checkpoints.catalog import resolve
-from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
-from outrider.core.tree import ancestor_mask
-from outrider.kernels.batch import ForwardBatch, Span
+from outrider.hub.catalog import resolve
 from outrider.models.base import LoadedModel
+from outrider.models.batch import ForwardBatch, Span
 from outrider.models.native_llama import NativeLlamaModel
-from outrider.parallel.load import ParallelGroup
+from outrider.verify.tree import ancestor_mask
+from outrider.weights.loader import load_model
+from outrider_fleet.parallel.load import ParallelGroup
 
 CONTEXT = 160
 TREE = (-1, -1, 0, 0, 2, 1)

@@ -24,10 +24,10 @@ from scipy.stats import chi2_contingency
 
 from benchmarks.translation_models import DRAFTS, TARGET, pair, train
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.analysis.cost import DraftCost, flat, measured_improvement
-from outrider.analysis.measure import Measurements, measure_latency_curve, measure_settings
-from outrider.analysis.theory import improvement
-from outrider.kernels.processor import set_num_threads
+from outrider.native.processor import set_num_threads
+from outrider_lab.cost import DraftCost, flat, measured_improvement
+from outrider_lab.measure import Measurements, measure_latency_curve, measure_settings
+from outrider_lab.theory import improvement
 
 GAMMAS = (3, 5, 7)
 MODES = {0: SamplingParams(temperature=0, max_tokens=80), 1: SamplingParams(temperature=1.0, max_tokens=80, seed=5)}

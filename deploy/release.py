@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-VERSION_FILE = Path("src/outrider/__init__.py")
+VERSION_FILE = Path("packages/outrider/src/outrider/__init__.py")
 CHANGELOG = Path("CHANGELOG.md")
 MANIFEST = Path("deploy/kubernetes/outrider.yaml")
 _VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
@@ -41,14 +41,26 @@ def prepare(root: Path, version: str, today: datetime.date) -> list[Path]:
     if not mark or not noted:
         raise SystemExit("CHANGELOG.md has nothing under Unreleased: say what changes for a user first")
     _write(root / CHANGELOG, f"{head}## Unreleased\n\n## {version} ({today.isoformat()})\n{rest}")
+    projects = projects_of(root)
     for path, pattern, instead in (
         (VERSION_FILE, r'^__version__ = ".+"$', f'__version__ = "{version}"'),
         (MANIFEST, r"image: outrider:\S+", f"image: outrider:{version}"),
+        *((path, r'^version = ".+"$', f'version = "{version}"') for path in projects),
     ):
         text, count = re.subn(pattern, instead, (root / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert count == 1, path
         _write(root / path, text)
-    return [CHANGELOG, VERSION_FILE, MANIFEST]
+    for path in projects:  # the distributions of one release belong together
+        text = (root / path).read_text(encoding="utf-8")
+        _write(root / path, re.sub(r'"(outrider-\w+)==[^"]+"', rf'"\1=={version}"', text))
+    return [CHANGELOG, VERSION_FILE, MANIFEST, *projects]
+
+
+def projects_of(root: Path) -> list[Path]:
+    """The ``pyproject.toml`` of each distribution, relative to ``root``."""
+    return [
+        path.relative_to(root) for path in (root / "pyproject.toml", *sorted(root.glob("packages/*/pyproject.toml")))
+    ]
 
 
 def main(version: str, step: str) -> None:

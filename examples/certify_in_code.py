@@ -3,8 +3,8 @@
 import sys
 
 from outrider import LLM
-from outrider.analysis.certify.session import QUICK, certify
-from outrider.data.workloads import load
+from outrider_lab.certify.session import QUICK, certify
+from outrider_lab.data.workloads import load
 
 with LLM("smollm2-135m-instruct", spec_length=4) as llm:
     report = certify(llm, load("mix", count=1), QUICK, sources=["lookup"], verifiers=["matching"])

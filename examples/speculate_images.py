@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from outrider import speculate
-from outrider.speculation import Result
+from outrider_lab.speculation import Result
 
 SIDE, SHADES = 8, 4
 PIXELS = SIDE * SIDE
@@ -96,7 +96,7 @@ def main(count: int = 8, steps: int = 1500, draft_length: int = 8) -> list[tuple
 
 
 def draw(pairs: list[tuple[Result, Result]], path: str) -> None:
-    from outrider.analysis.figures.page import COLOURS, pyplot
+    from outrider_lab.figures.page import COLOURS, pyplot
 
     plt = pyplot()
     figure, panes = plt.subplots(3, len(pairs), figsize=(1.1 * len(pairs) + 1, 3.9), squeeze=False)

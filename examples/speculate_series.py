@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from outrider import speculate
-from outrider.speculation import Normal
+from outrider_lab.speculation import Normal
 
 WINDOW = 16
 
@@ -99,7 +99,7 @@ def main(length: int = 400, steps: int = 1500) -> dict[str, object]:
 
 
 def draw(found: dict, path: str) -> None:
-    from outrider.analysis.figures.page import COLOURS, GREY, pyplot
+    from outrider_lab.figures.page import COLOURS, GREY, pyplot
 
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.4), width_ratios=(1.7, 1))

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import expm_multiply
 from scipy.special import ndtr
 
 from outrider import speculate
-from outrider.speculation import Result
+from outrider_lab.speculation import Result
 
 SIZE = 400  # longest queue
 MINUTES = 12 * 60
@@ -67,7 +67,7 @@ def main(minutes: int = MINUTES, draft_length: int = 8) -> tuple[Result, Result]
 
 
 def draw(plain: Result, drafted: Result, path: str) -> None:
-    from outrider.analysis.figures.page import COLOURS, GREY, pyplot
+    from outrider_lab.figures.page import COLOURS, GREY, pyplot
 
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.4), width_ratios=(1.7, 1))

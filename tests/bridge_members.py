@@ -10,11 +10,11 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from outrider.checkpoints.foreign import described
-from outrider.models.bridge.calls import register
-from outrider.models.bridge.check import bridged
-from outrider.models.bridge.model import WAYS, BridgedModel, Way
-from outrider.models.bridge.network import Network
+from outrider_transformers.calls import register
+from outrider_transformers.check import bridged
+from outrider_transformers.foreign import described
+from outrider_transformers.model import WAYS, BridgedModel, Way
+from outrider_transformers.network import Network
 
 VOCAB = 96
 _LARGEST = 10_000_000

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import transformers
 
-from outrider.checkpoints.hf_config import parse_config
 from outrider.models.config import ModelConfig
+from outrider.weights.hf_config.config import parse_config
 
 VOCAB = 96
 

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.families import MEMBERS, VOCAB, build
 
 from outrider.cache import CacheSpec
-from outrider.checkpoints.families import FAMILIES
-from outrider.checkpoints.weights import open_checkpoint
-from outrider.checkpoints.weights.gguf_families import GGUF_FAMILIES
-from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
-from outrider.models.llama import LlamaModel
+from outrider.native.library import library
+from outrider.weights.families import FAMILIES
+from outrider.weights.files import open_checkpoint
+from outrider.weights.gguf.families import GGUF_FAMILIES
+from outrider_torch.models.llama import LlamaModel
 from tests import tiny
-from tests.families import MEMBERS, VOCAB, build
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"

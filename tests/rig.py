@@ -7,20 +7,20 @@ from typing import Any
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.draft import Draft
 from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
 from outrider.drafters.draft_cache import DraftModel
-from outrider.drafters.model.hierarchical import HierarchicalDrafter
-from outrider.drafters.model.layer_skip import LayerSkipDrafter
 from outrider.drafters.model.model import ModelDrafter
-from outrider.drafters.model.models import ModelsDrafter
 from outrider.drafters.text.grammar import GrammarDrafter
-from outrider.drafters.text.lookahead import LookaheadDrafter
 from outrider.drafters.text.lookup import LookupDrafter
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
 from outrider.models.base import Model
+from outrider.verify.draft import Draft
+from outrider_drafters.hierarchical import HierarchicalDrafter
+from outrider_drafters.layer_skip import LayerSkipDrafter
+from outrider_drafters.lookahead import LookaheadDrafter
+from outrider_drafters.models import ModelsDrafter
 
 MOST_STEPS = 5000  # of what tests generate, many times more than it takes
 

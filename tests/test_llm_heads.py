@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams
-from outrider.checkpoints.loader import load_model
 from outrider.config import ModelOptions
+from outrider.drafters.heads import HeadConfig, TargetFingerprint, find, make_head, save_head
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
-from outrider.heads import HeadConfig, TargetFingerprint, find, make_head, save_head
-from outrider.kernels.native.library import library
-from tests.whole import model_folder
+from outrider.native.library import library
+from outrider.weights.loader import load_model
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)
 LAYER = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 8, "intermediate_size": 16}

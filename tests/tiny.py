@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from outrider.cache.protocol import KVCache
-from outrider.checkpoints.weights.layout import expected_shapes
 from outrider.config import DTypeName
-from outrider.core.arrays import Floats, host
-from outrider.core.tree import ancestor_mask, depths
-from outrider.kernels.batch import ForwardBatch, Span
 from outrider.models.base import LoadedModel, Model
+from outrider.models.batch import ForwardBatch, Span
 from outrider.models.config import ModelConfig
 from outrider.models.factory import make_model
-from outrider.models.llama import LlamaModel
+from outrider.verify.arrays import Floats, host
+from outrider.verify.tree import ancestor_mask, depths
+from outrider.weights.files.layout import expected_shapes
+from outrider_torch.models.llama import LlamaModel
 
 DTYPES: dict[str, DTypeName] = {"bf16": "bfloat16", "fp32": "float32", "int8": "q8_0", "q4": "q4_1"}
 

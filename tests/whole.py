@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from outrider.tokenizer.tokenizer import Tokenizer
-from tests.checkpoints.files import write_folder
 from tests.tokenizer.vocabularies import byte_level, sentencepiece
+from tests.weights.files import write_folder
 
 
 def model_folder(folder: Path, **changes: Any) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import fnmatch
 import importlib.util
+import itertools
 import subprocess
 import tomllib
 from pathlib import Path
@@ -30,8 +31,8 @@ def release() -> ModuleType:
 
 @pytest.fixture
 def copy(release: ModuleType, tmp_path: Path) -> Path:
-    for path in (release.VERSION_FILE, release.MANIFEST):
-        (tmp_path / path).parent.mkdir(parents=True)
+    for path in (release.VERSION_FILE, release.MANIFEST, *release.projects_of(ROOT)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text((ROOT / path).read_text())
     (tmp_path / "CHANGELOG.md").write_text(
         "# Changelog\n\n## Unreleased\n\n* New.\n\n## 0.0.1 (2029-01-01)\n\n* Old.\n"
@@ -58,10 +59,18 @@ def test_what_is_no_release_is_refused(release: ModuleType, copy: Path) -> None:
         release.prepare(copy, "9.8.8", TODAY)
 
 
-def test_the_package_takes_its_version_from_one_place() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["hatch"]["version"]["path"] == "src/outrider/__init__.py"
+def test_all_distributions_have_one_version_and_ask_for_one_another_by_it(release: ModuleType, copy: Path) -> None:
+    release.prepare(copy, "9.8.7", TODAY)
+    for root, version in ((ROOT, outrider.__version__), (copy, "9.8.7")):
+        paths = release.projects_of(root)
+        assert len(paths) == 10
+        for path in paths:
+            project = tomllib.loads((root / path).read_text())["project"]
+            assert project["version"] == version
+            extras = project.get("optional-dependencies", {}).values()
+            for needed in itertools.chain(project["dependencies"], *extras):
+                if needed.startswith("outrider-"):
+                    assert needed.endswith(f"=={version}"), (path, needed)
 
 
 def test_the_source_distribution_has_all_but_large_test_data() -> None:

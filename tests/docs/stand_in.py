@@ -6,10 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-from outrider.checkpoints.builtin import BUILTINS
-from outrider.checkpoints.manifest import write_manifest
-from outrider.utils.user_cache import cache_root
 from tests.docs.snippets import ROOT
+
+from outrider.hub.builtin import BUILTINS
+from outrider.hub.manifest import write_manifest
+from outrider.utils.user_cache import cache_root
 
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"

@@ -34,7 +34,7 @@ def test_every_idea_has_code_and_a_test() -> None:
     assert len(rows) >= 25
     for row in rows:
         _, _, _, code, tests, _ = row.split("|")
-        assert re.search(r"`src/outrider/[\w/]+\.py`", code), row
+        assert re.search(r"`packages/outrider/src/outrider/[\w/]+\.py`", code), row
         assert re.search(r"`tests/[\w/]+\.py`", tests), row
 
 

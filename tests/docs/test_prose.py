@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tests.docs.snippets import PAGES, ROOT, RUNNABLE, blocks, prose
 
 WIDTH = 100

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 import torch
+from tests.families import MEMBERS, VOCAB, config_of
+from tests.rig import engine, request, run
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
+from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.drafters.registry import DrafterRegistry
-from outrider.heads import HeadConfig, TargetFingerprint, make_head
-from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
-from outrider.models.llama import LlamaModel
+from outrider.native.library import library
+from outrider_torch.models.llama import LlamaModel
 from tests import tiny
-from tests.families import MEMBERS, VOCAB, config_of
-from tests.rig import engine, request, run
 
 SLOTS, ROOM, TOKENS = 4, 128, 12
 PROMPT = [*tiny.ids(22, VOCAB), *tiny.ids(22, VOCAB)]  # longer than the windows

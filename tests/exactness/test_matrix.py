@@ -17,44 +17,44 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.arrays import Floats, log_softmax
+from tests.pairwise import pairwise, slow_unless, spread
+from tests.rig import Scripted, run
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SOURCES as RECORDS
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.constraint import Constraint
-from outrider.core.distribution import Context, TargetRows
-from outrider.core.draft import EMPTY, Draft, Verdict
-from outrider.core.noise import Noise, Purpose
-from outrider.core.tree import path_to
-from outrider.core.verify import Recursive, Siblings
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import collect
 from outrider.drafters.draft_cache import DraftModel
-from outrider.drafters.draft_table import count
-from outrider.drafters.model.hierarchical import HierarchicalDrafter
-from outrider.drafters.model.layer_skip import LayerSkipDrafter
+from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.drafters.model.model import ModelDrafter
-from outrider.drafters.model.models import ModelsDrafter
-from outrider.drafters.model.universal import UniversalDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
 from outrider.drafters.text.grammar import GrammarDrafter
-from outrider.drafters.text.lookahead import LookaheadDrafter
 from outrider.drafters.text.lookup import LookupDrafter
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.text.prediction import PredictionDrafter
-from outrider.drafters.text.recycling import RecyclingDrafter
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
-from outrider.heads import HeadConfig, TargetFingerprint, make_head
-from outrider.kernels.batch import ForwardBatch, ForwardOutput
+from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.toy import TableModel, sequence_probs
-from tests.arrays import Floats, log_softmax
-from tests.pairwise import pairwise, slow_unless, spread
-from tests.rig import Scripted, run
+from outrider.verify.constraint import Constraint
+from outrider.verify.distribution import Context, TargetRows
+from outrider.verify.draft import EMPTY, Draft, Verdict
+from outrider.verify.noise import Noise, Purpose
+from outrider.verify.tree import path_to
+from outrider.verify.verifiers import Recursive, Siblings
+from outrider_drafters.draft_table import count
+from outrider_drafters.hierarchical import HierarchicalDrafter
+from outrider_drafters.layer_skip import LayerSkipDrafter
+from outrider_drafters.lookahead import LookaheadDrafter
+from outrider_drafters.models import ModelsDrafter
+from outrider_drafters.recycling import RecyclingDrafter
+from outrider_drafters.universal import UniversalDrafter
 from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value

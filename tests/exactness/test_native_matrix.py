@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from tests.rig import engine, request, run
 from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
@@ -23,12 +24,11 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
-from outrider.kernels.native.library import library
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
+from outrider.native.library import library
 from tests import tiny
 from tests.drafters.heads import random_head
-from tests.rig import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outrider.config import SamplingParams
-from outrider.core.noise import Noise
+from outrider.verify.noise import Noise
 
 from . import toy
 from .test_sequences import OPTIONS, SOURCES, TREES

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from outrider.config import SamplingParams
-from outrider.core.arrays import Array
-from outrider.core.distribution import Context, TargetRows
-from outrider.core.draft import Draft
-from outrider.core.noise import Noise, Purpose
-from outrider.core.verify import DraftSampler, Siblings, Verifier
 from tests.arrays import floats, log
 from tests.pairwise import slow_unless
+
+from outrider.config import SamplingParams
+from outrider.verify.arrays import Array
+from outrider.verify.distribution import Context, TargetRows
+from outrider.verify.draft import Draft
+from outrider.verify.noise import Noise, Purpose
+from outrider.verify.verifiers import DraftSampler, Siblings, Verifier
 
 from . import toy
 

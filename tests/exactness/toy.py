@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
+from tests.arrays import Floats, full, log, log_softmax
 
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.core.distribution import Context, TargetRows
-from outrider.core.draft import EMPTY, Draft
-from outrider.core.noise import Noise
-from outrider.core.tree import path_to
-from outrider.core.verify import VERIFIERS, DraftSampler, Recursive, Siblings, Verifier, make_verifier
 from outrider.models.toy import sequence_probs
-from tests.arrays import Floats, full, log, log_softmax
+from outrider.verify.distribution import Context, TargetRows
+from outrider.verify.draft import EMPTY, Draft
+from outrider.verify.noise import Noise
+from outrider.verify.tree import path_to
+from outrider.verify.verifiers import VERIFIERS, DraftSampler, Recursive, Siblings, Verifier, make_verifier
 
 VOCAB = 4
 PROMPT = (0,)

@@ -4,10 +4,10 @@
 
     [[bug]]
     name = "truncate keeps one row too many"     # unique
-    file = "cache/contiguous.py"                 # below src/outrider
+    file = "cache/contiguous.py"                 # of the core; else outrider_server/..., say
     old = "base + len(path))"                    # occurs exactly once in the file
     new = "base + len(path) + 1)"
-    tests = ["tests/contracts/test_kv_cache.py"] # the likeliest to notice first
+    tests = ["packages/outrider/tests/contracts/test_kv_cache.py"]  # the likeliest to notice first
     escapes = "why no test can see it"           # only for a bug that is known to escape
     limit = 30                                   # seconds for its tests, where they are known to hang
 """
@@ -36,6 +36,14 @@ class Bug:
     escapes: str = ""
     limit: float = 300.0  # seconds for its tests; a bug that makes them hang is caught
 
+    @property
+    def path(self) -> Path:
+        """The file, below the root of the repository."""
+        first = self.file.partition("/")[0]
+        if first.startswith("outrider_"):
+            return Path("packages", first.replace("_", "-"), "src", self.file)
+        return Path("packages", "outrider", "src", "outrider", self.file)
+
     def apply(self, text: str) -> str:
         """``text`` with the bug in it. Raises ValueError if the edit does not fit the text any more."""
         found = text.count(self.old)
@@ -60,7 +68,7 @@ def stale(bugs: Iterable[Bug], root: Path = ROOT) -> list[str]:
     """What is wrong with bugs that no longer fit the sources or the tests."""
     problems: list[str] = []
     for bug in bugs:
-        path = root / "src" / "outrider" / bug.file
+        path = root / bug.path
         if not path.is_file():
             problems.append(f"{bug.area}: {bug.name!r} is stale: there is no {bug.file}")
             continue

@@ -2,7 +2,6 @@
 
     python -m tests.mutants.run                       all bugs, as a table
     python -m tests.mutants.run --area verify         those of one area; --only PART: whose name contains PART
-    python -m tests.mutants.run --tests-from REF      with the tests of another git revision, to compare suites
     python -m tests.mutants.run --json                the result as JSON on standard output
 
 The exit code is 1 if a bug escapes that should be caught, or if a bug no longer fits the sources.
@@ -17,23 +16,21 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
 
 from tests.mutants.bugs import ROOT, Bug, read_bugs, stale
 
-COPIED = ("src", "tests", "docs", "benchmarks", "examples", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
+COPIED = ("packages", "tests", "conftest.py", "docs", "benchmarks", "examples", "deploy", "README.md", "CHANGELOG.md",
+          "pyproject.toml", "Makefile")  # fmt: skip
 PASSED, FAILED = 0, 1  # of pytest's exit codes
 
 # Imported once, in the process that all others are forked from: for most bugs that would take longer than their tests.
@@ -67,7 +64,7 @@ class Result:
 class Copy:
     """A copy of the repository in which one bug at a time is planted."""
 
-    def __init__(self, folder: Path, tests_from: str | None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in COPIED:
             source = ROOT / name
@@ -75,16 +72,12 @@ class Copy:
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
                 shutil.copy2(source, folder / name)
-        if tests_from is not None:
-            shutil.rmtree(folder / "tests")
-            packed = subprocess.run(["git", "archive", tests_from, "tests"], cwd=ROOT, capture_output=True, check=True)
-            with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-                archive.extractall(folder, filter="data")
+        (folder / "weights").symlink_to(ROOT / "weights")
         (folder / "mutant_profile.py").write_text(PROFILE)
 
     @contextmanager
     def planted(self, bug: Bug) -> Iterator[None]:
-        path = self.folder / "src" / "outrider" / bug.file
+        path = self.folder / bug.path
         original = path.read_text(encoding="utf-8")
         try:
             self._write(path, bug.apply(original))
@@ -119,6 +112,10 @@ class Copy:
 _FORKS = multiprocessing.get_context("forkserver")
 
 
+def _of_this_checkout(path: Path) -> bool:
+    return path == ROOT or path.is_relative_to(ROOT / "packages")
+
+
 def _run_pytest(folder: str, arguments: list[str], printed: str) -> None:
     """In a process of its own: run pytest in a copy, with nothing of this repository imported yet."""
     os.setsid()
@@ -126,10 +123,13 @@ def _run_pytest(folder: str, arguments: list[str], printed: str) -> None:
     for stream in (1, 2):
         os.dup2(out, stream)
     os.chdir(folder)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "outrider")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("tests", "conftest") or name.startswith("outrider")
+    ]:
         del sys.modules[name]
-    own = [f"{folder}/src", folder]
-    sys.path[:] = own + [path for path in sys.path if path and Path(path) not in (ROOT, ROOT / "src")]
+    packages = sorted(Path(folder, "packages").iterdir())
+    own = [folder, *(str(path / "src") for path in packages), *map(str, packages)]
+    sys.path[:] = own + [path for path in sys.path if path and not _of_this_checkout(Path(path))]
     os.environ["PYTHONPATH"] = os.pathsep.join(own)  # of commands that tests start
     import pytest
 
@@ -176,13 +176,13 @@ class Judge:
         return name in self._sound
 
 
-def judge_all(bugs: Sequence[Bug], workers: int, tests_from: str | None) -> list[Result]:
+def judge_all(bugs: Sequence[Bug], workers: int) -> list[Result]:
     """Judge every bug, ``workers`` at a time, each in a copy of its own."""
     _FORKS.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         judges: SimpleQueue[Judge] = SimpleQueue()
         for i in range(workers):
-            judges.put(Judge(Copy(Path(folder) / str(i), tests_from)))
+            judges.put(Judge(Copy(Path(folder) / str(i))))
 
         def one(numbered: tuple[int, Bug]) -> Result:
             judge = judges.get()
@@ -217,7 +217,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description=__doc__.splitlines()[0])
     parser.add_argument("--area", help="only the bugs of this area")
     parser.add_argument("--only", metavar="PART", help="only bugs whose name contains PART")
-    parser.add_argument("--tests-from", metavar="REF", help="use the tests of this git revision")
     parser.add_argument("--workers", type=int, default=2, help="bugs at a time")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
@@ -225,7 +224,7 @@ def main() -> int:
     if problems := stale(bugs):
         _say("\n".join(problems))
         return 1
-    results = judge_all(bugs, options.workers, options.tests_from)
+    results = judge_all(bugs, options.workers)
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=1))
     else:

@@ -6,12 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from tests.mutants.bugs import Bug, read_bugs, stale
 from tests.mutants.run import Result, report
 
 BUGS = read_bugs()
-BUG = Bug("area", "name", "core/tree.py", "out.append(len(path))", "out.append(0)", ("tests/core/test_tree.py",))
+BUG = Bug(
+    "area",
+    "name",
+    "verify/tree.py",
+    "out.append(len(path))",
+    "out.append(0)",
+    ("packages/outrider/tests/verify/test_tree.py",),
+)
 
 
 def test_there_are_bugs_of_every_area_and_none_is_stale() -> None:

@@ -1,0 +1,98 @@
+"""Tests run two at a time on two cores: more threads than one each would only wait for one another.
+
+Generated examples are the same in every run, so that a change is what makes a test fail;
+``--hypothesis-profile=explore`` looks for new ones.
+
+``--minutes 20`` runs tests in random order, as many as begin within that time, and counts the others as skipped: a fair
+sample of a product that would take too long, as that of ``tests/exactness``.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"  # of commands that tests start
+os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have no core of their own; read by torch
+
+import pytest
+from hypothesis import settings
+
+from outrider.engine import engine
+from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
+from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
+from outrider.models.base import Model
+from outrider.native.processor import set_num_threads
+
+set_num_threads(1)
+
+_ROOT = Path(__file__).parent
+_PATHS = [
+    str(_ROOT),
+    *map(str, sorted(_ROOT.glob("packages/*"))),
+]  # for commands that tests start: where the packages of tests are found
+os.environ["PYTHONPATH"] = os.pathsep.join([*_PATHS, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+_END = pytest.StashKey[float]()
+"""When the time of ``--minutes`` is over, on the monotonic clock."""
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile("same")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _brief_calibration() -> Iterator[None]:
+    """A second of timing for each ``LLM`` would be most of what many tests take; it decides about speed alone.
+
+    Models of the same shape are timed once, and briefly. What a test's engine learns of its passes stays its own.
+    """
+    brief = replace(DEFAULT_SETTINGS, calibration_repeats=4)
+    known: dict[str, ForwardPassCost] = {}
+
+    def calibrate_once(model: Model) -> ForwardPassCost:
+        precision = getattr(model, "precision", None)
+        if precision is None:  # made by a test, and as slow as that wants it
+            return calibrate(model, brief)
+        shape = f"{type(model)} {model.config} {precision}"
+        if shape not in known:
+            known[shape] = calibrate(model, brief)
+        return copy.deepcopy(known[shape])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "calibrate", calibrate_once)
+        yield
+
+
+def pytest_collection_finish() -> None:
+    """The tests and what they import stay to the end: looking through them for garbage is a tenth of the time.
+
+    To look for the garbage of tests more rarely is a twentieth.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, default=math.inf, help="begin no test later than this")
+    parser.addoption("--order", type=int, default=0, help="another random order for --minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    minutes = config.getoption("--minutes")
+    if not math.isinf(minutes):
+        random.Random(config.getoption("--order")).shuffle(items)
+        config.stash[_END] = time.monotonic() + 60 * minutes
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.monotonic() > item.config.stash.get(_END, math.inf):
+        pytest.skip("no time left of --minutes")

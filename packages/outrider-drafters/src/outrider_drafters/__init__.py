@@ -1,0 +1,1 @@
+"""Further draft sources and beam search for Outrider."""

@@ -1,0 +1,152 @@
+"""Jacobi iteration with an n-gram pool, inside the target's own runs (Fu et al. 2024; docs/algorithms/lookahead.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from outrider.config import SpeculationParams
+from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.merge import Trie
+from outrider.verify.draft import EMPTY, Draft
+
+_GOLDEN = 0.6180339887498949  # its multiples, modulo 1, are spread evenly
+
+_GUESS, _WINDOW = 0.4, 0.05  # first estimates of a node's chance to be right
+
+Gram = tuple[int, ...]
+
+
+class Pool:
+    """The latest continuations seen behind each token: N - 1 tokens each, at most G behind one token."""
+
+    def __init__(self, ngram: int, guesses: int) -> None:
+        self._ngram, self._guesses = ngram, guesses
+        self._behind: dict[int, dict[Gram, None]] = {}  # in order of age, oldest first
+        self._read = 0
+
+    def add(self, token: int, gram: Gram) -> None:
+        grams = self._behind.setdefault(token, {})
+        grams.pop(gram, None)
+        grams[gram] = None
+        while len(grams) > self._guesses:
+            del grams[next(iter(grams))]
+
+    def read(self, text: Sequence[int]) -> None:
+        """Add the n-grams of a text that has grown at its end."""
+        for i in range(self._read, len(text) - self._ngram + 1):
+            self.add(text[i], tuple(text[i + 1 : i + self._ngram]))
+        self._read = max(self._read, len(text) - self._ngram + 1)
+
+    def behind(self, token: int) -> Iterator[Gram]:
+        """The latest first."""
+        return reversed(self._behind.get(token, {}))
+
+
+@dataclass
+class _State:
+    """A request's window and pool.
+
+    Column i holds N - 1 tokens guessed for positions i, i + 1, ... behind the last committed token, of which token l
+    was found by the l-th last iteration.
+    """
+
+    pool: Pool
+    columns: list[Gram] = field(default_factory=list)
+    seeds: int = 0  # columns made from the text so far
+
+
+def build(context: DrafterContext) -> Drafter:
+    """The source ``lookahead``."""
+    return LookaheadDrafter()
+
+
+class LookaheadDrafter(SingleRequestDrafter):
+    """Drafts one tree: the window, whose rows are improved by every run, and n-grams that earlier rows have formed.
+
+    ::
+
+        root ── (0,0) ── (0,1) ── (0,2) ── ...     level 0 of the window: one chain
+         │        │        │        └── (1,2)      node (l, i) follows (l - 1, i), and sees level 0 up to column i
+         │        │        └── (1,1)
+         │        └── (1,0)
+         └── guess ── guess                        n-grams from the pool that begin with the last token
+
+    The token the target finds most likely after the last node of column i, with the column before it, is an n-gram for
+    the pool. Verification, masks and cache know nothing of this: window nodes are accepted like any others.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[str, _State] = {}
+
+    def start(self, request: RequestView) -> None:
+        options = request.speculation
+        self._states[request.id] = _State(Pool(options.lookahead_ngram, options.lookahead_guesses))
+
+    def finish(self, request_id: str) -> None:
+        self._states.pop(request_id, None)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            state = self._states[outcome.request.id]
+            _iterate(state, outcome)
+            state.columns = state.columns[len(outcome.committed) - 1 :]  # those before lie behind us
+
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        state, options = self._states[request.id], request.speculation
+        if budget < 1:
+            return EMPTY
+        state.pool.read(request.tokens)
+        while len(state.columns) < options.lookahead_window:
+            state.columns.append(_seed(request.tokens, options, state.seeds))
+            state.seeds += 1
+        trie = Trie()
+        for gram in state.pool.behind(request.tokens[-1]):
+            if len(trie) + len(gram) <= budget:
+                _append(trie, -1, gram)
+        guessed = len(trie)
+        level = -1
+        for column in state.columns[: options.lookahead_window]:
+            if len(trie) + len(column) > budget:
+                break
+            level = trie.add(level, column[0])
+            _append(trie, level, column[1:])
+        scores = [_GUESS] * guessed + [_WINDOW] * (len(trie) - guessed)
+        return Draft(tuple(trie.tokens), tuple(trie.parents), None, "lookahead", tuple(scores))
+
+
+def _append(trie: Trie, node: int, tokens: Sequence[int]) -> int:
+    """Add a chain below ``node``; its last node."""
+    for token in tokens:
+        node = trie.add(node, token)
+    return node
+
+
+def _iterate(state: _State, outcome: Outcome) -> None:
+    """One Jacobi iteration: every scored column loses its oldest token and gains what the target says comes next.
+
+    Columns are found in the draft by their tokens, as a controller may have left some out.
+    """
+    draft = outcome.draft
+    nodes = {edge: node for node, edge in enumerate(zip(draft.parents, draft.tokens, strict=True))}
+    level = -1
+    for i, column in enumerate(state.columns):
+        if (level, column[0]) not in nodes:
+            return
+        level = nodes[level, column[0]]
+        end: int | None = level
+        for token in column[1:]:
+            end = None if end is None else nodes.get((end, token))
+        if end is not None:
+            found = outcome.p.most_likely(1 + end)
+            state.pool.add(column[0], (*column[1:], found))
+            state.columns[i] = (*column[1:], found)
+
+
+def _seed(tokens: Sequence[int], options: SpeculationParams, index: int) -> Gram:
+    """A first guess for a column: consecutive tokens from anywhere in the text, elsewhere for every index."""
+    length = options.lookahead_ngram - 1
+    start = int((index * _GOLDEN) % 1 * max(1, len(tokens) - length + 1))
+    gram = tuple(tokens[start : start + length])
+    return gram + gram[-1:] * (length - len(gram))

@@ -1,0 +1,131 @@
+"""Drafts what the target itself held likely when it last saw the same one or two tokens: trees from its own logits.
+
+After Token Recycling (Luo et al. 2024, "Turning trash into treasure: accelerating inference of large language models
+with token recycling"); what is different here is in docs/algorithms/recycling.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.text.best_first import Children, best_first
+from outrider.drafters.text.counts import sampled_chain
+from outrider.utils.domains import Domains, Lease
+from outrider.verify.draft import Draft
+
+WIDTH = 8  # likeliest tokens that are remembered after a context
+CONTEXT_BYTES = 700  # that a context takes with the tokens after it, about
+CAPACITY = (1 << 16) * CONTEXT_BYTES  # bytes of all domains together
+_SINGLE = 0.4  # how much less is believed what followed one token rather than two
+_LEAST = 1e-3  # joint probability of nodes that no budget should be spent on
+
+Followers = tuple[tuple[int, float], ...]  # tokens and probabilities, the likeliest first
+Key = tuple[int, int]  # the last two tokens; -1 before the last where only that counts
+
+
+class Memory:
+    """What may follow a pair of tokens, and a single one, in one domain; a ``Store`` of ``outrider.utils.domains``."""
+
+    def __init__(self) -> None:
+        self._after: OrderedDict[Key, Followers] = OrderedDict()
+
+    @property
+    def size(self) -> int:
+        return len(self._after) * CONTEXT_BYTES
+
+    def learn(self, before: int, last: int, followers: Followers) -> None:
+        for key in ((before, last), (-1, last)):
+            self._after[key] = followers
+            self._after.move_to_end(key)
+
+    def forget(self) -> None:
+        """Drop the least recently seen context."""
+        self._after.popitem(last=False)
+
+    def recall(self, before: int, last: int) -> dict[int, float]:
+        """Tokens with probabilities that sum to at most 1: those after the pair, then others after the last token."""
+        pair = self._after.get((before, last))
+        single = self._after.get((-1, last), ())
+        if pair is None:
+            return {token: _SINGLE * p for token, p in single}
+        known = dict(pair)
+        left = max(0.0, 1.0 - sum(known.values())) * _SINGLE
+        return known | {token: left * p for token, p in single if token not in known}
+
+    def __len__(self) -> int:
+        return len(self._after)
+
+
+def build(context: DrafterContext) -> Drafter:
+    """The source ``recycling``."""
+    return RecyclingDrafter(context.vocab_size)
+
+
+class RecyclingDrafter(SingleRequestDrafter):
+    """Remembers the likeliest tokens of the target's rows, accepted or not, and drafts trees of them."""
+
+    def __init__(self, vocab_size: int, capacity: int = CAPACITY) -> None:
+        """``capacity``: bytes of what is remembered, of all domains together."""
+        self._vocab_size = vocab_size
+        self.memories = Domains(Memory, capacity)
+        self._leases: dict[str, Lease[Memory]] = {}  # by request
+
+    def start(self, request: RequestView) -> None:
+        self._leases[request.id] = self.memories.open(request.cache_salt, request.tenant)
+
+    def finish(self, request_id: str) -> None:
+        lease = self._leases.pop(request_id, None)
+        if lease is not None:
+            self.memories.close(lease)
+
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        if request.speculation.counts_as_q:
+            return self._sampled_chain(request, min(budget, request.depth_limit))
+        return self._tree(request, budget)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            draft, lease = outcome.draft, self._leases[outcome.request.id]
+            base = len(outcome.request.tokens) - len(outcome.committed)
+            earlier = [-1, *outcome.request.tokens[max(0, base - 2) : base]]
+            for row, followers in enumerate(self._likeliest(outcome)):
+                before, last = earlier[-2:]
+                if row > 0:
+                    parent = draft.parents[row - 1]
+                    before, last = last if parent < 0 else draft.tokens[parent], draft.tokens[row - 1]
+                lease.store.learn(before, last, followers)
+            self.memories.settle(lease)
+
+    def _tree(self, request: RequestView, budget: int) -> Draft:
+        """The likeliest tree of at most ``budget`` nodes, or the likeliest chain."""
+        branching, memory = request.draws().takes_trees, self._leases[request.id].store
+
+        def expand(pair: tuple[int, int]) -> Children[tuple[int, int]]:
+            after = sorted(memory.recall(*pair).items(), key=lambda one: -one[1])
+            return [(token, p, (pair[1], token)) for token, p in (after if branching else after[:1])]
+
+        pair, depth = _last_two(request.tokens), request.depth_limit
+        return best_first("recycling", pair, expand, budget=budget, depth=depth, least=_LEAST)
+
+    def _sampled_chain(self, request: RequestView, budget: int) -> Draft:
+        """A chain drawn from what is remembered, which is its ``q``."""
+        tail, memory = list(_last_two(request.tokens)), self._leases[request.id].store
+
+        def after(drafted: Sequence[int]) -> dict[int, float]:
+            before, last = [*tail, *drafted][-2:]
+            return memory.recall(before, last)
+
+        return sampled_chain("recycling", request.draws(), after, budget, self._vocab_size)
+
+    def _likeliest(self, outcome: Outcome) -> Iterator[Followers]:
+        """The likeliest tokens of each of the target's rows, and their probabilities."""
+        tokens, probabilities = outcome.p.likeliest(WIDTH)
+        for row, chances in zip(tokens.tolist(), probabilities.tolist(), strict=True):
+            yield tuple((token, p) for token, p in zip(row, chances, strict=True) if p > 0 and token < self._vocab_size)
+
+
+def _last_two(tokens: Sequence[int]) -> tuple[int, int]:
+    return (tokens[-2] if len(tokens) > 1 else -1), tokens[-1]

@@ -1,0 +1,63 @@
+"""A backend in a process of its own, so that backends share neither memory nor threads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import ConfigError
+
+_START = (
+    "import runpy, sys; sys.path.append(sys.argv.pop(1)); "
+    "runpy.run_module('outrider_lab.bench.worker', run_name='__main__', alter_sys=True)"
+)
+"""Finds this package behind the interpreter's own, which need not have it installed."""
+
+
+class PeerProcess:
+    """``outrider_lab.bench.worker`` in an interpreter that has the backend's library."""
+
+    def __init__(
+        self, name: str, folder: Path, dtype: str, threads: int, python: str = sys.executable, draft: str = ""
+    ) -> None:
+        self.name = name
+        command = [
+            python,
+            "-c",
+            _START,
+            str(Path(__file__).parents[2]),
+            name,
+            str(folder),
+            "--dtype",
+            dtype,
+            "--threads",
+            str(threads),
+        ]
+        command += ["--draft-model", draft] if draft else []
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )  # a session of its own: Ctrl-C is for the one who asks
+        self.started = self._read()
+
+    def generate(self, prompts: list[list[int]], max_tokens: int) -> dict[str, Any]:
+        """Send all prompts at once and wait for all outputs."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"prompts": prompts, "max_tokens": max_tokens}) + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise ConfigError(f"peer {self.name!r} ended early (is its library installed?); its message is above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

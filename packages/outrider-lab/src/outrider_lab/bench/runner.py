@@ -1,0 +1,154 @@
+"""Runs backends in turn on the same prompts, so that a busy moment of the machine affects all of them."""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from outrider.config import VERIFIERS, SpeculationParams
+from outrider.config.combination import check_known
+from outrider.errors import ConfigError
+from outrider.llm import LLM
+from outrider.native.processor import installed_version, num_threads, processor_name
+from outrider_lab.bench.arrivals import ServedRequest
+from outrider_lab.bench.backends import Backend
+from outrider_lab.bench.regret import add_regrets
+from outrider_lab.bench.summary import BackendResult, details, summary
+from outrider_lab.data.workloads import Question
+
+Work = TypeVar("Work", contravariant=True)
+
+
+class Contender(Protocol[Work]):
+    """A ``Backend``, or what answers something other than token ids."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, prompts: Sequence[Work], salt: str) -> tuple[list[list[int]], float, list[ServedRequest]]: ...
+
+    def peak_mb(self) -> float: ...
+
+
+_Prompt = TypeVar("_Prompt")
+
+
+def parse_source(setting: str, default_k: int | str) -> SpeculationParams:
+    """``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]``, the fields being those of ``SpeculationParams``.
+
+    As in ``lookup``, ``ngram:8``, ``suffix+recycling:auto:tree_nodes=24``, ``model:4:rejection`` or
+    ``eagle:tree=dynamic``.
+    """
+    source, *rest = setting.split(":")
+    check_known(source)
+    options: dict[str, Any] = {"spec_length": default_k}
+    known = {field.name for field in fields(SpeculationParams)}
+    given: set[str] = set()
+    for part in rest:
+        name, _, value = part.partition("=")
+        if not value:
+            name, value = ("verifier" if part in VERIFIERS else "spec_length"), part
+        if name not in known - given or (name == "spec_length" and not (value.isdigit() or value == "auto")):
+            raise ConfigError(
+                f"source={setting!r} cannot be read at {part!r}: write SOURCE, then perhaps :K, :auto, :VERIFIER or "
+                ":FIELD=VALUE"
+            )
+        given.add(name)
+        options[name] = _value(value)
+    return SpeculationParams(draft=source, **options)
+
+
+def _value(text: str) -> bool | float | str:
+    if text in ("true", "false"):
+        return text == "true"
+    number = float(text) if text.replace(".", "", 1).isdigit() else None
+    return text if number is None else int(number) if text.isdigit() else number
+
+
+def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
+    """The machine, versions and date that the numbers belong to."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "processor": _device_name(llm),
+        "threads": num_threads(),
+        "dtype": llm.model.precision,
+        "versions": [*dict.fromkeys(c.version for c in backends if c.version), f"torch {installed_version('torch')}"],
+    }
+
+
+def _device_name(llm: LLM) -> str:
+    if str(llm.model.device) == "cpu":
+        return processor_name()
+    from outrider_torch.kernels.torch_processor import gpu_name
+
+    return str(gpu_name())
+
+
+def run_interleaved(
+    backends: Sequence[Contender[_Prompt]],
+    prompts: Sequence[_Prompt],
+    *,
+    group: int,
+    rounds: int,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, BackendResult]:
+    """Every backend on every group of ``group`` prompts, ``rounds`` times, the order changing each time.
+
+    Ctrl-C ends it early: what all backends have finished is returned.
+    """
+    groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
+    records = {c.name: BackendResult() for c in backends}
+    for backend in backends:
+        backend.run(groups[0][:1], "warm up")
+        tick(f"warm up {backend.name}")
+    try:
+        for turn in range(rounds):
+            for unit, work in enumerate(groups):
+                shift = (turn + unit) % len(backends)
+                order = [*backends[shift:], *backends[:shift]]
+                answers = []
+                for backend in order:
+                    # Sources may learn from the questions before, but not the answer itself from another backend.
+                    answers.append(backend.run(work, f"{backend.name} {turn}"))
+                    tick(backend.name)
+                for backend, (tokens, seconds, served) in zip(order, answers, strict=True):
+                    records[backend.name].add(unit, seconds, tokens, served)
+    except KeyboardInterrupt:
+        if not records[backends[0].name].seconds:
+            raise
+    for backend in backends:
+        records[backend.name].peak_mb = backend.peak_mb()
+    return records
+
+
+def results(
+    records: dict[str, BackendResult],
+    questions: Sequence[Question],
+    group: int,
+    settings: Mapping[str, SpeculationParams] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """By backend: everything, each category (where groups do not mix them), details. The first is the baseline.
+
+    ``settings``: of the backends that are ours.
+    """
+    base = next(iter(records.values()))
+    units: dict[str, list[int]] = defaultdict(list)
+    for unit in base.seconds:
+        kinds = {q.category for q in questions[unit * group : (unit + 1) * group]}
+        if len(kinds) == 1:
+            units[kinds.pop()].append(unit)
+    everything = list(base.seconds)
+    found: dict[str, Any] = {
+        name: {
+            "all": summary(record, base, everything),
+            "categories": {kind: summary(record, base, own) for kind, own in sorted(units.items())},
+            **details(record),
+        }
+        for name, record in records.items()
+    }
+    add_regrets(found, records, units, settings)
+    return found

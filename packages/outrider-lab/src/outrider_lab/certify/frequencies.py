@@ -1,0 +1,171 @@
+"""Do samples follow the target's distribution, on the real model, for verifiers that promise that and no more?
+
+Every emitted token is placed in the target's own cumulative distribution, read afresh with the text before it: with
+the tokens of the vocabulary in some order, ``u = P(tokens before x) + v P(x)`` with ``v`` uniform is itself uniform in
+(0, 1) and independent of all others if and only if each token was drawn from the target (Rosenblatt 1952, randomised).
+So all positions of all samples make one test, whatever the vocabulary: chi-square over equal bins of u.
+
+Two orders are tested, as each is blind to what moves mass within its bins only: by the target's probability, which
+shows output that is too likely or too unlikely; and by the draft's favourites, where there is a draft model, which
+shows accepting too much of what the draft says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.llm import LLM
+from outrider_lab.agreement import ProbRows, TargetText, model_probs
+from outrider_lab.certify.allowance import Allowance
+from outrider_lab.certify.pairs import exact_pairs
+from outrider_lab.certify.report import Check
+from outrider_lab.certify.statistics import POWER, Fit, chi_square
+
+NAME = "samples follow the target"
+BINS = 16
+ENOUGH = 5 * BINS  # tokens for a test: chi-square wants five in a bin
+GROUP = 16  # pairs of source and verifier whose requests run together
+PILOT_SEED = 1 << 40  # behind all seeds that count
+_WITH = " with "
+MODES = {
+    "temperature 1": SamplingParams(temperature=1.0),
+    "top-p 0.8": SamplingParams(temperature=1.0, top_p=0.8),
+}
+
+
+SampledSetting = tuple[str, str, str]
+"""Source, verifier, mode."""
+
+
+def count(sources: Sequence[str], *, verifiers: Sequence[str]) -> int:
+    """How much ``check`` yields."""
+    pairs = len(exact_pairs(sources, verifiers, shares_noise=False))
+    return 1 + len(MODES) * -(-pairs // GROUP) + 1 if pairs else 0
+
+
+def check(
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    sources: Sequence[str],
+    *,
+    verifiers: Sequence[str],
+    tokens: int,
+    samples: int,
+    allowance: Allowance | None = None,
+) -> Iterator[Check | str]:
+    """Yields progress, then one check over ``samples`` texts of every source with every verifier in every mode.
+
+    Fewer texts, but at least one of each, where ``allowance`` has no time for more. Tested are each verifier over all
+    sources, each source over all verifiers, and each pair, where they have said enough. Nothing if no verifier asked
+    for is distribution-exact only; a note if nothing has said enough.
+    """
+    chosen = exact_pairs(sources, verifiers, shares_noise=False)
+    if not chosen:
+        return
+    rng = random.Random(0)
+    modes = {mode: replace(base, max_tokens=tokens, ignore_eos=True) for mode, base in MODES.items()}
+
+    def pilot() -> int:
+        tried = [(*pair, mode) for mode in modes for pair in chosen[:: max(1, len(chosen) // 8)]]
+        for setting, text in zip(tried, _texts(llm, prompts, modes, tried, PILOT_SEED), strict=True):
+            pit_values(llm, text, modes[setting[2]], random.Random(0))
+        return len(tried)
+
+    work = len(chosen) * len(modes)
+    samples = (allowance or Allowance()).times(work, least=1, most=samples, pilot=pilot)
+    yield f"{samples} samples of every source and verifier"
+    found: dict[str, dict[str, list[float]]] = {}  # name of a test -> order of the vocabulary -> values
+    first = 0
+    for mode, params in modes.items():
+        for at in range(0, len(chosen), GROUP):
+            batch = [(*pair, mode) for pair in chosen[at : at + GROUP] for _ in range(samples)]
+            for setting, text in zip(batch, _texts(llm, prompts, modes, batch, first), strict=True):
+                for order, values in pit_values(llm, text, params, rng).items():
+                    for name in _tests(setting):
+                        found.setdefault(name, {}).setdefault(order, []).extend(values)
+            first += len(batch)
+            yield f"samples, {mode}, {batch[-1][0]} with {batch[-1][1]}"
+    fits = {
+        f"{name}, by {order}": chi_square(
+            np.histogram(values, bins=BINS, range=(0, 1))[0].astype(np.float64), np.full(BINS, 1 / BINS)
+        )
+        for name, orders in found.items()
+        for order, values in orders.items()
+        if len(values) >= ENOUGH
+    }
+    few = f"no test: none has {ENOUGH} tokens; use --full, no --quick, or more --max-minutes"
+    yield _verdict(fits) if fits else Check(NAME, "note", few)
+
+
+def _tests(setting: SampledSetting) -> list[str]:
+    """The tests that a text counts for: of the verifier, of the source, and of the pair."""
+    source, verifier, mode = setting
+    return list(dict.fromkeys((f"{verifier}, {mode}", f"{source}, {mode}", f"{source}{_WITH}{verifier}, {mode}")))
+
+
+def _verdict(fits: dict[str, Fit]) -> Check:
+    failed = [name for name, fit in fits.items() if fit.fails(len(fits))]
+    pairs = [fit for name, fit in fits.items() if _WITH in name]
+    together = [fit for name, fit in fits.items() if _WITH not in name]
+    said = " and ".join(
+        f"{max(f.detectable(len(fits)) for f in some):.3f} in {whose} ({min(f.samples for f in some)} tokens and more)"
+        for some, whose in ((pairs, "a pair of source and verifier"), (together, "a source or verifier by itself"))
+        if some
+    )
+    count = min(fit.samples for fit in fits.values())
+    return Check(
+        NAME,
+        "fail" if failed else "pass",
+        f"{len(failed)} of {len(fits)} tests over {count} tokens and more find another distribution; over {BINS} bins, "
+        f"with probability {POWER:g}, a total variation would be seen of {said}",
+        [f"{n}: p-value {fits[n].p_value:.1e}, total variation {fits[n].total_variation:.3f}" for n in failed],
+        {
+            "p_values": {n: f.p_value for n, f in fits.items()},
+            "samples": {n: f.samples for n, f in fits.items()},
+            "detectable_total_variation": max(f.detectable(len(fits)) for f in fits.values()),
+            "tokens": count,
+        },
+    )
+
+
+def pit_values(llm: LLM, text: TargetText, params: SamplingParams, rng: random.Random) -> dict[str, list[float]]:
+    """``u`` of every emitted token, for each order of the vocabulary. ``rng`` gives v, and must not begin anew."""
+    p = model_probs(llm.model, llm.engine.vocab_size)(text, params)
+    found = {"the target's probability": _pit_values(p, p, text.output, rng)}
+    if llm.draft_models:
+        q = model_probs(llm.draft_models[0], llm.engine.vocab_size)(text, params)
+        ratio = q / np.maximum(p[: len(q)], np.finfo(np.float64).tiny)
+        found["what the draft overrates"] = _pit_values(p, ratio, text.output, rng)
+    return found
+
+
+def _pit_values(p: ProbRows, keys: ProbRows, output: Sequence[int], rng: random.Random) -> list[float]:
+    """One text: u of each token, the vocabulary ordered by ``keys``, largest first. [positions, vocab] each."""
+    return [_pit_value(row, key, token, rng.random()) for row, key, token in zip(p, keys, output, strict=False)]
+
+
+def _pit_value(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v: float) -> float:
+    """Mass of what comes before ``token``, and a share ``v`` of all that ties with it."""
+    before, ties = p[keys > keys[token]].sum(), p[keys == keys[token]].sum()
+    return float(min(before + v * ties, np.nextafter(1.0, 0.0)))
+
+
+def _texts(
+    llm: LLM,
+    prompts: Sequence[list[int]],
+    modes: Mapping[str, SamplingParams],
+    batch: Sequence[SampledSetting],
+    first: int,
+) -> list[TargetText]:
+    """One text for each of ``batch``, prompts in turn, each with a seed of its own."""
+    own = [prompts[(first + i) % len(prompts)] for i in range(len(batch))]
+    options = [replace(modes[mode], seed=first + i) for i, (_, _, mode) in enumerate(batch)]
+    speculation = [SpeculationParams(draft=s, verifier=v, spec_length=4) for s, v, _ in batch]  # type: ignore[arg-type]
+    outputs = llm.generate(own, options, speculation=speculation)
+    return [TargetText(prompt, o.token_ids) for prompt, o in zip(own, outputs, strict=True)]

@@ -1,0 +1,186 @@
+"""What the process before the replicas costs: our own server over one replica, and a client, all in this process.
+
+::
+
+    client ──► ingress, on a thread with a loop of its own ──► replica: the engine that is measured
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+
+from outrider.errors import OutriderError
+from outrider.llm import LLM
+from outrider_fleet.engine_host import EngineHost
+from outrider_fleet.ingress import FleetServer
+from outrider_fleet.pool import Member, Pool
+from outrider_fleet.settings import FleetSettings
+from outrider_fleet.sockets import SocketHost, SocketReplica
+from outrider_lab.fleet_planning.costs.machine import Machine
+from outrider_server.run import listen
+from outrider_server.settings import ServerSettings
+
+BEFORE = 0.6
+"""Share of what passes beside the work of the ingress that passes before the router has the request, as
+``benchmarks.fleet_events`` shows it."""
+WORDS = "river stone light copper garden window silver engine paper mountain letter orange"
+SHORT, LONG = 2, 18  # tokens of the answers between which an ingress's work for a token lies
+AT_ONCE, WAVES = 4, 6  # requests at once, and how often, of either length
+LONE = 12  # requests on their own
+
+
+@dataclass(frozen=True)
+class IngressCosts:
+    """Seconds, named as the fields of ``Machine``."""
+
+    ingress_per_request: float
+    ingress_per_token: float
+    request_seconds: float
+    response_seconds: float
+    request_jitter: float
+
+    def of(self, machine: Machine) -> Machine:
+        """The machine behind such an ingress."""
+        return replace(machine, **asdict(self))
+
+
+def split_costs(beside: Sequence[float], short: float, long: float, *, lengths: tuple[int, int]) -> IngressCosts:
+    """From measurements to costs.
+
+    The least of ``beside`` is the same for all requests; what is more on average is chance.
+
+    Args:
+        beside: seconds to the first token of lone requests, two at least, without those of the step.
+        short, long: seconds that the ingress works for an answer of as many tokens as ``lengths`` says.
+    """
+    per_token = max(0.0, (long - short) / (lengths[1] - lengths[0]))
+    per_request = max(0.0, short - lengths[0] * per_token)
+    jitter = (fmean(beside) - min(beside)) * len(beside) / (len(beside) - 1)
+    least = max(0.0, min(beside) - jitter / len(beside) - per_request - per_token)
+    return IngressCosts(per_request, per_token, BEFORE * least, (1 - BEFORE) * least, jitter)
+
+
+def measure_ingress(llm: LLM) -> IngressCosts | None:
+    """Costs of an ingress on this machine, in a few seconds; None where the time of a thread cannot be read.
+
+    ``llm`` is closed at the end.
+    """
+    return asyncio.run(_measure(llm)) if hasattr(time, "pthread_getcpuclockid") else None
+
+
+async def _measure(llm: LLM) -> IngressCosts:
+    host = EngineHost(llm, "r0")
+    text = WORDS[: llm.engine.max_seq_len // 2]  # a token has a byte at least
+    try:
+        async with _ingress(host, llm.config.model) as (port, working):
+
+            async def ask(number: int, tokens: int) -> float:
+                return await _first_token(port, f"{number} {text}"[: len(text)], tokens)
+
+            async def wave(tokens: int) -> float:
+                before = working()
+                await asyncio.gather(*(ask(secrets.randbelow(1 << 30), tokens) for _ in range(AT_ONCE)))
+                return (working() - before) / AT_ONCE
+
+            for tokens in (SHORT, LONG):
+                await wave(tokens)  # what comes once
+            short, long = [median([await wave(tokens) for _ in range(WAVES)]) for tokens in (SHORT, LONG)]
+            beside = []
+            for number in range(LONE):
+                stepped = llm.engine.stats.busy_s
+                first = await ask(number, 1)
+                beside.append(first - (llm.engine.stats.busy_s - stepped))
+    finally:
+        await asyncio.to_thread(host.close)
+    return split_costs(beside, short, long, lengths=(SHORT, LONG))
+
+
+class _Here:
+    """A backend of one replica, which is there already."""
+
+    where, count, replaces_itself = "in this process", 1, False
+
+    def __init__(self, replica: SocketReplica) -> None:
+        self._replica = replica
+
+    async def start(self, pool: Pool, on_failure: Callable[[int], None]) -> None:
+        pool.add(self._replica)
+
+    def ready(self, member: Member) -> None:
+        """Nothing to do."""
+
+    def lost(self, name: str) -> None:
+        """It is not replaced."""
+
+    def adjust(self) -> None:
+        """There is one."""
+
+    async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
+        """It is not replaced."""
+
+    async def close(self) -> None:
+        """The host is the caller's."""
+
+
+@asynccontextmanager
+async def _ingress(host: EngineHost, model: str) -> AsyncGenerator[tuple[int, Callable[[], float]]]:
+    """An ingress before ``host``: its port, and a function that says for how many seconds its threads have worked."""
+    settings = ServerSettings(port=0)
+    listener = listen(settings)
+    with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
+        path, token, before = str(Path(folder, "r0")), secrets.token_hex(16), set(threading.enumerate())
+        sockets = SocketHost(path, token)
+        sockets.host.set_result(host)
+        replica = await sockets.listen()
+        backend = _Here(SocketReplica("r0", path, token))
+        server = FleetServer(settings, FleetSettings(replicas="1", fleet="processes"), listener, model, backend)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), name="outrider-ingress")
+        thread.start()
+        try:
+            while server.models.state != "ready":
+                if not thread.is_alive():
+                    raise OutriderError("the ingress could not be measured: it ended") from server.failure
+                await asyncio.sleep(0.01)
+            own = [each for each in threading.enumerate() if each not in before and each.name.startswith("outrider-")]
+            yield listener.getsockname()[1], lambda: sum(map(_seconds, own))
+        finally:
+            server.should_exit = server.force_exit = True
+            await asyncio.to_thread(thread.join)
+            server.models.close()
+            replica.close()
+
+
+def _seconds(thread: threading.Thread) -> float:
+    """For which a thread has been on a processor."""
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
+
+
+async def _first_token(port: int, prompt: str, tokens: int) -> float:
+    """Ask for a streamed answer and read all of it: seconds to its first event."""
+    body = {"prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    data = json.dumps(body).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n"
+    head += "Content-Type: application/json\r\nConnection: close\r\n\r\n"
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode() + data)
+        first = 0.0
+        async for line in reader:
+            if line.startswith(b"data: ") and not first:
+                first = time.perf_counter() - began
+        if not first:
+            raise OutriderError("the ingress could not be measured: it did not answer")
+        return first
+    finally:
+        writer.close()

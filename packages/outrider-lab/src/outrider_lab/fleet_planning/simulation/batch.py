@@ -1,0 +1,116 @@
+"""What the requests that run on a simulated replica hold of its cache, counted so that a step costs little."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from outrider_lab.fleet_planning.costs.machine import Machine
+from outrider_lab.fleet_planning.simulation.prefix_cache import PrefixCache
+from outrider_lab.fleet_planning.simulation.running import Mask, Progress, Running
+from outrider_lab.fleet_planning.workload import Floats, Ints
+
+
+class Batch:
+    """Running requests and their cache: who comes in, moves on and leaves."""
+
+    def __init__(self, machine: Machine, progress: Progress) -> None:
+        self._machine, self._progress = machine, progress
+        self.running = Running(machine.max_batch_size)
+        self.clear()
+
+    def clear(self) -> None:
+        """Lose everything."""
+        machine = self._machine
+        self.cache = PrefixCache(machine.kv_tokens, machine.block_size, reuse=machine.prefix_reuse)
+        self.running.count = 0
+        self.reading = 0  # requests that read a prompt
+        self.silent = 0  # requests that have no token yet
+        self.context = 0  # tokens in the cache of all running requests
+
+    def check(self) -> None:
+        """Raise AssertionError unless cache and counts hold what requests and segments do."""
+        self.cache.check()
+        running = self.running
+        held = int((running.context - running.shared).sum())
+        if self.cache.own != held or self.context != running.context.sum():
+            raise AssertionError(f"{self.cache.own} own tokens, {self.context} of context; requests hold {held}")
+        if self.reading != (running.pending > 1).sum():
+            raise AssertionError(f"{self.reading} reading: {running.pending}")
+
+    def enter(self, request: int, *, received: bool, taken: int) -> tuple[int, int] | None:
+        """Start a request behind ``taken`` tokens of the step: its chunk, and tokens found in the cache.
+
+        None where memory is short. ``received``: the cache of all its tokens but the last came from elsewhere.
+        """
+        workload = self._progress.workload
+        left = int(workload.outputs[request]) - int(self._progress.produced[request])
+        total = int(workload.prompts[request]) + int(workload.outputs[request])
+        length, segments, block = total - left, workload.segments[request], self._machine.block_size
+        here = length - 1 if received else 0
+        shared = 0 if received else min(self.cache.match(segments), (length - 1) // block * block)
+        pending = length - here - shared
+        chunk = min(pending, self._machine.max_batched_tokens - taken)
+        self.cache.pin(segments)
+        if not self.cache.make_room(taken + here + chunk):
+            self.cache.unpin(segments)
+            return None
+        self.running.add(request, total, left, pending, shared)
+        self.cache.own += here
+        self.context += length - pending
+        self.reading += pending > 1
+        self.silent += bool(np.isnan(self._progress.first[request]))
+        return chunk, shared
+
+    def push_out(self) -> int:
+        """The last in rank gives up its place."""
+        place = self.running.count - 1
+        request = int(self.running.id[place])
+        self.reading -= int(self.running.pending[place] > 1)
+        self.silent -= int(np.isnan(self._progress.first[request]))
+        self._release(place)
+        self.running.count -= 1
+        return request
+
+    def grow(self, tokens: int) -> None:
+        """The running requests have so many tokens more in the cache, none of them shared yet."""
+        self.context += tokens
+        self.cache.own += tokens
+
+    def read(self, tokens: Ints, emits: Mask) -> tuple[int, int]:
+        """Move on in prompts; those that end are offered for reuse. Tokens read, and those that emit left out."""
+        running = self.running
+        reads = running.pending > 1
+        moved = np.where(reads, tokens - emits, 0)
+        running.pending[:] -= moved
+        self.reading = int(np.count_nonzero(running.pending > 1))
+        for place in np.flatnonzero(reads & emits).tolist():
+            running.shared[place] += self.cache.publish(self._progress.workload.segments[running.id[place]])
+        return int(tokens[reads].sum()), int(moved.sum())
+
+    def speak(self, emits: Mask, seen: Floats) -> None:
+        """Note the first tokens of the requests that have had none. ``seen``: seconds, of those that emit."""
+        if self.silent:
+            spoken = self.running.id[emits]
+            new = np.isnan(self._progress.first[spoken])
+            self._progress.first[spoken[new]] = seen[new]
+            self.silent -= int(new.sum())
+
+    def leave(self, gone: Mask) -> None:
+        """Requests give up their places."""
+        for place in np.flatnonzero(gone).tolist():
+            self._release(place)
+        self.running.keep(~gone)
+
+    def _release(self, place: int) -> None:
+        """Give back what a request holds; its last segment, grown by the answer, stays findable."""
+        running, workload = self.running, self._progress.workload
+        request, prompt = int(running.id[place]), int(workload.prompts[running.id[place]])
+        context = int(running.total[place] - running.left[place] - running.pending[place])
+        self._progress.produced[request] = workload.outputs[request] - running.left[place]
+        segments, shared = workload.segments[request], int(running.shared[place])
+        if workload.grows and context >= prompt:
+            name, tokens = segments[-1]
+            shared += self.cache.publish([(name, context - prompt + tokens)])
+        self.cache.unpin(segments)
+        self.cache.own -= context - shared
+        self.context -= context

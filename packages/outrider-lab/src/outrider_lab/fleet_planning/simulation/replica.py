@@ -1,0 +1,171 @@
+"""One simulated engine: what is queued, what a step gives, and who leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from outrider_lab.fleet_planning.costs.machine import Machine
+from outrider_lab.fleet_planning.simulation.batch import Batch
+from outrider_lab.fleet_planning.simulation.planner import Planner, Step
+from outrider_lab.fleet_planning.simulation.running import Mask, Progress
+from outrider_lab.fleet_planning.workload import Floats, Ints, Segment
+
+OVERLAP = 4  # tokens that a request says again on the replica where it goes on (``outrider_fleet.mirror``)
+
+Relay = Callable[[float, int], Floats]
+"""When each of some tokens that a step gave is with its client: seconds, float64 [tokens]."""
+
+
+def _at_once(now: float, tokens: int) -> Floats:
+    return np.full(tokens, now)
+
+
+@dataclass
+class Counts:
+    """What a replica did."""
+
+    steps: int = 0
+    busy: float = 0.0  # seconds of work, on a machine of its own
+    read: int = 0  # prompt tokens computed
+    reused: int = 0  # prompt tokens found in the cache
+    drafted: int = 0
+    accepted: int = 0
+    sequences: int = 0  # over all steps
+    preemptions: int = 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a step's requests."""
+
+    done: list[int]  # answered
+    handed_on: list[int]  # read here, to be decoded elsewhere
+    drafting: list[int]  # that wait for drafts from elsewhere now
+
+
+class Replica:
+    """Requests waiting and running on one machine. ``begin`` and ``end`` enclose a step; the caller has the clock."""
+
+    def __init__(self, number: int, machine: Machine, progress: Progress, rng: np.random.Generator) -> None:
+        self.number, self.machine = number, machine
+        self.name = f"r{number}"  # as a router knows it; one that has been away comes back with another
+        self.alive = True
+        self.only_reads = False  # prompts, for other replicas that decode
+        self._counts = Counts()
+        self._progress, self._rng = progress, rng
+        self._batch = Batch(machine, progress)
+        self._planner = Planner(machine, self._batch, rng)
+        self.running = self._batch.running
+        self.load = 0  # requests running and waiting
+        self.step: Step | None = None
+
+    @property
+    def counts(self) -> Counts:
+        self._counts.preemptions, self._counts.reused = self._planner.preemptions, self._planner.reused
+        return self._counts
+
+    @property
+    def remote_drafts(self) -> bool:
+        """Whether drafts come from other machines."""
+        return self._planner.remote_drafts
+
+    @remote_drafts.setter
+    def remote_drafts(self, value: bool) -> None:
+        self._planner.remote_drafts = value
+
+    def held(self) -> Iterator[Segment]:
+        """What later prompts would find in the cache."""
+        return self._batch.cache.held()
+
+    def add(self, request: int, *, received: bool = False) -> None:
+        """Queue a request; ``received``: with the cache of all its tokens but the last."""
+        self._planner.waiting.append(request)
+        self.load += 1
+        if received:
+            self._planner.received.add(request)
+
+    def lose_all(self) -> list[int]:
+        """The machine dies with all that it held; the requests that were here, in order of rank."""
+        running = self.running
+        said = self._progress.workload.outputs[running.id] - running.left
+        self._progress.produced[running.id] = np.maximum(0, said - OVERLAP)
+        lost = [*running.id.tolist(), *self._planner.waiting]
+        self._batch.clear()
+        self._planner.clear()
+        self.load, self.step = 0, None
+        return lost
+
+    def check(self) -> None:
+        """Raise AssertionError unless cache and counts hold what requests and segments do."""
+        self._batch.check()
+        if self.load != self.running.count + len(self._planner.waiting):
+            raise AssertionError(f"{self.load} in all: {self.running.id} run, {self._planner.waiting} wait")
+
+    def begin(self, now: float) -> Step | None:
+        """Plan a step; None if there is nothing to do before drafts come from elsewhere."""
+        self.step = self._planner.plan(now) if self.load else None
+        return self.step
+
+    def end(self, now: float, relay: Relay = _at_once) -> Ended:
+        """Commit the step."""
+        step, self.step = self.step, None
+        assert step is not None
+        running, counts, batch = self.running, self._counts, self._batch
+        counts.steps += 1
+        counts.busy += step.work
+        counts.sequences += step.sequences
+        if step.tokens is None and step.drafts is None:
+            running.left[:] -= 1
+            batch.grow(running.count)
+            return self._leave(None, relay(now, running.count))
+        emits = np.ones(running.count, np.bool_) if step.tokens is None else step.tokens == running.pending
+        gained = emits.astype(np.int64)
+        if step.drafts is not None:
+            accepted = self._accepted(step.drafts)
+            gained += accepted
+            counts.drafted += int(step.drafts.sum())
+            counts.accepted += int(accepted.sum())
+        running.left[:] -= gained
+        moved = 0
+        if batch.reading and step.tokens is not None:
+            read, moved = batch.read(step.tokens, emits)
+            counts.read += read
+        batch.grow(int(gained.sum()) + moved)
+        seen = relay(now, int(np.count_nonzero(emits)))
+        batch.speak(emits, seen)
+        return self._leave(emits, seen)
+
+    def drafted(self, requests: list[int], now: float) -> None:
+        """Drafts for requests have come."""
+        self.running.ready[np.isin(self.running.id, requests)] = now
+
+    def _accepted(self, drafts: Ints) -> Ints:
+        """Accepted tokens of each draft."""
+        assert self.machine.draft is not None
+        depth = np.searchsorted(self.machine.draft.refusal, self._rng.random(len(drafts)))
+        return np.minimum(depth, drafts)
+
+    def _leave(self, emits: Mask | None, seen: Floats) -> Ended:
+        """Take out the requests that end here.
+
+        Args:
+            emits: those that the step gave tokens; None: all.
+            seen: seconds at which each of those has them.
+        """
+        running = self.running
+        answered = running.left == 0
+        gone = answered | emits if self.only_reads and emits is not None else answered
+        drafting: list[int] = []
+        if self.remote_drafts and emits is not None:
+            drafting = running.id[emits & ~gone].tolist()
+            running.ready[emits] = np.inf
+        if not gone.any():
+            return Ended([], [], drafting)
+        done, handed_on = running.id[answered], running.id[gone & ~answered]
+        self._progress.finished[done] = seen[answered if emits is None else answered[emits]]
+        self._batch.leave(gone)
+        self.load -= len(done) + len(handed_on)
+        return Ended(done.tolist(), handed_on.tolist(), drafting)

@@ -1,0 +1,81 @@
+"""A fleet's own policies (``outrider_fleet.routing``), asked about simulated requests and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
+from outrider.errors import InvalidRequestError
+from outrider.utils.suggest import unknown
+from outrider_fleet.routing import MAX_PROMPT, PERIOD, Job, Load, make_router
+from outrider_fleet.settings import POLICIES, PolicyName
+from outrider_lab.fleet_planning.simulation.replica import Replica
+from outrider_lab.fleet_planning.workload import Workload
+
+__all__ = ["PERIOD", "Routing", "policy_name"]
+
+
+def policy_name(name: str) -> PolicyName:
+    """Raises InvalidRequestError for what is no policy."""
+    if name not in POLICIES:
+        raise InvalidRequestError(unknown("routing", name, POLICIES), param="routing")
+    return name  # type: ignore[return-value]  # it is one of them
+
+
+@dataclass
+class _Seen:
+    """A segment that a router has been told of."""
+
+    number: int
+    start: int  # tokens of a prompt before it
+    names: list[str] = field(default_factory=list)  # of the blocks that end in it
+
+    def blocks(self, tokens: int) -> list[str]:
+        """Names of the blocks that end in the segment's first ``tokens`` tokens."""
+        first = self.start // BLOCK
+        count = min(self.start + tokens, MAX_PROMPT) // BLOCK - first
+        self.names += [f"{self.number}:{first + i}" for i in range(len(self.names), count)]
+        return self.names[: max(0, count)]
+
+
+class Routing:
+    """One policy, and what it is told meanwhile.
+
+    The names of a prompt's blocks stand for their tokens. A block belongs to the segment that its last token is in::
+
+        segments  | system: 40 tokens | talk: 50 tokens     |
+        blocks    | 0:0     | 0:1     | 1:2 | 1:3 | 1:4     |      segment : place in the prompt
+    """
+
+    def __init__(self, policy: PolicyName, workload: Workload, seed: int) -> None:
+        self._router = make_router(policy, seed)
+        self._workload = workload
+        self._seen: dict[object, _Seen] = {}
+
+    def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
+        """One of ``replicas``, of which there is at least one."""
+        job = self._job(request)
+        name = self._router.choose(job, [Load(r.name, r.load, r.machine.max_batch_size) for r in replicas])
+        self._router.routed(job, name)
+        return next(replica for replica in replicas if replica.name == name)
+
+    def report(self, replica: Replica) -> None:
+        """A replica says what its cache holds, as every ``PERIOD`` seconds."""
+        self._router.report(replica.name, self._held(replica))
+
+    def forget(self, name: str) -> None:
+        """A replica has died."""
+        self._router.forget(name)
+
+    def _job(self, request: int) -> Job:
+        blocks: list[str] = []
+        start = 0
+        for name, tokens in self._workload.segments[request]:
+            blocks += self._seen.setdefault(name, _Seen(len(self._seen), start)).blocks(tokens)
+            start += tokens
+        return Job(int(self._workload.prompts[request]), tuple(blocks), str(self._workload.sessions[request]))
+
+    def _held(self, replica: Replica) -> Iterator[str]:
+        for name, tokens in replica.held():
+            yield from self._seen[name].blocks(tokens)

@@ -1,0 +1,179 @@
+"""Calls of ``f``: one for all drafted prefixes, or many at once in a pool or an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from outrider.errors import ConfigError
+from outrider_lab.speculation.laws import Prefix
+
+
+@dataclass(eq=False)
+class Call:
+    """``f`` of one prefix, asked for before it is certain to be needed."""
+
+    prefix: Prefix
+    round: int  # one more than that of the last result used before it was asked for
+    work: Any = None  # a future, or what the batch gave
+    done: bool = False
+
+
+@dataclass
+class Counts:
+    """What calls cost."""
+
+    started: int = 0
+    dropped: int = 0  # their prefixes turned out otherwise
+    cancelled: int = 0  # dropped before they had ended
+    seconds: float = 0.0
+    timed: int = 0  # calls, or batches, that ``seconds`` are of
+
+
+class Calls(Protocol):
+    """Where ``f`` runs."""
+
+    counts: Counts
+
+    @property
+    def eager(self) -> bool:
+        """Whether a call begins when it is asked for, so that asking while others run is of use."""
+        ...
+
+    def start(self, prefix: Prefix, round_: int) -> Call: ...
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        """These are not needed. What has not begun does not begin; errors they end with are nobody's."""
+        ...
+
+    def wait(self, call: Call) -> Any:
+        """What ``f`` returned for a call, or raised."""
+        ...
+
+
+@dataclass
+class BatchCalls:
+    """``f.batch(prefixes)``: everything asked for runs together when the first result is needed."""
+
+    batch: Callable[[list[Prefix]], Sequence[Any]]
+    counts: Counts = field(default_factory=Counts)
+    eager: bool = False
+    _waiting: list[Call] = field(default_factory=list)
+
+    def start(self, prefix: Prefix, round_: int) -> Call:
+        call = Call(prefix, round_)
+        self._waiting.append(call)
+        self.counts.started += 1
+        return call
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        self._waiting.clear()
+        self.counts.dropped += len(calls)
+        self.counts.cancelled += sum(not call.done for call in calls)
+
+    def wait(self, call: Call) -> Any:
+        if not call.done:
+            self._run(call)
+        return call.work
+
+    def _run(self, needed: Call) -> None:
+        try:
+            self._evaluate(self._waiting)
+        except Exception:
+            # The fault may be that of a prefix that will never be: only the first is certain to be asked for.
+            if len(self._waiting) == 1:
+                raise
+            self._evaluate([needed])
+        self._waiting = [call for call in self._waiting if not call.done]
+
+    def _evaluate(self, calls: Sequence[Call]) -> None:
+        began = time.perf_counter()
+        results = self.batch([call.prefix for call in calls])
+        self.counts.seconds += time.perf_counter() - began
+        self.counts.timed += 1
+        if len(results) != len(calls):
+            raise ConfigError(f"f.batch gave {len(results)} results for {len(calls)} prefixes: give one for each")
+        for call, result in zip(calls, results, strict=True):
+            call.work, call.done = result, True
+
+
+@dataclass
+class PoolCalls:
+    """A call of ``f`` for each prefix, in a pool of threads or processes."""
+
+    f: Callable[[Prefix], Any]
+    pool: Executor
+    counts: Counts = field(default_factory=Counts)
+    eager: bool = True
+
+    def start(self, prefix: Prefix, round_: int) -> Call:
+        self.counts.started += 1
+        return Call(prefix, round_, self.pool.submit(timed, self.f, prefix))
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        self.counts.dropped += len(calls)
+        self.counts.cancelled += sum(call.work.cancel() for call in calls)
+
+    def wait(self, call: Call) -> Any:
+        result, seconds = call.work.result()
+        self.counts.seconds += seconds
+        self.counts.timed += 1
+        return result
+
+
+@dataclass
+class AsyncCalls:
+    """A task for each prefix; an ``f`` that is no coroutine function runs in the loop's pool of threads."""
+
+    f: Callable[[Prefix], Any]
+    pool: Executor | None = None
+    counts: Counts = field(default_factory=Counts)
+    eager: bool = True
+    tasks: set[asyncio.Future[Any]] = field(default_factory=set)
+
+    def start(self, prefix: Prefix, round_: int) -> Call:
+        self.counts.started += 1
+        work: asyncio.Future[Any]
+        if is_async(self.f):
+            work = asyncio.ensure_future(timed_async(self.f, prefix))
+        else:
+            work = asyncio.get_running_loop().run_in_executor(self.pool, partial(timed, self.f, prefix))
+        self.tasks.add(work)
+        work.add_done_callback(self._ended)
+        return Call(prefix, round_, work)
+
+    def _ended(self, work: asyncio.Future[Any]) -> None:
+        self.tasks.discard(work)
+        if not work.cancelled():
+            work.exception()  # looked at, so that the loop does not report one that nobody needed
+
+    def drop(self, calls: Sequence[Call]) -> None:
+        self.counts.dropped += len(calls)
+        self.counts.cancelled += sum(call.work.cancel() for call in calls)
+
+    async def wait(self, call: Call) -> Any:
+        result, seconds = await call.work
+        self.counts.seconds += seconds
+        self.counts.timed += 1
+        return result
+
+
+def is_async(f: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004
+
+
+def timed(f: Callable[[Prefix], Any], prefix: Prefix) -> tuple[Any, float]:
+    """``f(prefix)`` and its seconds. Outside of any class, so that processes can be sent it."""
+    began = time.perf_counter()
+    return f(prefix), time.perf_counter() - began
+
+
+async def timed_async(f: Callable[[Prefix], Any], prefix: Prefix) -> tuple[Any, float]:
+    began = time.perf_counter()
+    return await f(prefix), time.perf_counter() - began

@@ -1,0 +1,1 @@
+"""Speech, images and encoder-decoder models for Outrider."""

@@ -1,0 +1,146 @@
+"""The parts of encoder and decoder layers, laid out for the device that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.native.weights import Target
+from outrider_multimodal.encoder_decoder.config import EncoderDecoderConfig
+from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.native_tensors import pack_tensor
+from outrider_torch.kernels.norm import LayerNorm, Norm, RMSNorm
+from outrider_torch.kernels.serial import elementwise
+
+__all__ = ["Attention", "Layer", "Linear", "Parts", "mlp"]
+
+Linear = Callable[[Tensor], Tensor]
+"""[n, in] -> [n, out]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """One attention block: the projections of what attends, and of what is attended to."""
+
+    norm: Norm
+    query: Linear | None  # None: ``key_value`` has it too, in front
+    key_value: Linear
+    out: Linear
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer of a decoder, or without ``cross`` of an encoder."""
+
+    attention: Attention
+    cross: Attention | None
+    mlp_norm: Norm
+    inner: Linear
+    down: Linear
+
+
+class Parts:
+    """Tensors by their canonical names, as norms and linear layers."""
+
+    def __init__(
+        self,
+        config: EncoderDecoderConfig,
+        tensors: Mapping[str, Tensor],
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        native: Target | None,
+    ) -> None:
+        """``native``: hold the decoder's matrices in the native library, so; None: on torch, in ``dtype``."""
+        self._config, self._tensors, self._device, self._dtype, self._native = config, tensors, device, dtype, native
+        self.nbytes = 0
+
+    def get(self, name: str) -> Tensor:
+        tensor = self._tensors[name].to(device=self._device, dtype=self._dtype, copy=True)
+        self.nbytes += tensor.nbytes
+        return tensor
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    def norm(self, name: str) -> Norm:
+        weight, eps = self.get(f"{name}.weight"), self._config.rms_norm_eps
+        return LayerNorm(weight, self.get(f"{name}.bias"), eps) if self._config.layer_norm else RMSNorm(weight, eps)
+
+    def linear(self, *names: str, whole: bool = False) -> Linear:
+        """Projections of one input, fused; ``whole``: for all rows of a source at once, whose bits no batch moves."""
+        weight = torch.cat([self._tensors[f"{name}.weight"].float() for name in names])
+        return self.matrix(weight, self._bias(names, weight), whole=whole)
+
+    def matrix(self, weight: Tensor, bias: Tensor | None = None, *, whole: bool = False) -> Linear:
+        """A linear layer of weight: [out, in]."""
+        if self._native is not None and not whole:
+            packed = pack_tensor(weight, self._native, bias=bias)
+            self.nbytes += packed.nbytes
+            return packed
+        weight = weight.to(device=self._device, dtype=self._dtype, copy=True)
+        bias = None if bias is None else bias.to(weight)
+        self.nbytes += weight.nbytes
+        return (lambda x: F.linear(x, weight, bias)) if whole else TorchLinear(weight, bias)
+
+    def _bias(self, names: tuple[str, ...], weight: Tensor) -> Tensor | None:
+        """Of all of them, zero where one has none (keys of Whisper)."""
+        if not any(self.has(f"{name}.bias") for name in names):
+            return None
+        parts = [
+            self._tensors[f"{name}.bias"].float()
+            if self.has(f"{name}.bias")
+            else torch.zeros(len(self._tensors[f"{name}.weight"]))
+            for name in names
+        ]
+        return torch.cat(parts).to(weight.device)
+
+    def layer(self, stack: str, index: int) -> Layer:
+        """Layer ``index`` of ``encoder`` or ``decoder``."""
+        name, whole = f"{stack}.layers.{index}.", stack == "encoder"
+        own = name + "self_attn."
+        cross = name + "cross_attn."
+        gated = self.has(f"{name}gate.weight")
+        return Layer(
+            attention=Attention(
+                norm=self.norm(name + "self_attn_norm"),
+                query=None,
+                key_value=self.linear(*(own + x for x in "qkv"), whole=whole),
+                out=self.linear(own + "out", whole=whole),
+            ),
+            cross=None
+            if whole
+            else Attention(
+                norm=self.norm(name + "cross_attn_norm"),
+                query=self.linear(cross + "q"),
+                key_value=self.linear(cross + "k", cross + "v", whole=True),
+                out=self.linear(cross + "out"),
+            ),
+            mlp_norm=self.norm(name + "mlp_norm"),
+            inner=self.linear(*((name + "gate", name + "up") if gated else (name + "up",)), whole=whole),
+            down=self.linear(name + "down", whole=whole),
+        )
+
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
+
+
+def _activate(config: EncoderDecoderConfig, inner: Tensor) -> Tensor:
+    """What lies between the two matrices of an MLP, of inner: [n, d or 2 d]."""
+    gate, up = inner.chunk(2, dim=-1) if config.gated else (inner, None)
+    out = elementwise(_FUNCTIONS[config.activation_function], gate)
+    return out if up is None else out * up
+
+
+def mlp(config: EncoderDecoderConfig, layer: Layer, x: Tensor) -> Tensor:
+    """The last block of a layer, of x: [n, d]."""
+    return layer.down(_activate(config, layer.inner(x)))

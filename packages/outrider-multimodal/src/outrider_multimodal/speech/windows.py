@@ -1,0 +1,50 @@
+"""Where the text of a window of 30 seconds belongs in time, and where the next window begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider_multimodal.speech.frames import FRAMES_PER_SECOND
+from outrider_multimodal.speech.vocabulary import SECONDS_PER_STAMP, SpeechVocabulary
+
+__all__ = ["Piece", "cut"]
+
+_FRAMES_PER_STAMP = round(SECONDS_PER_STAMP * FRAMES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tokens of one segment, and its times within the window in seconds."""
+
+    start: float
+    end: float
+    tokens: tuple[int, ...]
+
+
+def cut(tokens: Sequence[int], vocabulary: SpeechVocabulary, frames: int) -> tuple[list[Piece], int]:
+    """Segments of a window of ``frames``, and how many frames further the next window begins (at least 1).
+
+    ::
+
+        <0.00> a b <2.40> <2.40> c <5.00> <5.00> d e      a pair ends each segment; what is behind the last pair was
+        [   segment     ] [  segment    ] next window      cut off by the window's end, and is heard again
+    """
+    stamped = [token >= vocabulary.first_stamp for token in tokens]
+    ends = [i for i in range(1, len(tokens)) if stamped[i] and stamped[i - 1]]
+    whole = len(tokens) > 1 and stamped[-1] and not stamped[-2]  # it ends with the end of a segment, and silence
+    if not ends:
+        times = [token for token, stamp in zip(tokens, stamped, strict=True) if stamp]
+        end = frames / FRAMES_PER_SECOND
+        if times and times[-1] != vocabulary.first_stamp:
+            end = vocabulary.seconds(times[-1])
+        return [Piece(0.0, end, tuple(tokens))], frames
+    pieces, last = [], 0
+    for at in [*ends, len(tokens)] if whole else ends:
+        own = tuple(tokens[last:at])
+        pieces.append(Piece(vocabulary.seconds(own[0]), vocabulary.seconds(own[-1]), own))
+        last = at
+    if whole:
+        return pieces, frames
+    further = (tokens[last - 1] - vocabulary.first_stamp) * _FRAMES_PER_STAMP
+    return pieces, max(1, min(further, frames)) if further else frames

@@ -1,0 +1,155 @@
+"""``/v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from outrider_server.anthropic.blocks import BlockEvents
+from outrider_server.anthropic.errors import anthropic_error
+from outrider_server.anthropic.schema import (
+    AnthropicErrorResponse,
+    CountRequest,
+    CountResponse,
+    MessagesRequest,
+    MessagesResponse,
+)
+from outrider_server.anthropic.translation import chat_request
+from outrider_server.generation import Generation, new_id, respond
+from outrider_server.http.callers import tenant_of
+from outrider_server.http.errors import json_response
+from outrider_server.http.openapi import documented
+from outrider_server.http.request_body import json_body
+from outrider_server.http.stream_format import Chunk, StreamFormat
+from outrider_server.models import service_of
+from outrider_server.openai import statistics
+from outrider_server.openai.chat_run import ChatRun, check_fields, start_chat
+from outrider_server.openai.conversation import encode_messages, reading_lane
+from outrider_server.service import Service
+
+router = APIRouter()
+
+EVENTS = StreamFormat(named=True, failure=anthropic_error)
+
+
+@router.post("/v1/messages", **documented(MessagesRequest, MessagesResponse, error=AnthropicErrorResponse))
+async def messages(request: Request, body: Annotated[MessagesRequest, Depends(json_body(MessagesRequest))]) -> Response:
+    """Answer a conversation, in Anthropic's words. With ``stream``, as named events."""
+    service = await service_of(request, body.model)
+    start = _start(service, body, tenant_of(request))
+    return await respond(request, start, stream=bool(body.stream), form=EVENTS)
+
+
+async def _start(service: Service, body: MessagesRequest, tenant: str) -> MessagesResponseBuilder:
+    template = service.tokenizer.chat_template or ""
+    chat = await service.off_loop.run_if_large(lambda: chat_request(body, template))
+    return MessagesResponseBuilder(await start_chat(service, chat, tenant, id_prefix="msg"))
+
+
+@router.post("/v1/messages/count_tokens", **documented(CountRequest, CountResponse, error=AnthropicErrorResponse))
+async def count_tokens(request: Request, body: Annotated[CountRequest, Depends(json_body(CountRequest))]) -> Response:
+    """How many tokens a conversation has; nothing is generated."""
+    service = await service_of(request, body.model)
+    service.check_model(body.model)
+
+    template = service.tokenizer.chat_template or ""
+    chat = await service.off_loop.run(lambda: chat_request(body, template))
+    run = reading_lane(service, chat.messages)
+    ids = await run(lambda: encode_messages(service, chat, tools=check_fields(service, chat)))
+    return json_response({"input_tokens": len(ids)})
+
+
+@dataclass
+class MessagesResponseBuilder:
+    """Writes the answer to a message, whole (``full``) or streamed (``chunks``)."""
+
+    run: ChatRun
+
+    @property
+    def generation(self) -> Generation:
+        return self.run.generation
+
+    def full(self) -> dict[str, Any]:
+        parser = self.run.parser()
+        content: list[dict[str, Any]] = []
+        for part in parser.push("".join(step.text for step in self.generation.steps[0]), end=True):
+            if part.call is not None:
+                arguments = part.call.arguments
+                content.append(
+                    {"type": "tool_use", "id": new_id("toolu"), "name": part.call.name, "input": _object(arguments)}
+                )
+            elif content and content[-1]["type"] == part.kind:
+                content[-1][part.kind] += part.text
+            else:
+                signature = {"signature": ""} if part.kind == "thinking" else {}
+                content.append({"type": part.kind, part.kind: part.text} | signature)
+        message = self._message() | {"content": content} | self._end(bool(parser.answer.calls))
+        return message | {"usage": self._usage()} | self._measured()
+
+    async def chunks(self) -> AsyncGenerator[Chunk]:
+        """The message, its blocks piece by piece, how it ended."""
+        blocks, parser = BlockEvents(), self.run.parser()
+        begun = False
+        async with aclosing(self.generation.bursts()) as bursts:
+            async for _, steps in bursts:
+                if not begun:
+                    begun = True
+                    opening: dict[str, Any] = {
+                        "content": [],
+                        "stop_reason": None,
+                        "stop_sequence": None,
+                        "usage": self._usage(),
+                    }
+                    yield {"type": "message_start", "message": self._message() | opening}
+                end = steps[-1].finish_reason is not None
+                for part in parser.push("".join(step.text for step in steps), end=end):
+                    for event in blocks.events(part):
+                        yield event
+        for event in blocks.close():
+            yield event
+        delta = self._end(bool(parser.answer.calls))
+        yield {"type": "message_delta", "delta": delta, "usage": self._usage()} | self._measured()
+        yield {"type": "message_stop"}
+
+    def _message(self) -> dict[str, Any]:
+        generation = self.generation
+        return {"id": generation.id, "type": "message", "role": "assistant", "model": generation.model}
+
+    def _usage(self) -> dict[str, int]:
+        stats = self.generation.requests[0].stats
+        return {
+            "input_tokens": stats.prompt_tokens - stats.cached_prompt_tokens,
+            "output_tokens": len(self.generation.steps[0]),
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": stats.cached_prompt_tokens,
+        }
+
+    def _end(self, called: bool) -> dict[str, Any]:
+        request = self.generation.requests[0]
+        reason = "end_turn"
+        if request.finish_reason == "length":
+            reason = "max_tokens"
+        elif called:
+            reason = "tool_use"
+        elif request.stop_string is not None:
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": request.stop_string}
+
+    def _measured(self) -> dict[str, Any]:
+        requests = self.generation.requests
+        return {"metrics": statistics.metrics(requests), "timings": statistics.timings(requests)}
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    """A call's arguments, which are an object with Anthropic; what is none comes under a name of its own."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        value = arguments
+    return value if isinstance(value, dict) else {"arguments": value}

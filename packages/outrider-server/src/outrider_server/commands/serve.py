@@ -1,0 +1,71 @@
+"""``outrider serve``: an OpenAI-compatible server with a playground."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from outrider.cli.shared import options as o
+from outrider.cli.shared.config_file import Config
+from outrider.cli.shared.generated import Given, options_from
+from outrider.config import EngineConfig, SpeculationParams, engine_config
+from outrider.errors import ConfigError
+from outrider_fleet.settings import FleetSettings
+from outrider_server.settings import ServerSettings
+
+
+@options_from(SpeculationParams, EngineConfig, ServerSettings, FleetSettings, but=("prediction",))
+def serve(
+    model: o.Model = o.DEFAULT_MODEL,
+    config: Config = None,
+    *,
+    given: Given,
+) -> None:
+    """Serve a model, or several (--models), to OpenAI's clients, with a playground at /.
+
+    Every option can also be set in the environment: --max-queue as OUTRIDER_MAX_QUEUE. Options that may be repeated
+    take several values there, separated by spaces.
+
+    Example: outrider serve --draft lookup --api-key-file keys.txt
+    """
+    settings = ServerSettings(**o.own(ServerSettings, given))
+    options = o.engine(given)
+    if settings.models and model != o.DEFAULT_MODEL:
+        raise ConfigError(f"model={model!r} and models are both given: name all models in --models")
+    _check_engines(settings, model, options)  # refuse what is wrong before torch is imported
+    settings.keys  # noqa: B018  and a key file that cannot be read
+    fleet = FleetSettings(**o.own(FleetSettings, given))
+    if fleet.replicas is not None:
+        raise typer.Exit(_serve_fleet(settings, fleet, model, options))
+    from outrider_server.run import serve as run
+
+    raise typer.Exit(run(settings, model=model, **options))
+
+
+def _serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, options: dict[str, Any]) -> int:
+    if settings.models:
+        raise ConfigError(
+            "--replicas is for one model, and --models names several: serve each with replicas of its own"
+        )
+    if options.get("enable_lora"):
+        raise ConfigError("--enable-lora does not go with --replicas: name the adapters in --lora-modules")
+    if fleet.fleet == "ray":
+        from outrider_fleet.ray.cluster import serve_on_ray
+
+        return serve_on_ray(settings, fleet, model, **options)
+    from outrider_fleet.ingress import serve_fleet
+
+    return serve_fleet(settings, fleet, model, **options)
+
+
+def _check_engines(settings: ServerSettings, model: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for options that no engine takes."""
+    if not settings.models:
+        engine_config(model, **options)
+    for spec in settings.models:
+        try:
+            engine_config(spec.model, **{**options, **spec.options})
+        except ConfigError as error:
+            raise ConfigError(f"models: {spec.name}: {error}") from None

@@ -1,0 +1,236 @@
+"""One HTTP request on its way through the engine: admitted, run, answered whole or as a stream.
+
+``respond`` is what every endpoint that generates ends with. Each endpoint gives it a ``ResponseBuilder``, which writes
+the answer in the words of its API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.request import Request, StepOutput
+from outrider.errors import EngineDeadError
+from outrider.input_processor import Prompt
+from outrider.tokenizer.detokenizer import IncrementalDetokenizer
+from outrider_server.http.errors import ApiError, invalid, to_json
+from outrider_server.http.logs import log_generation
+from outrider_server.http.long_json import to_long_json
+from outrider_server.http.stream import EventStream, unless_disconnected
+from outrider_server.http.stream_format import OPENAI_EVENTS, Chunk, StreamFormat
+from outrider_server.models import by_deadline, deadline_of, too_late
+from outrider_server.service import Service
+from outrider_server.speculation_limits import check_draft_size, check_verifier
+
+MAX_DRAFT = 16  # nodes of a usual draft, at most
+LONG = 128  # tokens and alternatives in an answer that is no longer written on the loop: some end in the same step
+
+
+class ResponseBuilder(Protocol):
+    """Writes the answer to one request, whole or chunk by chunk."""
+
+    @property
+    def generation(self) -> Generation:
+        """What is answered."""
+
+    def full(self) -> Any:
+        """The JSON answer, once all sequences have ended."""
+
+    def chunks(self) -> AsyncGenerator[Chunk]:
+        """The events of a stream, as tokens come."""
+
+
+async def respond(
+    request: HttpRequest,
+    start: Coroutine[Any, Any, ResponseBuilder],
+    *,
+    stream: bool,
+    obfuscate: bool = False,
+    form: StreamFormat = OPENAI_EVENTS,
+) -> Response:
+    """Await ``start`` and answer with what it builds. A client that disconnects ends its sequences.
+
+    ``form``: how a stream is written. ``obfuscate``: see ``EventStream``.
+    """
+    builder = await unless_disconnected(request, by_deadline(request, start))
+    generation, reservation = builder.generation, builder.generation.reservation
+    service, generation.deadline = generation.service, deadline_of(request)
+    if stream:
+        chunks, settings = builder.chunks(), service.settings
+        return EventStream(chunks, settings, form, obfuscate=obfuscate, on_end=reservation.release)
+    try:
+        await unless_disconnected(request, generation.complete())
+    finally:
+        reservation.release()  # also if the client disconnected before anything ran
+
+    if generation.size > LONG:
+        content = await service.off_loop.write(lambda: to_long_json(builder.full()), generation.size)
+    else:  # an answer may repeat parts of a large request
+        content = await service.off_loop.run_if_large(lambda: to_json(builder.full()))
+    return Response(content, media_type="application/json")
+
+
+class Reservation:
+    """Room for ``count`` sequences, running or waiting, given back exactly once. ApiError 429 if there is none."""
+
+    def __init__(self, service: Service, count: int, tenant: str) -> None:
+        """Every tenant has as much room as if it were alone: what others ask for fills none of it."""
+        max_batch_size = service.engine.llm.config.max_batch_size
+        room = max_batch_size + service.settings.max_queue
+        if count > room:
+            raise invalid(f"{count} sequences in one request are more than the {room} this server holds: ask for fewer")
+        held = service.sequences_of[tenant]
+        if held + count > room:
+            service.metrics.rejected.inc()
+            seconds = service.metrics.seconds_until_room(max_batch_size)
+            raise ApiError(
+                429,
+                f"{held} sequences run or wait, and there is room for {room}: try again in {seconds} s",
+                code="queue_full",
+                headers={"Retry-After": str(seconds)},
+            )
+        self._sequences_of, self._tenant, self._count = service.sequences_of, tenant, count
+        self._sequences_of[tenant] += count
+
+    def release(self) -> None:
+        self._sequences_of[self._tenant] -= self._count
+        self._count = 0
+
+
+@dataclass
+class Generation:
+    """The sequences of one HTTP request, prompt by prompt, and the tokens they have given so far."""
+
+    service: Service
+    requests: Sequence[Request]
+    reservation: Reservation
+    id: str
+    model: str
+    deadline: float = math.inf  # by the event loop's clock
+    steps: list[list[StepOutput]] = field(init=False)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        self.steps = [[] for _ in self.requests]
+        self._began = time.perf_counter()
+
+    @classmethod
+    async def start(
+        cls,
+        service: Service,
+        tokenize: Callable[[], Sequence[Prompt]],
+        params: SamplingParams,
+        speculation: SpeculationParams,
+        *,
+        prompts: int = 1,
+        with_images: bool = False,
+        shown_ids: frozenset[int] = frozenset(),
+        id_prefix: str,
+        model: str,
+        tenant: str,
+        **scheduling: Any,
+    ) -> Generation:
+        """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
+
+        ``with_images``: prompts may have images. ``shown_ids``: special tokens that stay in the text.
+        Raises ApiError, or what ``LLM.requests`` raises.
+        """
+        check_verifier(service, speculation)
+        check_draft_size(service, speculation)
+        reservation = Reservation(service, prompts * params.n, tenant)
+        llm = service.engine.llm
+
+        def make() -> list[Request]:
+            requests: list[Request] = []
+            if isinstance(speculation.prediction, str):
+                service.check_length(speculation.prediction, "prediction")
+            for prompt in tokenize():
+                read = service.read(prompt, tenant=tenant, **scheduling)
+                _check_length(read.token_ids, service.settings.max_prompt_tokens)
+                requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)
+            for request in requests:
+                if isinstance(request.detokenizer, IncrementalDetokenizer):
+                    request.detokenizer.show(shown_ids)
+            return requests
+
+        try:
+            if params.structured is not None:
+                await service.off_loop.compile(llm.grammars, params.structured, scheduling.get("cache_salt", ""))
+            run = service.off_loop.read_images if with_images else service.off_loop.run
+            requests = await run(make)
+        except BaseException:
+            reservation.release()
+            raise
+        return cls(service, requests, reservation, new_id(id_prefix), model)
+
+    async def bursts(self) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
+        """(sequence, tokens of one step) until all are finished; everything is given back when it ends.
+
+        Raises ApiError 504 when the time for a request is up, and what ``AsyncLLM.bursts`` raises.
+        """
+        service, times = self.service, [0.0] * len(self.requests)
+        bursts = service.engine.bursts(self.requests, backlog=service.settings.max_backlog)
+        try:
+            async with aclosing(bursts):
+                while True:
+                    async with asyncio.timeout_at(self.deadline):
+                        item = await anext(bursts, None)
+                    if item is None:
+                        break
+                    index, steps = item
+                    self._measure(index, len(steps), times)
+                    self.steps[index] += steps
+                    yield index, steps
+        except TimeoutError:
+            raise too_late(service.settings) from None
+        except EngineDeadError:
+            raise service.stopped() from None
+        finally:
+            self.reservation.release()
+            log_generation(self.id, self.requests, prompts=service.settings.log_prompts)
+            for request in self.requests:
+                service.metrics.finished(request, time.perf_counter() - self._began)
+
+    def _measure(self, index: int, count: int, times: list[float]) -> None:
+        now = time.perf_counter()
+        if not times[index]:
+            self.service.metrics.first_token.observe(now - self.requests[index].arrived)
+        else:
+            for _ in range(count):
+                self.service.metrics.between_tokens.observe((now - times[index]) / count)
+        times[index] = now
+
+    @property
+    def size(self) -> int:
+        """How much there is to write: tokens, the alternatives to them, and numbers of embeddings."""
+        params = self.requests[0].params
+        each = 1 + (params.logprobs or 0) + MAX_DRAFT * self.requests[0].reports_drafts
+        rows = sum(map(len, self.steps)) * each
+        rows += sum(len(request.hidden_sum) for request in self.requests if request.hidden_sum is not None)
+        weight = 1 / 32 if params.prompt_logprobs is None else 1 + params.prompt_logprobs  # prompts alone are one text
+        return rows + round(weight * sum(request.prompt_length for request in self.requests))
+
+    async def complete(self) -> None:
+        """Run to the end."""
+        async with aclosing(self.bursts()) as bursts:
+            async for _ in bursts:
+                pass
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def _check_length(ids: Sequence[int], limit: int | None) -> None:
+    if limit is not None and len(ids) > limit:
+        raise invalid(f"the prompt has {len(ids)} tokens, and {limit} are allowed here: shorten it", "prompt")

@@ -1,0 +1,149 @@
+"""The log: lines for people or JSON for machines, on stderr; prompts only if asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from outrider.engine.request import Request
+from outrider_server.http.log_writer import LogWriter
+from outrider_server.http.request_context import REQUEST_ID
+from outrider_server.settings import ServerSettings
+
+logger = logging.getLogger(__name__)
+
+FIELDS = (
+    "replica",
+    "request_id",
+    "client",
+    "seconds",
+    "left_out",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "finish_reason",
+    "draft_tokens",
+    "accepted_tokens",
+    "prompt",
+    "output",
+)
+"""What records carry beside their message."""
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31 12:00:00 INFO POST /v1/completions 200 seconds=0.21``: one line, and a traceback's indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        more = "".join(f" {key}={value!r}" for key, value in _fields(record).items())
+        line = f"{when} {record.levelname} {_one_line(record.getMessage())}{more}"
+        if record.exc_info:  # indented, as its lines hold messages of exceptions, which may repeat a client's text
+            line += "".join(f"\n  {_one_line(own)}" for own in self.formatException(record.exc_info).splitlines())
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry | _fields(record), default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key in FIELDS if (value := getattr(record, key, None)) is not None}
+
+
+def _one_line(text: str) -> str:
+    """Without control characters, with which a client could fake lines."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+LINES, PERIOD = 20, 10.0
+"""So many lines from one place in so many seconds."""
+
+
+class RateLimit(logging.Filter):
+    """Passes ``LINES`` warnings, or refusals of one status, from each place in the code in ``PERIOD`` seconds.
+
+    A stranger can cause any number of them. The next line says in ``left_out`` how many there were beside it.
+    Requests that are served have a line each.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[str, int, int], tuple[float, int]] = {}  # when the period began, lines in it
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        status = getattr(record, "status", 0)
+        if record.levelno < logging.WARNING and status < 400:
+            return True
+        place, now = (record.pathname, record.lineno, status), self._clock()
+        began, lines = self._seen.get(place, (now, 0))
+        if now - began >= PERIOD:
+            if lines > LINES:
+                record.left_out = lines - LINES
+            began, lines = now, 0
+        self._seen[place] = began, lines + 1
+        return lines < LINES
+
+
+def configure(settings: ServerSettings) -> None:
+    """Send everything of Outrider, and errors of what it runs on, to stderr.
+
+    Neither a full disk behind it nor a reader who does not read stops a request.
+    """
+    _open_standard_files()
+    handler = LogWriter()
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
+    handler.addFilter(RateLimit())
+    logging.raiseExceptions = False  # or a stderr that cannot be written to would be complained about on stderr
+    levels = {"outrider": settings.log_level.upper(), "uvicorn": "ERROR", "asyncio": "WARNING"}
+    for name, level in levels.items():  # uvicorn's warnings are about requests that we refuse and log ourselves
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
+
+
+def flush_log() -> None:
+    """Wait for what is still to be written, before something else is written to stderr or the process is ended."""
+    for handler in logging.getLogger("outrider").handlers:
+        handler.flush()
+
+
+def _open_standard_files() -> None:
+    """Where stdin, stdout or stderr is closed, a connection would get its number, and what is written there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
+def log_generation(name: str, requests: Sequence[Request], *, prompts: bool) -> None:
+    """One line for all sequences of a request that has ended; with their texts only if ``prompts``."""
+    stats = [request.stats for request in requests]
+    more: dict[str, object] = {
+        "request_id": REQUEST_ID.get() or None,
+        "prompt_tokens": sum(s.prompt_tokens for s in stats),
+        "cached_tokens": sum(s.cached_prompt_tokens for s in stats),
+        "completion_tokens": sum(s.completion_tokens for s in stats),
+        "draft_tokens": sum(s.num_draft_tokens for s in stats),
+        "accepted_tokens": sum(s.num_accepted_draft_tokens for s in stats),
+        "finish_reason": ",".join(request.finish_reason or "abort" for request in requests),
+    }
+    if prompts:
+        more |= {"prompt": [list(r.prompt) for r in requests], "output": [r.text for r in requests]}
+    logger.info("generated %s", name, extra=more)

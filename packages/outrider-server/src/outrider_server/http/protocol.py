@@ -1,0 +1,236 @@
+"""HTTP/1.1 as uvicorn speaks it, for clients that are slow, gone or half gone; refusals are in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from outrider_server.http.errors import ApiError, to_json, unavailable
+from outrider_server.http.metrics import ServerMetrics
+from outrider_server.http.strict_h11 import StrictConnection
+from outrider_server.http.waiting import Waiting
+from outrider_server.settings import ServerSettings
+
+logger = logging.getLogger("outrider_server.access")
+
+FIRST_LOOK, LAST_LOOK = 0.005, 0.5  # seconds between looks at whether who has stopped sending is still there
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What the connections of one server share. ``limit`` is how many may be open."""
+
+    settings: ServerSettings
+    metrics: ServerMetrics
+    limit: int
+    waiting: Waiting
+
+
+def guarded_protocol(guard: Guard) -> type[GuardedProtocol]:
+    """A protocol class for ``uvicorn.Config(http=...)``."""
+
+    class Bound(GuardedProtocol):
+        _guard = guard
+
+    return Bound
+
+
+class GuardedProtocol(H11Protocol):
+    """One connection.
+
+    * Whatever the client has yet to send gives way where there are too many connections, and has a deadline: a head,
+      a body, the rest of one that nobody reads any more, the next request. Who keeps to none of them is told so, if
+      that can be, and disconnected.
+    * Reading goes on while a request is answered, so that its end is noticed; what is sent ahead is bounded.
+    * A client that has only stopped sending gets its answer.
+    * A reader who takes nothing is disconnected, whatever it was sent.
+    """
+
+    _guard: Guard
+    _awaits: Literal["head", "upload", "body", "next"] | None = None
+    _deadline: asyncio.TimerHandle | None = None
+    _reader_deadline: asyncio.TimerHandle | None = None
+    _eof = False
+    closed: asyncio.Event
+    """Set when the connection is lost."""
+
+    # -- the transport's events ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.conn = StrictConnection(self._guard.settings.max_header_bytes)
+        transport.set_write_buffer_limits(high=1)  # so that we are told of every byte that is not taken at once
+        self.closed = asyncio.Event()
+        if len(self.connections) > self._guard.limit and not self._guard.waiting.disconnect_one():
+            self._refuse(unavailable("too many connections are open: try again", 1, "too_many_connections"))
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await(None)
+        self._stop_watching_reader()
+        self.closed.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        state = self.conn.their_state
+        if state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR):
+            return  # after the last request that there can be
+        if self._answering and state is not h11.SEND_BODY and not self._has_room_for(data):
+            self.cycle.keep_alive = False  # what is dropped here cannot be answered
+            return
+        super().data_received(data)
+
+    def _has_room_for(self, data: bytes) -> bool:
+        """Whether requests that are sent ahead are still small enough together to be kept."""
+        return len(self.conn.trailing_data[0]) + len(data) <= self._guard.settings.max_header_bytes
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for an answer that is under way.
+
+        A client that has only stopped sending cannot be told from one that has gone, until it is sent something: an
+        interim response, which clients of HTTP/1.1 skip and a closed socket refuses (RFC 9110, 15.2).
+        """
+        if not self._answering or self.cycle.more_body or self.scheme == "https":  # asyncio's TLS knows no half
+            return False
+        self._eof = True
+        if self.conn.our_state is h11.SEND_RESPONSE and self.scope["http_version"] != "1.0":
+            self.transport.write(self.conn.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        self._look_for_client(FIRST_LOOK)
+        return True
+
+    def _look_for_client(self, seconds: float) -> None:
+        if self.transport.is_closing():
+            return
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self.loop.call_later(seconds, self._look_for_client, min(2 * seconds, LAST_LOOK))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._stop_watching_reader()
+        super().resume_writing()
+
+    def _watch_reader(self, unread: int) -> None:
+        seconds = self._guard.settings.write_timeout
+        self._reader_deadline = self.loop.call_later(seconds, self._reader_is_slow, unread)
+
+    def _stop_watching_reader(self) -> None:
+        if self._reader_deadline is not None:
+            self._reader_deadline.cancel()
+            self._reader_deadline = None
+
+    def _reader_is_slow(self, before: int) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread < before:
+            self._watch_reader(unread)
+            return
+        logger.warning("a reader took nothing for %g s: its connection is cut", self._guard.settings.write_timeout)
+        self._guard.metrics.dropped.inc()
+        self.transport.abort()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _body_may_not_come(self) -> bool:
+        """Whether the client asked before sending a body, and has its answer: what comes now may be body or head."""
+        return self.conn.their_state is h11.SEND_BODY and any(name == b"expect" for name, _ in self.headers)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self.flow.resume_reading()  # uvicorn pauses at a request that is sent ahead, and would see no end
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._unset_keepalive_if_required()  # uvicorn's deadline, which a single byte can lift
+        if not self._answering and (self._eof or self._body_may_not_come):
+            self.transport.close()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Have one deadline for what the client is to send now; it begins when that changes."""
+        state = self.conn.their_state
+        if self._answering and self.cycle.more_body:
+            self._await("upload")
+        elif self._answering or self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
+            self._await(None)
+        elif state is h11.SEND_BODY:
+            self._await("body")
+        elif self.cycle is None or self.conn.trailing_data[0]:
+            self._await("head")
+        else:
+            self._await("next")
+
+    def _await(self, what: Literal["head", "upload", "body", "next"] | None) -> None:
+        if what == self._awaits:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._awaits, self._deadline = what, None
+        if what is None:
+            self._guard.waiting.remove(self.transport)
+            return
+        self._guard.waiting.add(self.transport, self.client[0] if self.client else "")
+        if what == "upload":
+            return  # whoever reads it has a deadline, and an answer for who keeps it waiting
+        settings = self._guard.settings
+        seconds = {"head": settings.header_timeout, "body": settings.body_timeout, "next": settings.keep_alive_timeout}
+        self._deadline = self.loop.call_later(seconds[what], self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self._awaits == "head":
+            self._refuse(ApiError(408, "the request head did not arrive in time"))
+        else:
+            self.transport.close()
+
+    # -- refusals --------------------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        error = sys.exception()
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 413:
+            self._refuse(ApiError(413, f"{error}: send larger ones, or a Content-Length", code="body_too_large"))
+        else:
+            self._refuse(ApiError(400, "this is not a valid HTTP request, or its head is too large"))
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer with ``error`` if an answer can still begin, and disconnect."""
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._write(error)
+        if self._answering:  # by the application, which must not answer as well
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+        self._await(None)
+
+    def _write(self, error: ApiError) -> None:
+        body = to_json(error.body())
+        headers: list[tuple[str, Any]] = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+            *error.headers.items(),
+        ]
+        shown = b"" if self._answering and self.scope["method"] == "HEAD" else body
+        for event in (h11.Response(status_code=error.status, headers=headers), h11.Data(shown), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self._guard.metrics.http.labels("other", "other", str(error.status)).inc()
+        client = self.client[0] if self.client else ""
+        logger.info("connection refused %d", error.status, extra={"status": error.status, "client": client})

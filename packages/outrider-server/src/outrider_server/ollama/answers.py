@@ -1,0 +1,95 @@
+"""Answers as Ollama writes them, whole or a line a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from outrider.engine.request import StepOutput
+from outrider_server.answer.parser import AnswerPart
+from outrider_server.answer.tool_calls import ParsedCall
+from outrider_server.generation import Generation, new_id
+from outrider_server.http.stream_format import Chunk
+from outrider_server.openai import statistics
+from outrider_server.openai.chat_run import ChatRun
+from outrider_server.openai.logprobs import chat_logprobs
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+@dataclass
+class OllamaResponseBuilder:
+    """Writes the answer to ``/api/chat`` (``chat``) or ``/api/generate``."""
+
+    run: ChatRun
+    chat: bool
+
+    @property
+    def generation(self) -> Generation:
+        return self.run.generation
+
+    def full(self) -> dict[str, Any]:
+        steps = self.generation.steps[0]
+        parts = self.run.parser().push("".join(step.text for step in steps), end=True)
+        return self._line(parts, steps) | self._end()
+
+    async def chunks(self) -> AsyncGenerator[Chunk]:
+        """A line for each step that adds something, and one at the end."""
+        parser = self.run.parser()
+        async with aclosing(self.generation.bursts()) as bursts:
+            async for _, steps in bursts:
+                end = steps[-1].finish_reason is not None
+                parts = parser.push("".join(step.text for step in steps), end=end)
+                if parts or self.run.body.logprobs:
+                    yield self._line(parts, steps) | {"done": False}
+        yield self._line([], []) | self._end()
+
+    def _line(self, parts: Sequence[AnswerPart], steps: Sequence[StepOutput]) -> dict[str, Any]:
+        text = "".join(part.text for part in parts if part.kind == "text")
+        thinking = "".join(part.text for part in parts if part.kind == "thinking")
+        calls = [_call(part.call, i) for i, part in enumerate(p for p in parts if p.call) if part.call]
+        line: dict[str, Any] = {"model": self.generation.model, "created_at": now()}
+        own = {"thinking": thinking} if thinking else {}
+        if self.chat:
+            line["message"] = {"role": "assistant", "content": text} | own | ({"tool_calls": calls} if calls else {})
+        else:
+            line |= {"response": text} | own
+        if self.run.body.logprobs and steps:
+            top = self.run.body.top_logprobs or 0
+            line["logprobs"] = chat_logprobs(steps, self.run.service.tokenizer, top)
+        return line
+
+    def _end(self) -> dict[str, Any]:
+        """How it ended, and how long it took: in nanoseconds, the wait for a place included in the total alone."""
+        request, requests = self.generation.requests[0], self.generation.requests
+        stats = request.stats
+        times = [stats.queue_s + stats.prefill_s + stats.decode_s, 0.0, stats.prefill_s, stats.decode_s]
+        total, load, reading, writing = (int(1e9 * seconds) for seconds in times)
+        return {
+            "done": True,
+            "done_reason": request.finish_reason,
+            "total_duration": total,
+            "load_duration": load,
+            "prompt_eval_count": stats.prompt_tokens,
+            "prompt_eval_duration": reading,
+            "eval_count": stats.completion_tokens,
+            "eval_duration": writing,
+            "metrics": statistics.metrics(requests),
+            "timings": statistics.timings(requests),
+        }
+
+
+def _call(call: ParsedCall, index: int) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        arguments = call.arguments
+    if not isinstance(arguments, dict):
+        arguments = {"arguments": arguments}
+    return {"id": new_id("call"), "function": {"index": index, "name": call.name, "arguments": arguments}}

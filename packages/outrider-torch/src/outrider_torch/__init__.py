@@ -1,0 +1,1 @@
+"""Outrider on torch: GPUs, and heads that need it."""

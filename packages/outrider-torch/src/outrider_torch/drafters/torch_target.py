@@ -1,0 +1,93 @@
+"""A target as trained heads read it: with tensors of torch, whatever the target itself computes with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from outrider.cache import CacheSpec, KVCache
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
+from outrider.drafters.heads.checkpoint import load_head
+from outrider.models.base import HeadTarget
+from outrider.models.batch import ForwardBatch, ForwardOutput
+from outrider.models.config import ModelConfig
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.verify.arrays import Floats
+from outrider_torch.kernels.native_tensors import TensorWeight, as_tensors
+from outrider_torch.kernels.torch_processor import use_chosen_threads
+
+__all__ = ["TorchTarget", "load_head_for", "native_model", "torch_dtype_of", "torch_target"]
+
+
+def torch_dtype_of(dtype: Any) -> torch.dtype:
+    """A dtype of torch, from that or from its name."""
+    found = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+class TorchTarget:
+    """A ``HeadTarget`` that gives tensors, which share the memory of the arrays that the target gives."""
+
+    def __init__(self, model: HeadTarget) -> None:
+        self.model = model
+        self.config: ModelConfig = model.config
+        self.dtype = torch_dtype_of(model.dtype)
+        self.device = torch.device(model.device)
+        self.precision = model.precision
+        self.cache_dtype = getattr(model, "cache_dtype", model.dtype)
+        self.packed_embedding = model.packed_embedding if isinstance(model, NativeLlamaModel) else None
+        use_chosen_threads()
+
+    @property
+    def head(self) -> TensorWeight:
+        """The LM head of a model in the native library."""
+        assert isinstance(self.model, NativeLlamaModel)
+        return TensorWeight(self.model.head)
+
+    def new_cache(self, spec: CacheSpec) -> KVCache:
+        return self.model.new_cache(spec)
+
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        given = batch if batch.inputs is None else replace(batch, inputs=batch.inputs.numpy())
+        out = self.model.forward(given, cache)
+        features = None if out.features is None else as_tensors(out.features)
+        return ForwardOutput(as_tensors(out.logits), as_tensors(out.hidden), features)
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Input embeddings of int64 [...]: float32 [..., d]."""
+        return torch.from_numpy(self.model.embed(token_ids.cpu().numpy()))
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """Of the last layer's output x: [n, d]."""
+        return torch.from_numpy(self.model.final_norm(x.detach().float().numpy()))
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """[n, vocab] of [n, d]."""
+        return torch.from_numpy(self.model.compute_logits(hidden.detach().float().numpy()))
+
+    def lm_head_rows(self, token_ids: Tensor) -> Tensor:
+        """[n, d] of int64 [n]."""
+        return torch.from_numpy(self.model.lm_head_rows(token_ids.cpu().numpy()))
+
+
+def torch_target(target: HeadTarget) -> HeadTarget:
+    """``target`` itself if torch computes it, else with tensors around it."""
+    return TorchTarget(target) if isinstance(target.dtype, str) else target
+
+
+def native_model(target: HeadTarget) -> NativeLlamaModel | None:
+    """The model in the native library behind a target; None: torch computes it, or it is none of ours."""
+    model = target.model if isinstance(target, TorchTarget) else target
+    return model if isinstance(model, NativeLlamaModel) else None
+
+
+def load_head_for(
+    folder: Path, target: HeadTarget, fingerprint: TargetFingerprint, rows: Floats
+) -> tuple[nn.Module, HeadConfig]:
+    """``load_head`` in the dtype of a target, whose embedding has these ``rows``."""
+    return load_head(folder, torch_dtype_of(target.dtype), (fingerprint, torch.from_numpy(rows)))

@@ -1,0 +1,51 @@
+"""Torch tensors as the native library takes them: for trained heads and models that torch computes in part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.errors import ModelFormatError
+from outrider.native.stored import StoredTensor
+from outrider.native.weights import NativeWeight, Target, pack
+
+__all__ = ["TensorWeight", "as_tensors", "pack_tensor", "stored_tensor"]
+
+_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+class TensorWeight:
+    """A packed matrix that takes and gives tensors of the CPU."""
+
+    def __init__(self, weight: NativeWeight) -> None:
+        self.weight, self.struct = weight, weight.struct
+        self.outputs, self.inputs, self.nbytes = weight.outputs, weight.inputs, weight.nbytes
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """As ``NativeWeight.rows``."""
+        return torch.from_numpy(self.weight.rows(ids.to(torch.int64).numpy()))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``x W' + bias``: float [n, inputs] -> float32 [n, outputs]."""
+        return torch.from_numpy(self.weight(x.detach().to(torch.float32).numpy()))
+
+
+def stored_tensor(tensor: Tensor) -> StoredTensor:
+    """A float tensor as a file would have it. Raises ``ModelFormatError`` for one that is not of floats."""
+    tensor = tensor.detach().to("cpu").contiguous()
+    if tensor.dtype not in _TYPES:
+        raise ModelFormatError(f"a tensor of {tensor.dtype} cannot be packed: use float32, float16 or bfloat16")
+    return StoredTensor(_TYPES[tensor.dtype], tuple(tensor.shape), tensor.view(torch.uint8).numpy().reshape(-1))
+
+
+def pack_tensor(tensor: Tensor, target: Target | None = None, *, bias: Tensor | None = None) -> TensorWeight:
+    """Pack a float tensor [outputs, inputs]. Errors as for ``pack``."""
+    own = None if bias is None else bias.detach().to("cpu", torch.float32).numpy()
+    return TensorWeight(pack(stored_tensor(tensor), bias=own, target=target))
+
+
+def as_tensors(given: Any) -> Any:
+    """Numbers of a model as torch has them: arrays become tensors that share their memory."""
+    return given if isinstance(given, Tensor) else torch.from_numpy(given)

@@ -1,0 +1,62 @@
+"""What torch can do on this processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from outrider.native.processor import num_threads
+
+__all__ = [
+    "free_memory",
+    "gpu_name",
+    "has_bf16_instructions",
+    "has_onednn_bf16",
+    "release_cached_memory",
+    "use_chosen_threads",
+]
+
+
+def _capabilities() -> Mapping[str, Any]:
+    """Instruction sets by name. Empty where torch does not say."""
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return capabilities
+
+
+@cache
+def has_bf16_instructions() -> bool:
+    """Whether the processor multiplies bfloat16 in hardware; without them float32 is the faster choice."""
+    known = _capabilities()
+    native = any(known.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+    native = native or bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
+    return native and has_onednn_bf16()
+
+
+@cache
+def has_onednn_bf16() -> bool:
+    """Whether oneDNN takes bfloat16 here; on x86 it wants AVX-512 or AVX-NE-CONVERT, and raises without them."""
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return supported is not None and bool(supported())
+
+
+def free_memory(device: Any) -> int:
+    """Bytes of a GPU that can be had now."""
+    return int(torch.cuda.mem_get_info(torch.device(device))[0])
+
+
+def release_cached_memory() -> None:
+    """Give memory of GPUs that torch keeps for later back to the system."""
+    torch.cuda.empty_cache()
+
+
+def gpu_name() -> str | None:
+    """What to call the GPU in a report; None where there is none."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def use_chosen_threads() -> None:
+    """Have torch compute with as many threads as the native library, whichever of the two came first."""
+    torch.set_num_threads(num_threads())

@@ -1,0 +1,208 @@
+"""A model on torch, on packed tokens: Llama, and what ``ModelConfig`` says of other families."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.cache.pool import Pool
+from outrider.models.batch import ForwardBatch, ForwardOutput, split
+from outrider.models.config import ModelConfig
+from outrider.models.frequencies import inverse_frequencies, magnitudes
+from outrider.models.layer_kinds import layer_kinds, num_weights
+from outrider_torch.cuda_graphs.buckets import Bucket, Grid, GridAttention, split_at
+from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
+from outrider_torch.kernels.attention.attention import plan
+from outrider_torch.kernels.backends import LayerForward, LayerWeights, TorchBackend, unfused_layer
+from outrider_torch.kernels.joining import join
+from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.rope import rotations
+from outrider_torch.models.weights import TorchWeights
+
+
+class LlamaModel:
+    """On torch; ``forward`` takes the tokens of any number of sequences at once."""
+
+    takes_adapters = False
+    implementation = "torch"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, Tensor],
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        device: torch.device | str = "cpu",
+        fixed_shapes: bool | None = None,
+    ) -> None:
+        """``tensors`` by their Hugging Face names, read one by one so that a mapping may load lazily.
+
+        ``fixed_shapes``: decode and draft in a few fixed shapes, which CUDA devices capture as graphs; None: only
+        there, since on a CPU they have no use but to be tested.
+        """
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+
+        weights = TorchWeights(config, tensors, dtype=dtype, device=self.device)
+        with torch.inference_mode():
+            self._embedding = weights.get("model.embed_tokens.weight").clone()  # [vocab, d]
+            self._layers = [weights.layer(i) for i in range(config.num_layers)]
+            self._norm = weights.norm("model.norm")
+            self._head = self._embedding if config.tie_embeddings else weights.get("lm_head.weight").clone()
+            self._lm_head = TorchLinear(self._head, None)
+            self._backend = TorchBackend(weights.dimensions)
+            self._kinds = layer_kinds(config)
+            self._rotations = [
+                None if kind.rope is None else self._rotation_table(*kind.rope).to(self.device) for kind in self._kinds
+            ]
+        on_cuda = self.device.type == "cuda"
+        self._fixed: CudaGraphRunner | None = None
+        if (on_cuda if fixed_shapes is None else fixed_shapes) and config.is_llama:
+            self._fixed = CudaGraphRunner(self._on_grid, self.device, CudaCapture(self.device) if on_cuda else None)
+
+    def _rotation_table(self, theta: float, scaling: Mapping[str, Any]) -> Tensor:
+        c = self.config
+        inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
+        return rotations(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
+
+    def new_cache(self, spec: CacheSpec) -> KVCache:
+        c = self.config
+        return make_cache(
+            spec,
+            layers=c.num_layers,
+            kv_heads=c.num_kv_heads,
+            head_dim=c.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out.
+
+        ``batch.features`` are read off on the way, which changes no bit of the rest.
+        """
+        if self._fixed is None or self._fixed.failed:
+            return self._packed(batch, cache)
+        limit = split_at(batch)
+        if limit is None or batch.inputs is not None:
+            return self._fixed.run(batch, cache) or self._packed(batch, cache)
+        parts = split(batch, lambda span: span.count <= limit)
+        return join([self._fixed.run(part.batch, cache) or self._packed(part.batch, cache) for part in parts], parts)
+
+    def _packed(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """Rows packed next to each other. On a CPU the bits of a row do not depend on the rest of the batch."""
+        c = self.config
+        tokens, positions = (torch.tensor(ids, device=self.device) for ids in (batch.token_ids, batch.positions))
+        alone = len(batch.spans) == 1 and batch.spans[0].mask is None
+        if spare := self._backend.padded_rows(len(tokens), alone) - len(tokens):
+            tokens, positions = (F.pad(t, (0, spare)) for t in (tokens, positions))
+        draw = partial(
+            plan,
+            batch.spans,
+            group=c.num_heads // c.num_kv_heads,
+            kv_heads=c.num_kv_heads,
+            rows=len(tokens) if alone else len(batch.token_ids),
+            dtype=self.dtype,
+            device=self.device,
+        )
+        by_window = {window: draw(window=window) for window in {kind.window for kind in self._kinds}}
+        plans = [by_window[kind.window] for kind in self._kinds]
+        turns = [None if table is None else table[positions] for table in self._rotations]
+        forward = self._backend.layers(plans, cache, turns)
+        x = (
+            self.embed(tokens) if batch.inputs is None else self._padded(torch.as_tensor(batch.inputs), len(tokens))
+        )  # [T, d]
+        x, taken = self._through_layers(x, batch.layers, batch.features, forward)
+        features = _side_by_side([t[: len(batch.token_ids)] for t in taken])
+        x = x[: len(batch.token_ids)] if batch.logit_rows is None else x[list(batch.logit_rows)]
+        hidden = self.final_norm(x)
+        return ForwardOutput(logits=self.compute_logits(hidden), hidden=hidden, features=features)
+
+    def _on_grid(self, grid: Grid, bucket: Bucket, pool: Pool) -> ForwardOutput:
+        """The same forward pass in a fixed shape, for all cells of the grid."""
+        c = self.config
+        group = c.num_heads // c.num_kv_heads
+        over = GridAttention.plan(grid, bucket, pool, group=group, window=c.sliding_window, dtype=self.dtype)
+        backend, table = self._backend, self._rotations[0]
+        rotation = None if table is None else table[grid.positions.flatten()]
+
+        def attention(layer: LayerWeights, qkv: Tensor) -> Tensor:
+            return over(layer.index, *backend.split(layer, qkv, rotation))
+
+        x, forward = self.embed(grid.tokens.flatten()), unfused_layer(backend, attention)
+        x, taken = self._through_layers(x, bucket.layers, bucket.features, forward)
+        hidden = self.final_norm(x[grid.scored])
+        return ForwardOutput(self.compute_logits(hidden), hidden, _side_by_side([t[grid.packed] for t in taken]))
+
+    def _through_layers(
+        self, x: Tensor, layers: int | None, features: tuple[int, ...], forward: LayerForward
+    ) -> tuple[Tensor, list[Tensor]]:
+        """x: [T, d] after the first ``layers``, and after each count in ``features``."""
+        y = None
+        taken = {0: x} if 0 in features else {}
+        for i, layer in enumerate(self._layers[:layers]):
+            x, y = forward(layer, x, y)
+            if i + 1 in features:
+                x, y = x + y, None
+                taken[i + 1] = x
+        return x if y is None else x + y, [taken[n] for n in features]
+
+    def embed(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
+        """Input embeddings of int64 [...]: float [..., d]."""
+        token_ids = torch.as_tensor(token_ids)
+        x = F.embedding(token_ids.to(self.device), self._embedding)
+        return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        return self._norm(x)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        logits, c = self._lm_head(hidden), self.config
+        if c.logit_scale != 1.0:
+            logits = logits * c.logit_scale
+        return logits if c.logit_cap is None else cap_rows(logits, c.logit_cap)
+
+    def lm_head_rows(self, token_ids: Tensor | NDArray[np.int64]) -> Tensor:
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        token_ids = torch.as_tensor(token_ids)
+        rows = self._head[token_ids.to(self.device)]
+        return rows if self.config.logit_scale == 1.0 else rows * self.config.logit_scale
+
+    @property
+    def precision(self) -> str:
+        """The dtype's name."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """Of keys and values."""
+        return self.dtype
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return num_weights(self.config) * self.dtype.itemsize
+
+    def _padded(self, x: Tensor, rows: int) -> Tensor:
+        return F.pad(x.to(device=self.device, dtype=self.dtype), (0, 0, 0, rows - len(x))).contiguous()
+
+
+def cap_rows(x: Tensor, most: float) -> Tensor:
+    """``most * tanh(x / most)`` of x: [n, d], row by row, so that threads divide each alike."""
+    parts = [torch.tanh(row.float() / most).mul(most).to(x.dtype) for row in (x[None] if x.is_cuda else x)]
+    return torch.cat(parts).view(x.shape) if parts else x
+
+
+def _side_by_side(features: list[Tensor]) -> Tensor | None:
+    """[T, d] each -> [T, len * d]."""
+    return torch.cat(features, dim=-1) if features else None

@@ -1,0 +1,76 @@
+"""How long a model's forward passes take here, next to the least that this machine's memory and arithmetic allow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.cache import CacheSpec
+from outrider.models.base import LoadedModel
+from outrider.models.batch import ForwardBatch, Span
+from outrider.models.config import ModelConfig
+from outrider.models.layer_kinds import num_layer_weights
+from outrider.native.measure import MachineRates
+
+__all__ = ["RunTime", "time_runs"]
+
+_CONTEXT = 128  # tokens before the timed rows
+_TRIES = 7
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """Milliseconds of one forward pass, and of what it cannot do without."""
+
+    rows: int
+    ms: float
+    memory_limit_ms: float
+    """All weights read once."""
+    arithmetic_limit_ms: float
+    """All weights multiplied, each with every row."""
+
+
+def time_runs(model: LoadedModel, rates: MachineRates, rows: Sequence[int] = (1, 4, 16)) -> list[RunTime]:
+    """The shortest of a few forward passes of so many rows of one sequence, each with logits."""
+    weights = _weights_multiplied(model.config)
+    found = []
+    for count in rows:
+        memory = rates.memory_limit(_bytes_read(model))
+        arithmetic = rates.arithmetic_limit(weights, count)
+        found.append(RunTime(count, *(round(1e3 * t, 2) for t in (_shortest(model, count), memory, arithmetic))))
+    return found
+
+
+def _weights_multiplied(c: ModelConfig) -> int:
+    """Weights of all linear layers that a token is multiplied with, that of the logits included."""
+    return num_layer_weights(c, used=True) + c.vocab_size * c.hidden_size
+
+
+def _bytes_read(model: LoadedModel) -> int:
+    """Of an embedding of its own, a pass reads but a few rows; of experts, those that one token uses."""
+    c = model.config
+    table = 0 if c.tie_embeddings else c.vocab_size * c.hidden_size
+    unread = table + num_layer_weights(c) - num_layer_weights(c, used=True)
+    return round(model.weight_bytes * (1 - unread / (unread + _weights_multiplied(c))))
+
+
+def _shortest(model: LoadedModel, rows: int) -> float:
+    """Seconds."""
+    context = max(1, min(_CONTEXT, model.config.max_seq_len - rows))
+    cache = model.new_cache(CacheSpec(max_seq_len=context + rows))
+    slot, vocab_size = cache.allocate(), model.config.vocab_size
+    cache.extend(slot, context)
+    model.forward(_chain(slot, 0, context, vocab_size), cache)
+    cache.extend(slot, rows)
+    batch, times = _chain(slot, context, rows, vocab_size), []
+    for _ in range(_TRIES):
+        start = time.perf_counter()
+        model.forward(batch, cache)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _chain(slot: int, start: int, count: int, vocab_size: int) -> ForwardBatch:
+    positions = range(start, start + count)
+    return ForwardBatch([i % vocab_size for i in positions], positions, (Span(slot, start, count),), None)

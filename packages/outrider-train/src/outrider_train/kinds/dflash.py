@@ -1,0 +1,147 @@
+"""Training of a block drafter: every row of an answer is the anchor of a block, and all blocks go through together.
+
+The rows ``offset`` behind all anchors are one pass, as a step of EAGLE's unrolling is, and see the same: the text up to
+the anchor, then the rows of their own block up to themselves. Each is judged where the block guesses right up to it, so
+the selector reads the document's token before it, which is the one accepted there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from outrider.drafters.heads import HeadConfig, make_head
+from outrider.drafters.heads.eagle import Attend, DecoderLayer, EagleLayer
+from outrider_torch.heads.dflash import BlockHead, gates
+from outrider_train.batches import Batch
+from outrider_train.kinds.eagle import Unrolled, start_from_target
+from outrider_train.target.llama import Llama
+from outrider_train.tasks import DraftPosition, HeadTask
+
+_ADDING = ("self_attn.o_proj.weight", "mlp.down_proj.weight")  # what a layer adds to its input goes through these
+_NAMES = {"hidden_norm.weight": "input_layernorm.weight"}  # of a head's layer, and of the target's
+
+
+class DFlashTask(HeadTask):
+    """Blocks of ``heads`` tokens; layers, masks and the selector's codebooks learn together."""
+
+    module: BlockHead
+
+    def __init__(self, module: BlockHead, config: HeadConfig, target: Llama, *, decay: float) -> None:
+        """``decay``: weight of each offset over that of the one before."""
+        super().__init__(module, config, target, depth=config.heads, max_shift=config.heads)
+        self.decay = decay
+        ids = torch.arange(config.scored) if self.vocabulary is None else self.vocabulary
+        scored = torch.full((config.vocab_size,), config.scored)  # row of each token; behind all: not scored
+        scored[ids.cpu()] = torch.arange(config.scored)
+        self._scored = scored.to(target.embedding.device)
+
+    def head(self) -> Tensor:
+        """float [scored, d + rank]: the selector adds its product to the LM head's."""
+        rows, after = super().head(), self.module.after
+        return rows if after is None else torch.cat([rows.to(after.dtype), after], dim=1)
+
+    def draft_positions(self, batch: Batch, step: int | None) -> Iterator[DraftPosition]:
+        p, asked = batch.context, batch.queries
+        embeddings = F.embedding(batch.tokens[:, 1 : p + asked + 1], self.target.embedding)
+        features = self.module.fuse(batch.features.to(embeddings.dtype))
+        layers = [
+            Unrolled(batch, behind, self.config.window) for behind in self._read_context(batch, embeddings, features)
+        ]
+        turns = itertools.cycle(layers)
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return next(turns)(q, k, v)
+
+        for offset in range(self.depth):
+            row = self.module.block_row(embeddings[:, p:], features[:, p:], offset)
+            out = self.module(*row, batch.positions[:, p:] + offset, attend)
+            rows = self._selected(out, batch.tokens[:, p + 1 + offset : p + 1 + offset + asked], offset)
+            yield DraftPosition(rows.flatten(0, 1), 1 + offset, self.decay**offset)
+
+    def _selected(self, out: Tensor, tokens: Tensor, offset: int) -> Tensor:
+        """What ``head`` takes of outputs [B, A, d], beside the codes of the tokens before those guessed."""
+        hidden, before, gate = self.module.scorable(out), self.module.before, self.module.gate
+        if before is None or gate is None:
+            return hidden
+        if offset == 0:  # the row itself has read that token
+            codes = before.new_zeros(*tokens.shape, before.shape[1])
+        else:
+            codes = F.embedding(self._scored[tokens], torch.cat([before, before.new_zeros(1, before.shape[1])]))
+            codes = codes * gates(out.to(codes.dtype), gate, self.config.rms_norm_eps)
+        return torch.cat([hidden.to(codes.dtype), codes], dim=-1)
+
+    def _read_context(
+        self, batch: Batch, embeddings: Tensor, features: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor] | None]:
+        """Keys and values of the context rows in each layer, [B, P, kv_heads, head_dim]; None: there are none."""
+        p = batch.context
+        beside, x, positions = embeddings[:, :p], features[:, :p], batch.positions[:, :p]
+        attend = _causal(batch.attention_mask[:, :p], self.config.window)
+        for i, layer in enumerate(self.module.layers):
+            assert isinstance(layer, DecoderLayer)
+            yield layer.self_attn.keys(layer.reads(beside, x), positions) if p else None
+            if p and i + 1 < len(self.module.layers):
+                x = layer(beside, x, positions, attend)
+
+
+def _causal(mask: Tensor, window: int) -> Attend:
+    """Attention of rows [B, n] among themselves; padded rows see themselves, as softmax needs something."""
+    rows = torch.arange(mask.shape[1], device=mask.device)
+    back = rows[:, None] - rows
+    seen = (back >= 0) & (back < (window or len(rows))) & mask[:, None] | (back == 0)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None], enable_gqa=True)
+        return out.transpose(1, 2)
+
+    return attend
+
+
+@torch.no_grad()
+def start_blocks_from_target(module: BlockHead, target: Llama) -> None:
+    """First weights: those of EAGLE-3 in the first layer; the others pass on what they get."""
+    start_from_target(module, target)
+    _pass_through(module, target)
+
+
+@torch.no_grad()
+def blocks_from_eagle(eagle: EagleLayer, config: HeadConfig, target: Llama) -> BlockHead:
+    """A block drafter of ``config`` whose first guess is that of ``eagle``, of kind eagle3."""
+    module = make_head(config)
+    assert isinstance(module, BlockHead)
+    module.load_state_dict(eagle.state_dict(), strict=False)
+    _pass_through(module, target)
+    return module
+
+
+def config_from_eagle(config: HeadConfig, *, heads: int, layers: int, selector_rank: int) -> HeadConfig:
+    """The configuration of the block drafter that begins with the layer of an eagle3 head."""
+    return replace(
+        config,
+        kind="dflash",
+        heads=heads,
+        num_layers=layers,
+        selector_rank=selector_rank,
+        norm_output=False,  # nothing goes on from an output; what is scored is normed in any case
+        acceptance=(),
+        training={},
+    )
+
+
+def _pass_through(module: BlockHead, target: Llama) -> None:
+    """Layers behind the first begin as the target's last, where their sizes are the same, but add nothing yet."""
+    last = target.model.layers[-1].state_dict()
+    for layer in list(module.layers)[1:]:
+        for name, weight in layer.state_dict().items():  # the parameters' own memory
+            theirs = last.get(_NAMES.get(name, name))
+            if name in _ADDING:
+                weight.zero_()
+            elif theirs is not None and theirs.shape == weight.shape:
+                weight.copy_(theirs)

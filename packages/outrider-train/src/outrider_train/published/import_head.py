@@ -1,0 +1,25 @@
+"""Published heads as heads of our own, to be trained further, or to draft where the published ones need the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from outrider.drafters.heads import HeadConfig, TargetFingerprint, load_head, save_head
+from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.weights.files import open_checkpoint
+
+
+def import_head(folder: Path, target: Path, out: Path) -> HeadConfig:
+    """Write the published head in ``folder``, which drafts for the model in ``target``, to ``out``; its configuration.
+
+    Errors as for ``load_head``.
+    """
+    checkpoint = open_checkpoint(target)
+    embedding = checkpoint.tensors["model.embed_tokens.weight"]
+    rows = embedding[fingerprint_rows(checkpoint.config.vocab_size)].to(torch.bfloat16)
+    fingerprint = TargetFingerprint.of(checkpoint.config, rows, target.name)
+    module, config = load_head(folder, torch.bfloat16, (fingerprint, rows))
+    save_head(out, module, config)
+    return config

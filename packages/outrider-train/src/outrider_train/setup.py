@@ -1,0 +1,238 @@
+"""Options of a training run, and what they name: the target, the documents, their features and batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.drafters.heads import TargetFingerprint
+from outrider.drafters.heads.config import MOST_LAYERS, MOST_RANK
+from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.errors import ConfigError
+from outrider.hub.catalog import resolve
+from outrider.models.config import ModelConfig
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.utils.progress import duration
+from outrider.weights.loader import choose_device
+from outrider_torch.kernels.torch_processor import has_bf16_instructions
+from outrider_train.batches import Batcher
+from outrider_train.data.documents import Document, Line, digest, read_data, split, trainable
+from outrider_train.data.portions import Portion, portions
+from outrider_train.losses import RULES
+from outrider_train.target.features import FeatureSpec, FeatureStore
+from outrider_train.target.llama import Llama, load_llama
+from outrider_train.target.native import native_reader
+from outrider_train.tasks import LogFn
+from outrider_train.trainer import TrainOptions
+
+LEAST_WINDOW = 4  # a head that sees less than a draft is no use
+_VOCAB_STEP = 64  # a draft vocabulary chosen by its coverage is a multiple of this
+HEAD_LOSSES = tuple(rule for rule in RULES if rule != "ce")  # heads learn from the target's distribution
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """What to train. ``None``: as suits the target."""
+
+    kind: str  # one of HEAD_KINDS
+    heads: int = 4  # medusa, blockwise, pass, dflash: tokens beyond the next
+    ttt_steps: int | None = None  # eagle: steps unrolled in training; 4 for EAGLE-3, 1 for EAGLE-1
+    depth: int = 5  # eagle: positions measured
+    feature_layers: tuple[int, ...] | None = None  # eagle3, dflash
+    normed: bool | None = None  # eagle3: EAGLE-3.1, with a norm for each fused state and on outputs that are fed on
+    window: int | None = None  # eagle, dflash: rows that attention looks back at; 0: all
+    layers: int = 2  # dflash
+    selector_rank: int = 32  # dflash: width of the selector's codebooks; 0: none
+    draft_vocab: float | None = None
+    """Tokens scored, the most frequent of the answers: how many, or between 0 and 1 the share to cover; 0: all."""
+    own_lm_head: bool = False
+    decay: float = 0.8  # weight of a position over that of the one before
+    loss: str = "kl"  # one of HEAD_LOSSES
+    fresh: bool = False  # eagle, dflash: random first weights rather than the target's last layer's
+    start_from: str | None = None  # folder of a head whose weights to begin with; its shape and tokens go with them
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "depth"):
+            if not 1 <= getattr(self, name) <= 64:
+                raise ConfigError(f"{name}={getattr(self, name)}: use 1 to 64")
+        if self.ttt_steps is not None and not 1 <= self.ttt_steps <= 64:
+            raise ConfigError(f"ttt_steps={self.ttt_steps}: use 1 to 64")
+        if not 1 <= self.layers <= MOST_LAYERS:
+            raise ConfigError(f"layers={self.layers}: use 1 to {MOST_LAYERS}")
+        if not 0 <= self.selector_rank <= MOST_RANK:
+            raise ConfigError(f"selector_rank={self.selector_rank}: use 0 to {MOST_RANK}")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay={self.decay}: use above 0, at most 1")
+        if self.window is not None and not (self.window == 0 or LEAST_WINDOW <= self.window < 2**31):
+            raise ConfigError(f"window={self.window}: use {LEAST_WINDOW} or more, or 0 for all rows")
+        if self.draft_vocab is not None and not (0 < self.draft_vocab < 1 or float(self.draft_vocab).is_integer()):
+            raise ConfigError(f"draft_vocab={self.draft_vocab}: use a number of tokens, or a share between 0 and 1")
+        if self.loss not in HEAD_LOSSES:
+            raise ConfigError(f"loss={self.loss!r} is unknown for heads: use {', '.join(HEAD_LOSSES)}")
+        if self.fresh and self.start_from:
+            raise ConfigError(f"fresh=True and start_from={self.start_from}: weights begin in one way, leave out one")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """What to train on."""
+
+    paths: tuple[Path, ...]
+    max_length: int = 1024  # tokens of a document that are read
+    context: int = 384  # rows before a window that eagle may attend to
+    held_out: float = 0.05  # share of the documents
+    top_k: int = 32  # most likely tokens of the target kept at each row
+    cache: Path | None = None  # folder of the feature store
+    cache_bytes: int = 2_000_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"held_out={self.held_out}: use a share between 0 and 1")
+        if self.max_length < 8 or self.context < 0 or self.top_k < 1:
+            raise ConfigError(f"max_length={self.max_length}, context={self.context}, top_k={self.top_k}: too small")
+
+
+@dataclass
+class TrainingSetup:
+    """The target and the documents to train on."""
+
+    model: str
+    data: DataOptions
+    seed: int
+    lines: Sequence[Line] | None = None  # read already; None: read ``data.paths``
+    one_pass_in: Path | None = None  # the folder of a run that trains on each document once; None: several epochs
+    device: str = "auto"  # what the target and its drafts run on; auto: a GPU if there is one
+    log: LogFn = field(default=lambda line: None)
+    _stores: dict[FeatureSpec, FeatureStore] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def folder(self) -> Path:
+        return resolve(self.model, progress=True)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.from_folder(self.folder)
+
+    @cached_property
+    def target(self) -> Llama:
+        device = choose_device(self.device)
+        low = device != "cpu" or has_bf16_instructions()
+        return load_llama(self.folder, torch.bfloat16 if low else torch.float32).to(device)
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        return self.target.config
+
+    @cached_property
+    def fingerprint(self) -> TargetFingerprint:
+        """The target's fingerprint."""
+        rows = self.target.embedding[fingerprint_rows(self.config.vocab_size)]
+        return TargetFingerprint.of(self.config, rows, Path(self.model).name)
+
+    @cached_property
+    def portions(self) -> list[Portion]:
+        """Of a run that trains on each document once, up to the one to train on now; else none."""
+        return [] if self.one_pass_in is None else portions(self.one_pass_in, self._all_documents)
+
+    @cached_property
+    def documents(self) -> list[Document]:
+        """Those of all portions, for a run that has some."""
+        return self._all_documents[: self.portions[-1][0]] if self.portions else self._all_documents
+
+    @cached_property
+    def _all_documents(self) -> list[Document]:
+        lines = self.lines
+        if lines is None:
+            lines = [line for path in self.data.paths for line in read_data(path, self.tokenizer)]
+        limit = min(self.data.max_length, self.config.max_seq_len)
+        return trainable(lines, limit, self.data.paths[0] if self.data.paths else Path("data"))
+
+    @cached_property
+    def split_indices(self) -> tuple[list[int], list[int]]:
+        """Indices of the documents to train on, and of those held out."""
+        train, held_out = split(self.documents, self.data.held_out, self.seed)
+        first = self.portions[-2][0] if len(self.portions) > 1 else 0
+        train = [i for i in train if i >= first]
+        if not train:
+            raise ConfigError(f"of {len(self.documents) - first} new documents none is to train on: write more answers")
+        return train, held_out
+
+    @cached_property
+    def _token_counts(self) -> tuple[Tensor, Tensor]:
+        """int64 [vocab] each: how often answers to train on hold a token, and so for those held out."""
+        first = self.portions[0][0] if self.portions else len(self.documents)
+        sides = split(self.documents[:first], self.data.held_out, self.seed)  # as when the draft was made
+        train, held_out = (
+            torch.tensor([t for i in side for t in self.documents[i].ids[self.documents[i].start :]]) for side in sides
+        )
+        size = self.config.vocab_size
+        return torch.bincount(train, minlength=size), torch.bincount(held_out, minlength=size)
+
+    def frequent(self, wanted: float) -> Tensor:
+        """int64 [n], ascending: the tokens that answers to train on hold most often; ties by id.
+
+        ``wanted``: how many, or the share of those answers that they are to cover, between 0 and 1.
+        """
+        seen, unseen = self._token_counts
+        order = seen.argsort(descending=True, stable=True)
+        covered = seen[order].cumsum(0) / max(1, int(seen.sum()))
+        count = int(wanted)
+        if wanted < 1:
+            enough = int((covered < wanted).sum()) + 1
+            count = min(len(order), -(-enough // _VOCAB_STEP) * _VOCAB_STEP)
+        ids = order[:count].sort().values
+        share = int(unseen[ids].sum()) / max(1, int(unseen.sum()))
+        self.log(f"{count:,} draft tokens cover {covered[count - 1]:.2%} of the answers, {share:.2%} of those held out")
+        return ids
+
+    @cached_property
+    def _digest(self) -> str:
+        return self.portions[0][1] if self.portions else digest(self.documents)
+
+    def store(self, wanted: FeatureSpec) -> FeatureStore:
+        """The features of all documents, prepared; the same store for the same wish."""
+        if wanted not in self._stores:
+            self._stores[wanted] = self._prepared(wanted)
+        return self._stores[wanted]
+
+    def _prepared(self, wanted: FeatureSpec) -> FeatureStore:
+        d = self.data
+        reader = None
+        if self.target.embedding.device.type == "cpu" and (wanted.layers is not None or wanted.top_k):
+            longest = max(len(document.ids) for document in self.documents)
+            reader = native_reader(self.folder, wanted.layers, min(wanted.top_k, self.config.vocab_size), longest)
+        name = self.fingerprint.digest
+        store = FeatureStore(self.target, self.documents, wanted, d.cache, d.cache_bytes, name, reader)
+        self.log(f"{len(self.documents)} documents, {store.stored} with features on disk ({store.bytes / 1e9:.2f} GB)")
+        began, already = time.monotonic(), store.prepared
+
+        def tell(done: int, of: int) -> None:
+            left = duration((time.monotonic() - began) / (done - already) * (of - done))
+            self.log(f"features of {done} of {of} documents, {left} left")
+
+        store.prepare(tell)
+        return store
+
+    def facts(self) -> dict[str, Any]:
+        """What identifies the material."""
+        return {
+            "target": self.fingerprint.facts(),
+            "documents": self._digest,
+            "max_length": self.data.max_length,
+            "context": self.data.context,
+            "held_out": self.data.held_out,
+            "top_k": self.data.top_k,
+        }
+
+    def batchers(self, store: FeatureStore, options: TrainOptions, **more: Any) -> tuple[Batcher, Batcher]:
+        """Of the documents to train on, and of those held out."""
+        train, held_out = self.split_indices
+        shared = {"context": self.data.context, "batch_tokens": options.batch_tokens, "seed": options.seed, **more}
+        return Batcher(store, train, **shared), Batcher(store, held_out, **(shared | {"skip": None}))

@@ -1,0 +1,71 @@
+"""The target's features and labels from the run that serves it: on a CPU many times as fast as torch.
+
+They are also what drafts will meet: of the weights in the precision in which they are served by default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec
+from outrider.config import ModelOptions
+from outrider.models.batch import ForwardBatch, Span
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.weights.loader import load_model
+from outrider_train.data.documents import Document
+
+_CHUNK = 256  # tokens of a forward pass: rows of logits are large
+
+
+class NativeReader:
+    """Reads documents one after the other, in chunks of tokens."""
+
+    def __init__(self, model: NativeLlamaModel, layers: tuple[int, ...] | None, top_k: int, longest: int) -> None:
+        """``layers``, ``top_k``: as in ``FeatureSpec``. ``longest``: tokens of a document, at most."""
+        self._model, self._layers, self._top_k = model, layers, top_k
+        self._cache = model.new_cache(CacheSpec(slots=1, max_seq_len=longest, prefix_reuse=False))
+        self._slot = self._cache.allocate()
+
+    @property
+    def precision(self) -> str:
+        """Of the weights."""
+        return self._model.precision
+
+    @torch.inference_mode()
+    def read(self, document: Document) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, and ids and probabilities of the likeliest tokens, as ``Features`` has them."""
+        with torch.autocast("cpu", enabled=False):  # which evaluations turn on, and which joins no float16
+            self._cache.truncate_to(self._slot, 0)
+            parts = [self._chunk(document, start) for start in range(0, len(document.ids), _CHUNK)]
+            rows, ids, probs = (torch.cat(each) for each in zip(*parts, strict=True))
+        return rows, ids, probs
+
+    def _chunk(self, document: Document, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        tokens = list(document.ids[start : start + _CHUNK])
+        self._cache.extend(self._slot, len(tokens))
+        first = min(len(tokens), max(0, document.start - 1 - start))
+        batch = ForwardBatch(
+            tokens,
+            range(start, start + len(tokens)),
+            (Span(self._slot, start, len(tokens)),),
+            range(first, len(tokens)),
+            features=self._layers or (self._model.config.num_layers,),
+        )
+        out = self._model.forward(batch, self._cache)
+        assert out.features is not None
+        logits = torch.from_numpy(out.logits)
+        rows = torch.from_numpy(out.features if self._layers else self._model.final_norm(out.features))
+        if self._layers is None:
+            rows = rows[:, :0]
+        top = logits.topk(self._top_k, dim=-1)
+        probs = (top.values - logits.logsumexp(-1, keepdim=True)).exp()
+        return rows.to(torch.bfloat16), top.indices.to(torch.int32), probs.half()
+
+
+def native_reader(folder: Path, layers: tuple[int, ...] | None, top_k: int, longest: int) -> NativeReader | None:
+    """A reader for the model in ``folder``; None where it does not run in the native library."""
+    model = load_model(folder, ModelOptions(device="cpu"))
+    return NativeReader(model, layers, top_k, longest) if isinstance(model, NativeLlamaModel) else None

@@ -1,0 +1,5 @@
+"""Causal language models of transformers, by its own modelling code, over our caches (docs/models.md#bridge)."""
+
+from outrider_transformers.model import BridgedModel
+
+__all__ = ["BridgedModel"]

@@ -1,0 +1,232 @@
+"""Model folders of families that are not ours: transformers' own classes read them, and the bridge runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from outrider.config import ModelOptions
+from outrider.errors import ConfigError, ModelFormatError
+from outrider.models.base import LoadedModel
+from outrider.models.config import ModelConfig
+from outrider.utils.json_files import merge_ids, read_json_object, shown
+from outrider.weights.families import FAMILIES
+from outrider.weights.files.folder import weight_files
+from outrider.weights.files.safetensors import read_header
+from outrider.weights.hf_config.keys import check_generation_config, check_safe
+
+C = TypeVar("C", bound=ModelConfig)
+
+TILE = 16
+"""Rows of a call by transformers' code (``models.bridge``), in whose multiples a context is."""
+
+_LONGEST = 32768
+"""Positions of a model that says nothing of its context, as recurrent ones do."""
+
+_CONTEXT_KEYS = (
+    *("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len", "seq_length", "context_length"),
+    "max_sequence_length",
+)
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a folder's family is not one of ours, but transformers has it as a causal language model."""
+    path = folder / "config.json"
+    if not path.exists() or not has_safetensors(folder):
+        return False
+    family = read_json_object(path).get("model_type")
+    return isinstance(family, str) and family not in FAMILIES and family in _classes()
+
+
+def has_safetensors(folder: Path) -> bool:
+    """Whether the folder's weights are in safetensors files."""
+    return any(folder.glob("*.safetensors"))
+
+
+def foreign_config(folder: Path) -> ModelConfig:
+    """What is known of a foreign model without loading it; of its caches, the loaded one knows more.
+
+    Raises:
+        ModelFormatError: it brings its own code, is quantised, is no causal language model, or is damaged.
+    """
+    return described(_read_config(folder), folder)
+
+
+def load_foreign(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
+    """Load a folder by transformers' code, and find out how the bridge can run it.
+
+    Raises:
+        ModelFormatError: as ``foreign_config``; tensors are missing; or it cannot be run exactly.
+        ConfigError: an option needs the native library.
+    """
+    from outrider_torch.kernels.torch_processor import use_chosen_threads
+    from outrider_torch.models.factory import torch_dtype
+    from outrider_transformers.calls import register
+    from outrider_transformers.check import bridged
+    from outrider_transformers.errors import NotBridgedError
+    from outrider_transformers.network import Network
+
+    use_chosen_threads()
+    dtype = torch_dtype(options.dtype, options.kv_cache_dtype, device, "which transformers does not use")
+    hf_config = _read_config(folder)
+    config = with_context(described(hf_config, folder), options, folder)
+    _check_layers(folder)
+    register()
+    module = _load_module(folder, hf_config, dtype).to(device).eval()
+    try:
+        network = Network(module)
+    except NotBridgedError as error:
+        raise ModelFormatError(f"{folder.name} ({config.family}) cannot be run: {error}") from None
+    return bridged(network, config)
+
+
+def _check_layers(folder: Path) -> None:
+    """Refuse damaged files, and layers that the files cannot hold: making them would take for ever."""
+    tensors = sum(len(read_header(path)) for path in weight_files(folder))
+    for key, value in _integers(read_json_object(folder / "config.json")):
+        if "layer" in key and value > tensors:
+            raise ModelFormatError(
+                f"{folder}: {key}={value}, but the files hold {tensors} tensors: download them again"
+            )
+
+
+def _integers(raw: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for key, value in raw.items():
+        if isinstance(value, Mapping):
+            yield from _integers(value)
+        elif isinstance(value, int):
+            yield key, value
+
+
+def with_context(config: C, options: ModelOptions, folder: Path) -> C:
+    """``config`` with the context that the options ask for. Raises ``ConfigError`` if the model has less."""
+    if options.max_seq_len is None:
+        return config
+    if options.max_seq_len > config.max_seq_len:
+        raise ConfigError(
+            f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
+            "made for: use at most that"
+        )
+    return replace(config, max_seq_len=options.max_seq_len)
+
+
+def _classes() -> Mapping[str, str]:
+    """Names of the classes of transformers' causal language models, by ``model_type``."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    classes: Mapping[str, str] = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return classes
+
+
+def _read_config(folder: Path) -> Any:
+    """The folder's configuration as an object of transformers, whose code alone says what its keys mean."""
+    path = folder / "config.json"
+    raw = read_json_object(path)
+    family, known = raw.get("model_type"), _classes()
+    if not isinstance(family, str) or family not in known:
+        raise ModelFormatError(f"{path}: model_type={shown(family)} is no causal language model of transformers")
+    own = known[family]
+    try:
+        check_safe(raw, (own, f"{own.removesuffix('ForCausalLM')}Config"))
+        check_generation_config(raw)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{path}: {error}") from None
+    if (folder / "adapter_config.json").exists():
+        raise ModelFormatError(f"{folder} has an adapter_config.json: merge the adapter into the weights")
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # noqa: BLE001 - whatever foreign code raises, the file is what it does not like
+        raise ModelFormatError(f"{path}: transformers refuses it: {_line(error)}") from None
+
+
+def described(config: Any, folder: Path) -> ModelConfig:
+    """What a configuration of transformers, and the folder's ``generation_config.json``, say in our terms."""
+    text = config.get_text_config(decoder=True)
+    generation = folder / "generation_config.json"
+    extra = read_json_object(generation) if generation.exists() else {}
+    try:
+        check_generation_config(extra)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{generation}: {error}") from None
+    hidden, heads = _number(text, "hidden_size"), _number(text, "num_attention_heads")
+    return ModelConfig(
+        family=str(config.model_type),
+        vocab_size=_number(text, "vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=_number(text, "intermediate_size", 4 * hidden),
+        num_layers=_number(text, "num_hidden_layers"),
+        num_heads=heads,
+        num_kv_heads=_number(text, "num_key_value_heads", heads),
+        head_dim=_number(text, "head_dim", max(1, hidden // heads)),
+        max_seq_len=_context(text),
+        tie_embeddings=bool(getattr(text, "tie_word_embeddings", False)),
+        eos_token_ids=merge_ids(getattr(text, "eos_token_id", None), extra.get("eos_token_id")),
+        bos_token_id=next(iter(merge_ids(getattr(text, "bos_token_id", None))), None),
+    )
+
+
+def _number(config: Any, name: str, default: int = 1) -> int:
+    """An attribute that is a positive integer, else ``default``: layers may differ, or know no such number."""
+    try:
+        value = getattr(config, name, None)
+    except Exception:  # noqa: BLE001 - configurations of mixed layers refuse to name one
+        return default
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+
+
+def _context(config: Any) -> int:
+    """Positions the model was made for, in whole tiles, as tables of positions end there.
+
+    With LongRoPE a longer text would rotate otherwise from its first token on.
+    """
+    own = [_number(config, key, 0) for key in _CONTEXT_KEYS]
+    longest = next((value for value in own if value), _LONGEST)
+    originals = list(_longrope(getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)))
+    if originals:
+        originals.append(_number(config, "original_max_position_embeddings", longest))
+    length = min([longest, *originals])
+    return length if length < TILE else length - length % TILE
+
+
+def _longrope(parameters: Any) -> list[int]:
+    if not isinstance(parameters, Mapping):
+        return []
+    if parameters.get("rope_type", parameters.get("type")) == "longrope":
+        return [int(parameters.get("original_max_position_embeddings") or _LONGEST)]
+    return [length for inner in parameters.values() for length in _longrope(inner)]
+
+
+def _load_module(folder: Path, config: Any, dtype: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        module, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation="eager",
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # noqa: BLE001 - as in _read_config
+        raise ModelFormatError(f"{folder}: transformers cannot load it: {_line(error)}") from None
+    missing = sorted(map(str, [*report["missing_keys"], *report.get("mismatched_keys", ())]))
+    if missing:
+        raise ModelFormatError(
+            f"{folder} has no tensor {shown(missing[0])} of the right shape ({len(missing)} are missing): download the "
+            "model again"
+        )
+    return module
+
+
+def _line(error: Exception) -> str:
+    return re.sub(r"\s+", " ", str(error))[:200]

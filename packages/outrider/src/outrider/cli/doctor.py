@@ -1,0 +1,140 @@
+"""``outrider doctor``: what this machine offers, what will be used, and whether the promises hold here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outrider.cli.shared import options as o
+from outrider.config import DTypeName
+
+if TYPE_CHECKING:
+    from outrider.models.base import LoadedModel
+
+
+def doctor(
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Also load this model and show how memory would be divided.")
+    ] = None,
+    draft_model: o.DraftModel = None,
+    device: o.Device = o.ENGINE.device,
+    threads: o.Threads = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show what this machine offers and what Outrider will use, and test that results do not depend on the batch.
+
+    Exits with 1 if that promise is not kept here.
+    """
+    facts = examine(device, threads)
+    if model is not None:
+        llm = o.load(model, draft_model=draft_model or None, device=device, threads=threads)
+        plan = llm.memory_plan
+        facts["implementation"] = llm.model.implementation
+        facts["memory_plan"] = asdict(plan)
+        facts["run_times"] = run_times(llm.model, facts)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _show(facts)
+        if model is not None:
+            typer.echo(f"\nMemory for {model}, with the defaults of the engine:")
+            typer.echo("\n".join(f"  {line}" for line in plan.lines()))
+            _show_run_times(facts["run_times"])
+    if not all(finding["chains"] and finding["trees"] for finding in facts["batch_invariance"]):
+        raise typer.Exit(1)
+
+
+def examine(device_name: str, threads: int | None) -> dict[str, Any]:
+    """Everything ``doctor`` reports, as one JSON-ready object."""
+    import os
+    import platform
+    import shutil
+
+    from outrider import __version__
+    from outrider.native.library import library
+    from outrider.native.processor import installed_version, num_threads, processor_name, set_num_threads
+    from outrider.utils.user_cache import cache_root
+    from outrider.weights.loader import choose_device
+    from outrider_torch.probe import probe
+
+    if threads is not None:
+        set_num_threads(threads)
+    device = choose_device(device_name)
+    quantised: list[DTypeName] = ["q8_0", "q4_0", "q4_1"] if device == "cpu" and library() is not None else []
+    kinds: list[DTypeName] = ["bfloat16", "float32", *quantised]
+    root = cache_root()
+    existing = next(p for p in (root, *root.parents) if p.exists())
+    return {
+        "outrider": __version__,
+        "python": platform.python_version(),
+        "torch": installed_version("torch"),
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": num_threads(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "gpu": None if device == "cpu" else _gpu_name(),
+        "device": str(device),
+        **native_facts(num_threads()),
+        "model_cache": str(root),
+        "disk_free_gb": round(shutil.disk_usage(existing).free / 1e9, 1),
+        "batch_invariance": [asdict(probe(kind, device)) for kind in kinds],
+    }
+
+
+def _gpu_name() -> str | None:
+    from outrider_torch.kernels.torch_processor import gpu_name
+
+    return gpu_name()
+
+
+def native_facts(threads: int) -> dict[str, Any]:
+    """The native library: where it came from, its instruction sets, and what this machine can do with them."""
+    from outrider.native.library import available_isas, failed_isas, loaded
+    from outrider.native.measure import measure_rates
+
+    found = loaded()
+    if found is None:
+        return {"native_library": None}
+    rates = measure_rates(found.library, threads)
+    return {
+        "native_library": found.origin,
+        "instruction_set": found.library.outrider_isa().decode(),
+        "instruction_sets": available_isas(found.library),
+        "failed_self_check": failed_isas(found.library),
+        **asdict(rates),
+    }
+
+
+def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Forward passes of 1, 4 and 16 rows next to both limits; empty where the native library does not compute them."""
+    from outrider.native.measure import MachineRates
+    from outrider_torch.run_time import time_runs
+
+    if facts["native_library"] is None or model.implementation != "native":
+        return []
+    return [asdict(run) for run in time_runs(model, MachineRates(facts["read_gb_s"], facts["int8_gmac_s"]))]
+
+
+def _show_run_times(runs: list[dict[str, Any]]) -> None:
+    if runs:
+        typer.echo("\nMilliseconds of a forward pass, and the least that memory and arithmetic allow:")
+    for run in runs:
+        limits = f"memory {run['memory_limit_ms']:.2f}, arithmetic {run['arithmetic_limit_ms']:.2f}"
+        typer.echo(f"  {run['rows']:3} rows {run['ms']:8.2f}   ({limits})")
+
+
+def _show(facts: dict[str, Any]) -> None:
+    yes = {True: "yes", False: "no", None: "none"}
+    for key, value in facts.items():
+        if key not in ("batch_invariance", "memory_plan", "run_times"):
+            value = ", ".join(value) or None if isinstance(value, list) else value
+            shown = yes[value] if value is None or isinstance(value, bool) else value
+            typer.echo(f"{key.replace('_', ' '):18} {shown}")
+    typer.echo("\nSame bits whatever else is in the run?")
+    for finding in facts["batch_invariance"]:
+        chains, trees = yes[finding["chains"]], yes[finding["trees"]]
+        note = "" if finding["chains"] and finding["trees"] else f"   (differs by {finding['largest_difference']:.1e})"
+        typer.echo(f"  {finding['dtype']:10} chains {chains:4} trees {trees:4}{note}")

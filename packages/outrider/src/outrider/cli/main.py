@@ -1,0 +1,124 @@
+"""The ``outrider`` command. Commands import what they need when they run, so that ``--help`` is instant."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from outrider import __version__
+from outrider.cli import chat, doctor, generate, models
+from outrider.cli.shared.help import add, print_without_command
+from outrider.errors import OutriderError
+from outrider_lab.commands import bench, certify, figures, pick, plan
+from outrider_multimodal.commands import transcribe
+from outrider_server.commands import ollama, serve
+from outrider_train import commands as train
+
+# Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
+_UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write to stdout, which has no name, where that is a file."""
+
+app = typer.Typer(
+    name="outrider",
+    help="Run open language models several times faster, without changing what they say.",
+    epilog="Ollama's commands work too: run, ps, pull, list, show and rm.",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+add(app, "generate", generate.generate, short_help="Answer one prompt, or continue a text.")
+add(app, "chat", chat.chat, short_help="Talk with a model.")
+add(app, "transcribe", transcribe.transcribe, short_help="Write down what is said in a sound file.")
+add(
+    app,
+    "serve",
+    serve.serve,
+    short_help="Serve OpenAI's API, with a playground at /.",
+    context_settings={"auto_envvar_prefix": "OUTRIDER"},
+)
+add(app, "doctor", doctor.doctor, short_help="Show what this machine offers.")
+add(app, "certify", certify.certify, short_help="Test that drafts change nothing.")
+add(app, "bench", bench.bench, short_help="Time draft sources and other engines.")
+add(app, "plan", plan.plan, short_help="Recommend a draft source by measurement.")
+add(app, "pick", pick.pick, short_help="Recommend a draft source by rules.")
+add(app, "figures", figures.figures, short_help="Draw the figures of the literature.")
+_OLLAMA: dict[str, Callable[..., None]] = {
+    "run": ollama.run,
+    "ps": ollama.ps,
+    "pull": models.pull_command,
+    "list": models.list_command,
+    "ls": models.list_command,
+    "show": models.info_command,
+    "rm": models.rm_command,
+}
+for name, command in _OLLAMA.items():
+    add(app, name, command, hidden=True)
+app.add_typer(models.app, name="models", short_help="List, fetch, inspect and remove models.")
+app.add_typer(train.app, name="train", short_help="Train draft heads, draft models and tables.")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outrider {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    print_without_command(context)
+
+
+def main() -> None:
+    """Run the command line; every expected failure is one line on stderr and an exit code."""
+    try:
+        code = app(prog_name="outrider", standalone_mode=False)
+    except OutriderError as error:
+        sys.exit(_complain(str(error), error.exit_code))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(_complain("interrupted", 130))
+    except BrokenPipeError:  # the reader of our output has gone, as in `outrider ... | head`
+        sys.stderr.close()
+        sys.exit(141)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (what is left there cannot be written either)
+        sys.exit(_complain(f"cannot write the output: {error.strerror}", 1))
+    except Exception as error:
+        if not isinstance(error, _ClickError):
+            raise
+        hint = f"{_given(error)} (see --help)" if isinstance(error, _UsageError) else ""
+        sys.exit(_complain(f"{error.format_message()}{hint}", error.exit_code))  # type: ignore[attr-defined]
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _given(error: Exception) -> str:
+    """What was given for the option that a usage error is about: its own message does not always say."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for at, word in enumerate(sys.argv):
+        option, _, value = word.partition("=")
+        if option in names:
+            return f", not {value or ' '.join(sys.argv[at + 1 : at + 2])!r}"
+    return ""
+
+
+def _complain(message: str, code: int) -> int:
+    typer.echo(f"outrider: {' '.join(message.split())}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""``outrider models``: list, fetch, inspect and remove models. Imports what it needs when a command runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outrider.cli.shared import flags
+from outrider.cli.shared.help import add, print_without_command
+
+if TYPE_CHECKING:
+    from outrider.hub.inventory import Entry
+
+app = typer.Typer(help="List, fetch, inspect and remove models.", invoke_without_command=True)
+app.callback()(print_without_command)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def _pulled(incomplete: str) -> list[str]:
+    from outrider.hub.builtin import BUILTINS, is_pulled
+
+    return [name for name, model in BUILTINS.items() if name.startswith(incomplete) and is_pulled(model)]
+
+
+def list_command(as_json: AsJson = False) -> None:
+    """Show the built-in models, and those converted or downloaded before."""
+    from outrider.hub.inventory import list_models
+
+    entries = list_models()
+    if as_json:
+        _print_json([dataclasses.asdict(entry) for entry in entries])
+        return
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    table = Table(Column("name", overflow="fold", min_width=21), "kind", "parameters", "size", "licence", "pulled")
+    for entry in entries:
+        table.add_row(*_row(entry))
+    console = Console()
+    console.print(table)
+    for line in _places(entries):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
+
+
+def _places(entries: list[Entry]) -> list[str]:
+    """Where the models lie, and how much they take."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    from outrider.utils.user_cache import cache_root
+
+    lines = []
+    for name, folder, kinds in (
+        ("Outrider's cache", cache_root(), ("built-in", "gguf")),
+        ("the hub's cache", HF_HUB_CACHE, ("hub",)),
+    ):
+        sizes = [entry.bytes or 0 for entry in entries if entry.pulled and entry.kind in kinds]
+        if sizes:
+            lines.append(f"{len(sizes)} in {name}, {sum(sizes) / 1e6:,.0f} MB: {folder}")
+    return lines
+
+
+def pull_command(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Built-in names, hub ids or .gguf files.", autocompletion=flags.completer(flags.models)),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Download and convert models; check every byte of those already there."""
+    from outrider.hub.builtin import BUILTINS
+    from outrider.hub.catalog import resolve
+
+    pulled = []
+    for name in names:
+        folder = resolve(name, progress=not as_json, verify=True)
+        known = BUILTINS.get(name)
+        licence, digest = (known.licence, known.sha256) if known else (None, None)
+        pulled.append({"name": name, "folder": str(folder), "licence": licence, "sha256": digest})
+        if not as_json:
+            terms = f" (licence {licence}, SHA-256 {digest})" if known else ""
+            typer.echo(f"{name}{terms}: {folder}")
+    if as_json:
+        _print_json(pulled)
+
+
+def info_command(
+    ref: Annotated[
+        str,
+        typer.Argument(
+            help="A built-in name, folder, .gguf file or hub id.", autocompletion=flags.completer(flags.models)
+        ),
+    ],
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with what was written.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a model's family, dimensions, licence, digest and folder."""
+    from outrider.hub.inventory import describe
+
+    facts = describe(ref, verify=verify)
+    if as_json:
+        _print_json(facts)
+        return
+    for key, value in facts.items():
+        if value is not None:
+            typer.echo(f"{key.replace('_', ' '):15} {_shown(value)}")
+
+
+def rm_command(
+    names: Annotated[
+        list[str], typer.Argument(help="Names as `outrider models list` shows them.", autocompletion=_pulled)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Remove models from the caches. A .gguf file itself stays; only what was made of it goes.
+
+    Example: outrider models rm tinyllama-1.1b-chat
+    """
+    from outrider.hub.removal import remove
+
+    removed = []
+    for name in names:
+        gone = remove(name)
+        removed.append(dataclasses.asdict(gone))
+        if not as_json:
+            typer.echo(f"{name}: {gone.bytes / 1e6:,.0f} MB freed in {gone.folder}")
+    if as_json:
+        _print_json(removed)
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    parameters = "" if entry.parameters is None else f"{entry.parameters / 1e6:,.0f} M"
+    size = "" if entry.bytes is None else f"{entry.bytes / 1e6:,.0f} MB"
+    return entry.name, entry.kind, parameters, size, entry.licence or "", "yes" if entry.pulled else "no"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+add(app, "list", list_command, short_help="Show the models there are, their sizes, and where they lie.")
+add(app, "pull", pull_command, short_help="Fetch models, or check every byte of those here.")
+add(app, "info", info_command, short_help="Show what is known of a model.")
+add(app, "rm", rm_command, short_help="Remove models from the caches.")

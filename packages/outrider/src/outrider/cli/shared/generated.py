@@ -1,0 +1,224 @@
+"""Options of the command line made from the fields of dataclasses: names, types, defaults and help are theirs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from outrider.cli.shared import flags
+from outrider.config import EngineConfig, SamplingParams
+from outrider.config.engine import ALIASES
+from outrider.config.fields import default_of, field_docs
+from outrider.config.speculation import SpeculationParams
+from outrider.errors import ConfigError, InvalidRequestError
+from outrider_server.model_specs import parse_models
+
+Given = Mapping[str, Any]
+"""Fields that were given on the command line or in a file, and differ from their defaults."""
+
+NO_FLAG = frozenset(
+    {"speculation", "cuda_graphs", "block_size", "counts_as_q", "allowed_token_ids", "banned_token_ids"}
+    | {"stop_token_ids", "n", "prompt_logprobs", "skip_special_tokens", "structured", "model"}
+    | {"early_stopping", "num_beam_groups", "diversity_penalty"}
+)
+"""Fields that Python has and the command line does not (``model`` is an option of each command's own)."""
+
+_SHORT = {
+    (SpeculationParams, "spec_length"): "-k",
+    (SamplingParams, "max_tokens"): "-n",
+    (SamplingParams, "temperature"): "-t",
+}
+_REPEATED = {
+    "extra_sources": "extra_source",
+    "served_model_names": "served_model_name",
+    "api_keys": "api_key",
+    "cors_origins": "cors_origin",
+    "allowed_hosts": "allowed_host",
+}
+"""Flags of another name than their fields, as each gives one of several values."""
+
+
+def spec_length(value: str | int) -> int | str:
+    """``auto`` or a number; what else is wrong with it is for ``SpeculationParams`` to say."""
+    return int(value) if str(value).lstrip("-").isdigit() else str(value)
+
+
+def parse_logit_bias(pairs: Iterable[str]) -> dict[int, float]:
+    """``["42:-1.5"]`` to ``{42: -1.5}``; raises InvalidRequestError naming what cannot be read."""
+    bias: dict[int, float] = {}
+    for pair in pairs:
+        token, _, value = pair.partition(":")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise InvalidRequestError(
+                f"logit_bias={pair!r} is not valid: write ID:VALUE, as in 42:-1.5", param="logit_bias"
+            ) from None
+    return bias
+
+
+def read_prediction(path: Path) -> str:
+    """The text of ``--prediction``; raises InvalidRequestError if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"prediction={str(path)!r} cannot be read: {error}", param="prediction") from None
+
+
+def read_speculative_config(text: str) -> Any:
+    """vLLM's ``--speculative-config``."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"speculative_config={text!r} is not JSON: {error}") from None
+
+
+_READ: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "logit_bias": (list[str], parse_logit_bias),
+    "prediction": (Path, read_prediction),
+    "models": (list[str], parse_models),
+}
+"""Fields that the command line gives in another form: its type, and how to read it."""
+
+
+def option(kind: type, name: str) -> Any:
+    """The option for a field: ``Annotated[int, option(EngineConfig, "threads")]``."""
+    default = default_of(next(field for field in fields(kind) if field.name == name))
+    flag = "--" + _REPEATED.get(name, name).replace("_", "-")
+    names = (flag, _SHORT[kind, name]) if (kind, name) in _SHORT else (flag,) if default is False else ()
+    usual = default is None or default == () or name == "draft"
+    own = f"{kind.__name__}.{name}"
+    more: dict[str, Any] = {"metavar": "K", "parser": spec_length} if name == "spec_length" else {}
+    if name in flags.CHOICES:
+        more["autocompletion"] = flags.completer(flags.CHOICES[name])
+    return typer.Option(
+        *names,
+        help=flags.HELP.get(own) or flags.HELP.get(name) or field_docs(kind).get(name),
+        show_default=flags.SHOWN.get(own, flags.SHOWN.get(name, True)) if usual else True,
+        hidden=name in flags.RARE or own in flags.RARE,
+        rich_help_panel=flags.GROUP.get(own, flags.GROUP.get(name)),
+        **more,
+    )
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """One option of one command."""
+
+    field: str
+    parameter: inspect.Parameter
+    read: Callable[[Any], Any]
+    default: Any  # the field's
+
+    def put(self, value: Any, given: dict[str, Any]) -> None:
+        """Note ``value`` in ``given`` unless it says nothing new."""
+        if value is not None and value != []:
+            value = self.read(value)
+            if value != self.default:
+                given[self.field] = value
+
+
+def _generated(kind: type, name: str, **override: Any) -> _Generated:
+    default = default_of(next(field for field in fields(kind) if field.name == name))
+    form = _form(_hints(kind)[name])
+    form, read = _READ.get(name) or (form, tuple if form == list[str] else _same)
+    several = form == list[str]
+    shown = override.get(name, None if several else default)
+    annotation = form | None if several or default is None else form
+    parameter = inspect.Parameter(
+        _REPEATED.get(name, name),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=shown,
+        annotation=Annotated[Any if name == "spec_length" else annotation, option(kind, name)],
+    )
+    return _Generated(name, parameter, read, default)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _form(hint: Any) -> Any:
+    """The type that the command line reads for a field of the type ``hint``; choices are left to the dataclass."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if any(typing.get_args(part)[:1] == (str,) and typing.get_origin(part) is not Literal for part in parts):
+        return list[str]
+    plain = [part for part in parts if part in (int, float, bool)]
+    return plain[0] if plain else str
+
+
+def _elsewhere(names: Collection[str]) -> list[_Generated]:
+    """Hidden options: what vLLM and transformers call those in ``names``."""
+    hints = _hints(EngineConfig)
+    found: list[tuple[str, Any, Callable[[Any], Any]]]
+    found = [(alias, _form(hints[name]), _same) for alias, name in ALIASES.items() if name in names]
+    if "draft" in names:
+        found.append(("speculative_config", str, read_speculative_config))
+    return [
+        _Generated(
+            alias,
+            inspect.Parameter(
+                alias,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[form | None, typer.Option(hidden=True)],
+            ),
+            read,
+            None,
+        )
+        for alias, form, read in found
+    ]
+
+
+def options_from(
+    *kinds: type, only: Collection[str] | None = None, but: Collection[str] = (), **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator: in place of its parameter ``given``, a command gets the fields of ``kinds`` as options.
+
+    Args:
+        only: names of the fields to take; None takes all but those in ``NO_FLAG``.
+        but: names of fields to leave out besides.
+        defaults: where the command's own default differs from the field's.
+    """
+    made = [
+        _generated(kind, field.name, **defaults)
+        for kind in kinds
+        for field in fields(kind)
+        if (field.name not in NO_FLAG if only is None else field.name in only) and field.name not in but
+    ]
+    made += _elsewhere([one.field for one in made])
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            if parameter.name == "given":
+                parameters += [one.parameter for one in made]
+            else:
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            given: dict[str, Any] = {}
+            for one in made:
+                one.put(values.pop(one.parameter.name), given)
+            command(given=given, **values)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate

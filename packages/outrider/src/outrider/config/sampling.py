@@ -1,0 +1,168 @@
+"""What a request can ask for about the tokens it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outrider.config.beams import BeamOptions, check_beams
+from outrider.config.checks import as_ids, is_finite, is_int, require
+from outrider.config.fields import checks_names, short_repr
+from outrider.config.structured import StructuredOutput
+from outrider.errors import InvalidRequestError
+
+ALIASES = {"max_new_tokens": "max_tokens", "num_beams": "beam_width", "num_return_sequences": "n"}
+
+
+@checks_names(ALIASES, InvalidRequestError)
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams(BeamOptions):
+    """How one request's tokens are chosen, and when it stops.
+
+    The options act on the logits in this order: repetition, presence and frequency penalties, logit bias,
+    structured output, allowed and banned tokens, minimum length, temperature, top-k, top-p, min-p
+    (``outrider.verify.distribution``). ``temperature=0`` is greedy: all probability on the largest logit.
+    """
+
+    max_tokens: int = 256
+    """Tokens to generate at most."""
+    min_tokens: int = 0
+    """No end before this many tokens.
+
+    Neither end-of-text nor a stop token nor a stop string ends the output earlier, unless a structured output is
+    complete.
+    """
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 keeps all.
+
+    Ties with the k-th are kept.
+    """
+    top_p: float = 1.0
+    """Keep the most likely tokens with this probability together.
+
+    The smallest such set; ties are kept.
+    """
+    min_p: float = 0.0
+    """Keep tokens this many times as likely as the most likely."""
+    repetition_penalty: float = 1.0
+    """Above 1 discourages tokens of prompt and output.
+
+    Divides positive and multiplies negative logits of these tokens (CTRL, Keskar et al. 2019).
+    """
+    presence_penalty: float = 0.0
+    """Subtracted from logits of tokens in the output."""
+    frequency_penalty: float = 0.0
+    """Subtracted for each occurrence in the output."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """ID:VALUE added to a token's logit; may be repeated."""
+    allowed_token_ids: Iterable[int] | None = None
+    """If given, only these tokens (and end-of-text, if listed) can appear."""
+    banned_token_ids: Iterable[int] = ()
+    """Tokens that cannot appear."""
+    seed: int | None = None
+    """The same seed gives the same tokens.
+
+    Any integer. None: drawn, and reported with the output.
+    """
+    stop: str | Iterable[str] = ()
+    """End before this string; may be repeated."""
+    stop_token_ids: Iterable[int] = ()
+    """End with one of these tokens."""
+    ignore_eos: bool = False
+    """Go on after end-of-text."""
+    n: int = 1
+    """Outputs to generate; output ``i`` is that of a request with ``seed + i``, or the ``i``-th best beam."""
+    beam_width: int = 0
+    """Beams of a beam search, which finds the ``n`` likeliest outputs it can; 0 is no beam search.
+
+    Nothing is drawn. All tokens come at the end. Penalties, bias and masks act on log-probabilities.
+    """
+    length_penalty: float = 1.0
+    """Beams are ranked by log-probability / length ** this.
+
+    Above 0 favours long outputs, below 0 short ones.
+    """
+    early_stopping: bool | Literal["never"] = False
+    """When beams end: once none is likely to improve (False), as soon as there are enough (True), or never before.
+
+    ``"never"`` goes on until no beam can improve the outputs found, whatever its length.
+    """
+    num_beam_groups: int = 1
+    """Groups that the beams are divided into, each of which avoids what those before it have chosen."""
+    diversity_penalty: float = 0.0
+    """Subtracted from a token's log-probability for each beam of an earlier group that chose it in this step."""
+    prompt_logprobs: int | None = None
+    """As ``logprobs``, for the tokens of the prompt."""
+    logprobs: int | None = None
+    """Report log-probabilities and this many alternatives (--json).
+
+    Of each token, 0 to 20 alternatives, before any option acts.
+    """
+    skip_special_tokens: bool = True
+    """Leave tokens such as end-of-text out of the text."""
+    structured: StructuredOutput | None = None
+    """The form the whole output must have: a JSON schema, a regex, one of some strings, or a grammar."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__  # a frozen dataclass normalises its fields once, here
+        require(is_int(self.max_tokens) and self.max_tokens >= 1, "max_tokens", self.max_tokens, "use at least 1")
+        require(is_int(self.min_tokens) and self.min_tokens >= 0, "min_tokens", self.min_tokens, "use at least 0")
+        require(
+            self.min_tokens <= self.max_tokens,
+            "min_tokens",
+            self.min_tokens,
+            f"use at most max_tokens={self.max_tokens}",
+        )
+        require(
+            is_finite(self.temperature) and self.temperature >= 0,
+            "temperature",
+            self.temperature,
+            "use 0 (greedy) or a positive finite number",
+        )
+        require(is_int(self.top_k) and self.top_k >= -1, "top_k", self.top_k, "use 0 (off) or at least 1")
+        put(self, "top_k", max(self.top_k, 0))
+        require(is_finite(self.top_p) and 0 < self.top_p <= 1, "top_p", self.top_p, "use a number in (0, 1]")
+        require(is_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "use a number in [0, 1]")
+        require(
+            is_finite(self.repetition_penalty) and 0.01 <= self.repetition_penalty <= 100,
+            "repetition_penalty",
+            self.repetition_penalty,
+            "use a number between 0.01 and 100; 1 is off",
+        )
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            require(is_finite(value) and -100 <= value <= 100, name, value, "use a number between -100 and 100")
+        bias = dict(self.logit_bias)
+        for token, value in bias.items():
+            require(is_int(token) and token >= 0, "logit_bias", token, "keys are token ids")
+            require(is_finite(value) and abs(value) <= 1e6, "logit_bias", value, "use numbers between -1e6 and 1e6")
+        put(self, "logit_bias", bias)
+        if self.allowed_token_ids is not None:
+            put(self, "allowed_token_ids", as_ids("allowed_token_ids", self.allowed_token_ids))
+            require(bool(self.allowed_token_ids), "allowed_token_ids", (), "allow at least one token, or leave it out")
+        put(self, "banned_token_ids", as_ids("banned_token_ids", self.banned_token_ids))
+        put(self, "stop_token_ids", as_ids("stop_token_ids", self.stop_token_ids))
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        for s in stop:
+            require(isinstance(s, str) and s != "", "stop", s, "stop strings are not empty")
+        put(self, "stop", stop)
+        if self.seed is not None:
+            require(is_int(self.seed), "seed", self.seed, "use an integer")
+        require(is_int(self.n) and 1 <= self.n <= 128, "n", self.n, "use 1 to 128")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            require(value is None or (is_int(value) and 0 <= value <= 20), name, value, "use 0 to 20")
+
+        check_beams(self)
+        form = self.structured
+        require(form is None or isinstance(form, StructuredOutput), "structured", form, "use a StructuredOutput")
+        require(form is None or not self.ignore_eos, "ignore_eos", True, "a structured output ends when it is complete")
+
+    __repr__ = short_repr
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0

@@ -1,0 +1,271 @@
+"""One record for each draft source: the only list of them. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+
+class DraftShape(Enum):
+    """Which drafts a source makes. The value is what the documentation says."""
+
+    AS_ASKED = "chain, or `tree`"
+    """A chain, or the tree that ``SpeculationParams.tree`` asks for."""
+    CHAIN = "chain"
+    GROWING = "tree of up to `tree_nodes`"
+    """A tree where the verifier takes one, else a chain."""
+    MERGED = "merged tree"
+    """Several chains, or the trees asked for, in one tree of up to ``tree_nodes`` nodes."""
+    LOOKAHEAD = "tree of its own"
+    """As large as ``lookahead_window``, ``lookahead_ngram`` and ``lookahead_guesses`` make it."""
+
+    @property
+    def branches(self) -> bool:
+        """Whether drafts branch although no tree is asked for, whatever the verifier."""
+        return self in (DraftShape.MERGED, DraftShape.LOOKAHEAD)
+
+    @property
+    def takes_tree(self) -> bool:
+        """Whether ``SpeculationParams.tree`` has a say."""
+        return self in (DraftShape.AS_ASKED, DraftShape.MERGED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftSource:
+    """All that the engine, the commands, the server and the documentation know of a draft source.
+
+    A new source is a file in ``outrider.drafters`` and a record in ``SOURCES``.
+    """
+
+    name: str
+    """What requests call it."""
+    summary: str
+    """Where its drafts come from, in one line of help."""
+    builder: str | None
+    """``module:function``, imported when first used: makes a ``Drafter`` from a ``DrafterContext``. None: no drafts."""
+    shape: DraftShape = DraftShape.AS_ASKED
+    min_draft_models: int = 0
+    max_draft_models: int = 0
+    any_vocabulary: bool = False
+    """Whether its draft models may have other tokens than the target."""
+    head_kinds: tuple[str, ...] = ()
+    """The kinds of trained heads it drafts with, the preferred one first; empty: it needs no head."""
+    runs_target: bool = False
+    """Whether it runs layers of the target."""
+    request_option: str | None = None
+    """The option without which it has nothing to say, as ``prediction``."""
+    engine_option: str | None = None
+    """The option of an engine that it can do without, as ``draft_table``."""
+    cache: Literal["its own", "the target's"] | None = None
+    """Where keys and values of its drafts lie, if it has any."""
+    beams: Literal["each", "together"] | None = "each"
+    """How it drafts for beam search: for each beam as for a request, for all at once, or not at all."""
+    is_control: bool = False
+    """Whether it is only there to be beaten."""
+    page: str | None = None
+    """Where ``docs/algorithms`` explains it."""
+
+    @property
+    def needs(self) -> str:
+        """What it needs besides the target and a prompt; empty: nothing."""
+        if self.head_kinds:
+            return "a trained head"
+        if self.max_draft_models == 1:
+            return "a draft model"
+        if self.max_draft_models:
+            between = "or" if self.max_draft_models - self.min_draft_models == 1 else "to"
+            return f"{self.min_draft_models} {between} {self.max_draft_models} draft models"
+        return f"`{self.request_option}`" if self.request_option else ""
+
+
+SOURCES: dict[str, DraftSource] = {
+    source.name: source
+    for source in (
+        DraftSource(name="none", summary="no drafts, plain decoding", builder=None),
+        DraftSource(
+            name="suffix",
+            summary="what followed the same text, here, in earlier responses or in a datastore",
+            builder="outrider.drafters.text.suffix:build",
+            engine_option="datastore",
+            shape=DraftShape.GROWING,
+            page="suffix",
+        ),
+        DraftSource(
+            name="recycling",
+            summary="what the target held likely after the same tokens",
+            builder="outrider_drafters.recycling:build",
+            shape=DraftShape.GROWING,
+            page="recycling",
+        ),
+        DraftSource(
+            name="lookup",
+            summary="what followed when the text last ended alike",
+            builder="outrider.drafters.text.lookup:build",
+            shape=DraftShape.CHAIN,
+            page="lookup",
+        ),
+        DraftSource(
+            name="ngram",
+            summary="the most frequent continuation in this text",
+            builder="outrider.drafters.text.ngram:build",
+            page="ngram",
+        ),
+        DraftSource(
+            name="prediction",
+            summary="the text that the caller expects",
+            builder="outrider.drafters.text.prediction:build",
+            shape=DraftShape.GROWING,
+            request_option="prediction",
+            page="prediction",
+        ),
+        DraftSource(
+            name="lookahead",
+            summary="guesses that each forward pass improves",
+            builder="outrider_drafters.lookahead:build",
+            shape=DraftShape.LOOKAHEAD,
+            beams=None,
+            page="lookahead",
+        ),
+        DraftSource(
+            name="eagle",
+            summary="a layer on the target's features",
+            builder="outrider.drafters.trained.eagle:build",
+            head_kinds=("eagle3", "eagle"),
+            cache="its own",
+            beams=None,
+            page="eagle",
+        ),
+        DraftSource(
+            name="dflash",
+            summary="a layer or two on the target's features, a block of tokens in one pass",
+            builder="outrider_torch.drafters.dflash:build",
+            head_kinds=("dflash", "diffusion"),
+            cache="its own",
+            beams=None,
+            page="dflash",
+        ),
+        DraftSource(
+            name="medusa",
+            summary="heads on the target's last hidden state",
+            builder="outrider_torch.drafters.medusa:build_medusa",
+            head_kinds=("medusa",),
+            beams=None,
+            page="medusa",
+        ),
+        DraftSource(
+            name="blockwise",
+            summary="as medusa, with heads of another form",
+            builder="outrider_torch.drafters.medusa:build_blockwise",
+            head_kinds=("blockwise",),
+            beams=None,
+            page="blockwise",
+        ),
+        DraftSource(
+            name="pass",
+            summary="the target itself, at look-ahead embeddings",
+            builder="outrider_torch.drafters.pass_:build",
+            head_kinds=("pass",),
+            runs_target=True,
+            cache="the target's",
+            beams=None,
+            page="pass",
+        ),
+        DraftSource(
+            name="model",
+            summary="a smaller model",
+            builder="outrider.drafters.model.model:build",
+            min_draft_models=1,
+            max_draft_models=1,
+            cache="its own",
+            beams="together",
+            page="draft-model",
+        ),
+        DraftSource(
+            name="models",
+            summary="several smaller models, merged into one tree",
+            builder="outrider_drafters.models:build",
+            shape=DraftShape.MERGED,
+            min_draft_models=2,
+            max_draft_models=8,
+            cache="its own",
+            beams=None,
+            page="draft-model",
+        ),
+        DraftSource(
+            name="universal",
+            summary="a smaller model of any vocabulary, by way of text",
+            builder="outrider_drafters.universal:build",
+            shape=DraftShape.CHAIN,
+            min_draft_models=1,
+            max_draft_models=1,
+            any_vocabulary=True,
+            cache="its own",
+            beams=None,
+            page="universal",
+        ),
+        DraftSource(
+            name="layer_skip",
+            summary="the target's own first layers",
+            builder="outrider_drafters.layer_skip:build",
+            runs_target=True,
+            engine_option="draft_layers",
+            cache="the target's",
+            beams=None,
+            page="layer-skip",
+        ),
+        DraftSource(
+            name="hierarchical",
+            summary="a smaller model that is itself drafted for",
+            builder="outrider_drafters.hierarchical:build",
+            shape=DraftShape.CHAIN,
+            min_draft_models=1,
+            max_draft_models=2,
+            cache="its own",
+            beams=None,
+            page="hierarchical",
+        ),
+        DraftSource(
+            name="bigram",
+            summary="the most frequent follower of the last token",
+            builder="outrider.drafters.text.baselines:build_bigram",
+            engine_option="draft_table",
+            page="tables",
+        ),
+        DraftSource(
+            name="unigram",
+            summary="the most frequent token",
+            builder="outrider.drafters.text.baselines:build_unigram",
+            engine_option="draft_table",
+            is_control=True,
+            page="tables",
+        ),
+        DraftSource(
+            name="random",
+            summary="uniformly random tokens",
+            builder="outrider.drafters.text.baselines:build_random",
+            shape=DraftShape.CHAIN,
+            is_control=True,
+            page="tables",
+        ),
+        DraftSource(
+            name="grammar",
+            summary="tokens that a structured output leaves no choice about",
+            builder="outrider.drafters.text.grammar:build",
+            shape=DraftShape.CHAIN,
+            request_option="structured",
+            page="grammar",
+        ),
+    )
+}
+"""The built-in sources by the names requests use, in the order in which they are listed."""
+
+
+def source_record(name: str) -> DraftSource:
+    """The record of a source. A user's own, and any other, drafts a chain or the tree asked for, and needs nothing."""
+    return SOURCES.get(name) or DraftSource(name=name, summary="your own class", builder=None)
+
+
+def head_sources() -> tuple[str, ...]:
+    """Sources that need a trained head."""
+    return tuple(name for name, source in SOURCES.items() if source.head_kinds)

@@ -1,0 +1,59 @@
+"""What draft sources are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from outrider.cache import CacheSpec, KVCache
+from outrider.drafters.datastore import Datastore
+from outrider.drafters.draft_cache import DraftModel
+from outrider.models.base import HeadTarget, Model
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider_drafters.draft_table import DraftTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterContext:
+    """What a builder of a draft source is given."""
+
+    vocab_size: int  # ids with a meaning, shared by target and draft models
+    cache: CacheSpec  # the target's
+    draft_models: tuple[Model, ...] = ()
+    tokenizer: Tokenizer | None = None  # the target's
+    draft_tokenizers: tuple[Tokenizer, ...] = ()  # the draft models'
+    same_vocabulary: bool = True  # whether draft models have the target's tokens
+    draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
+    datastore: Datastore | None = None  # answers that suffix copies from
+    custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
+    heads: Mapping[str, Any] = field(default_factory=dict)  # trained for the target, by source
+    target: HeadTarget | None = None  # for ``layer_skip`` and heads, with its cache
+    target_cache: KVCache | None = None
+    draft_layers: int | None = None  # of the target; None: a third
+
+    @cached_property
+    def cached_draft_models(self) -> tuple[DraftModel, ...]:
+        """The draft models with their caches, which all sources share."""
+        sizes = [self.vocab_size] * len(self.draft_models)
+        if not self.same_vocabulary:
+            sizes = [
+                min(model.config.vocab_size, tokenizer.vocab_size)
+                for model, tokenizer in zip(self.draft_models, self.draft_tokenizers, strict=True)
+            ]
+        return tuple(
+            DraftModel(model, vocab_size=size, cache=self.cache)
+            for model, size in zip(self.draft_models, sizes, strict=True)
+        )
+
+    def require_tokenizers(self) -> tuple[Tokenizer, tuple[Tokenizer, ...]]:
+        """The target's and the draft models', for a source that drafts by way of text."""
+        assert self.tokenizer is not None
+        return self.tokenizer, self.draft_tokenizers
+
+    def require_target(self) -> tuple[HeadTarget, KVCache]:
+        """The target and its cache, for a source whose record says that it needs them."""
+        assert self.target is not None
+        assert self.target_cache is not None
+        return self.target, self.target_cache

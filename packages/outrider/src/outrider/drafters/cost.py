@@ -1,0 +1,55 @@
+"""What drafting takes, timed before any request: for sources that read an encoder's input before they draft."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outrider.cache import CacheSpec
+from outrider.models.base import Model
+from outrider.models.batch import SequenceInput, pack
+from outrider_multimodal.encoder_decoder import EncoderInput, has_encoder, time_encoder
+
+_CONTEXT, _PASSES = 32, 9  # rows that timed passes look back on, and how many are timed
+
+
+@dataclass(frozen=True)
+class DraftingCost:
+    """Seconds that drafts for a request take at least."""
+
+    level: float  # for each level of a chain
+    reading: Callable[[EncoderInput], float]  # before the first one
+
+    def plus(self, other: DraftingCost) -> DraftingCost:
+        """Of a source that needs both."""
+        return DraftingCost(self.level + other.level, lambda given: self.reading(given) + other.reading(given))
+
+
+def time_drafts(model: Model) -> DraftingCost | None:
+    """What drafting with ``model`` takes; None if it has no encoder, and so reads nothing but the text."""
+    if not has_encoder(model):
+        return None
+    seconds, positions = time_encoder(model)
+
+    def reading(given: EncoderInput) -> float:
+        return 0.0 if given.is_computed(model) else seconds * given.positions / positions
+
+    return DraftingCost(_time_level(model), reading)
+
+
+def _time_level(model: Model) -> float:
+    """Median seconds of a pass of one row."""
+    context = min(_CONTEXT, model.config.max_seq_len - 1)
+    cache = model.new_cache(CacheSpec(slots=1, max_seq_len=context + 1))
+    slot = cache.allocate()
+    times: list[float] = []
+    for _ in range(_PASSES):
+        cache.truncate_to(slot, 0)
+        cache.extend(slot, context + 1)
+        batch = pack([SequenceInput(slot, context, [0], [context], range(1))])
+        began = time.perf_counter()
+        model.forward(batch, cache)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])

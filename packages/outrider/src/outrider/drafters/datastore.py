@@ -1,0 +1,190 @@
+"""A fixed text that drafts are copied from: what a model answered before, sorted by what precedes each token.
+
+Retrieval in place of training, after REST (He et al. 2024); docs/algorithms/suffix.md.
+
+    tokens   int32 [n]   prompts' ends and answers, with gaps of -1 between two of them
+    order    int32 [m]   places before tokens of answers, sorted
+
+Metadata, as strings: ``format``, ``vocab_size``, ``target`` (its fingerprint's digest), ``texts``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from outrider.drafters.occurrence import MAX_MATCH, Occurrence
+from outrider.errors import ConfigError, ModelFormatError
+from outrider.native.library import library
+from outrider.utils.json_files import shown
+from outrider.utils.whole_files import write_whole
+from outrider.weights.files.safetensors import read_header
+
+FORMAT = "outrider-datastore-1"
+_SHIPPED = Path(__file__).parents[5] / "weights"
+_FILE = "datastore.safetensors"
+_SORTED = 12  # tokens before a place that it is sorted by
+_MOST = 64  # places found at once: MOST of nearest.c
+_LEAD = 8  # tokens of a prompt that are kept before its answer
+_NONE = -1  # no token: between two texts
+_NAMES = ("tokens", "order")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a datastore was made of."""
+
+    vocab_size: int
+    target: str = ""  # digest of the fingerprint of the model that wrote it
+    texts: int = 0
+
+
+class Datastore:
+    """Places of a text in the order of what precedes them, read backwards: a suffix array of the reversed text.
+
+    ::
+
+        tokens   -1 -1 ... the end of a prompt | an answer ... -1 -1 ... the end of the next prompt | ...
+        order    places before tokens of answers; neighbours have the longest context in common
+    """
+
+    def __init__(self, tokens: NDArray[np.int32], order: NDArray[np.int32], origin: Origin) -> None:
+        self._tokens, self._order, self.origin = tokens, order, origin
+        self._text, self._places = tokens.data, order.data  # whose items are Python's integers
+        self._back = -np.arange(1, MAX_MATCH + 1)
+        self._addresses = len(order), order.ctypes.data, len(tokens), tokens.ctypes.data
+        self._library = library()
+
+    def __len__(self) -> int:
+        """Tokens that may be drafted."""
+        return len(self._order)
+
+    def find(self, tail: Sequence[int], limit: int) -> list[Occurrence]:
+        """Up to ``limit`` places, 64 at most, that have the longest context in common with ``tail``, longest first."""
+        limit, tail = min(limit, _MOST), tail[-MAX_MATCH:]
+        if self._library is not None:  # NumPy takes ten times as long, right behind a forward pass
+            end, out = array("i", tail), array("i", bytes(8 * limit))
+            at, _ = out.buffer_info()
+            count = self._library.outrider_nearest(
+                *self._addresses, len(tail), end.buffer_info()[0], limit, at, at + 4 * limit
+            )
+            return [Occurrence(0, self._text, out[i], out[limit + i]) for i in range(count)]
+        wanted = list(tail)[::-1]
+        at = bisect_left(self._places, wanted[:_SORTED], key=self._before)
+        near = self._order[max(0, at - limit) : at + limit]
+        same = self._tokens[near[:, None] + self._back[: len(wanted)]] == np.array(wanted, np.int32)
+        match = np.logical_and.accumulate(same, axis=1).sum(axis=1)
+        best = np.argsort(-match, kind="stable")[:limit]
+        found = zip(near[best].tolist(), match[best].tolist(), strict=True)
+        return [Occurrence(0, self._text, place, length) for place, length in found if length]
+
+    def _before(self, place: int) -> list[int]:
+        return self._text[place - _SORTED : place].tolist()[::-1]
+
+    def save(self, path: Path) -> None:
+        """Raises as ``utils.whole_files.write_whole``."""
+        tensors = {"tokens": self._tokens, "order": self._order}
+        numbers = {"vocab_size": str(self.origin.vocab_size), "texts": str(self.origin.texts)}
+        metadata = {"format": FORMAT, "target": self.origin.target} | numbers
+        write_whole(path, lambda fresh: save_file(tensors, fresh, metadata))
+
+    @classmethod
+    def load(cls, path: Path) -> Datastore:
+        """Read a file that ``save`` wrote.
+
+        Raises:
+            ConfigError: there is no such file.
+            ModelFormatError: it is damaged, or no datastore.
+        """
+        origin = read_origin(path)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                # Copies: the file is mapped, and may change or shrink after it was checked.
+                tokens, order = (np.array(file.get_tensor(name)) for name in _NAMES)
+        except SafetensorError as error:
+            raise _wrong(path, shown(str(error))) from None
+        if any(t.dtype != np.int32 or t.ndim != 1 for t in (tokens, order)):
+            raise _wrong(path, "its tensors are not int32 vectors")
+        store = cls(tokens, order, origin)
+        store._check(path)
+        return store
+
+    def _check(self, path: Path) -> None:
+        tokens, order = self._tokens, self._order
+        if len(order) == 0 or order.min() < MAX_MATCH or order.max() >= len(tokens):
+            raise _wrong(path, "it has no places, or places outside its text")
+        if tokens.min() < _NONE or tokens.max() >= self.origin.vocab_size:
+            raise _wrong(path, f"it has tokens outside its vocabulary of {self.origin.vocab_size}")
+        if (tokens[order] == _NONE).any():
+            raise _wrong(path, "some of its places have no token")
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raises ConfigError if the datastore was made for another vocabulary."""
+        if self.origin.vocab_size != vocab_size:
+            raise ConfigError(
+                f"the datastore has a vocabulary of {self.origin.vocab_size} tokens, but the model one of "
+                f"{vocab_size}: make it with `outrider train datastore --model` and this model"
+            )
+
+
+def collect(texts: Iterable[tuple[Sequence[int], Sequence[int]]], vocab_size: int, target: str = "") -> Datastore:
+    """A datastore of prompts with their answers, as token ids. Only tokens of answers are ever drafted.
+
+    Raises ConfigError if there is nothing to draft, or a token that the vocabulary lacks.
+    """
+    parts, places, length = [_gap()], list[NDArray[np.int64]](), MAX_MATCH
+    for prompt, answer in texts:
+        lead = list(prompt)[-_LEAD:]
+        parts += [np.array([*lead, *answer], np.int64), _gap()]
+        places.append(np.arange(length + len(lead), length + len(lead) + len(answer)))
+        length += len(lead) + len(answer) + MAX_MATCH
+    tokens = np.concatenate(parts)
+    at = np.concatenate(places) if places else np.empty(0, np.int64)
+    if len(at) == 0:
+        raise ConfigError("there are no answers to copy from: give at least one")
+    if tokens.min() < _NONE or tokens.max() >= vocab_size:
+        raise ConfigError(f"the answers have tokens outside the vocabulary of {vocab_size}: is this the right model?")
+    before = [(tokens[at - i] + 1).astype(np.uint64) for i in range(1, _SORTED + 1)]
+    pairs = [near << np.uint64(32) | far for near, far in zip(before[::2], before[1::2], strict=True)]
+    order = at[np.lexsort(pairs[::-1])]
+    return Datastore(tokens.astype(np.int32), order.astype(np.int32), Origin(vocab_size, target, len(places)))
+
+
+def shipped_datastore(target: str) -> Path | None:
+    """The file that comes with the package for the model whose fingerprint has this digest, if there is one."""
+    files = sorted(_SHIPPED.glob(f"*/*/{_FILE}"))
+    return next((path for path in files if read_origin(path).target == target), None)
+
+
+def read_origin(path: Path) -> Origin:
+    """What a file says of itself, without its tensors. Raises as ``Datastore.load``."""
+    if not path.is_file():
+        raise ConfigError(f"datastore={str(path)!r} is not a file: make one with `outrider train datastore`")
+    infos = read_header(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise _wrong(path, shown(str(error))) from None
+    if metadata.get("format") != FORMAT or set(infos) != set(_NAMES):
+        raise _wrong(path, f"it is not a datastore of format {FORMAT}")
+    numbers = [metadata.get(name, "") for name in ("vocab_size", "texts")]
+    if not all(number.isascii() and number.isdecimal() and len(number) < 10 for number in numbers):
+        raise _wrong(path, "its metadata are damaged")
+    return Origin(int(numbers[0]), metadata.get("target", ""), int(numbers[1]))
+
+
+def _gap() -> NDArray[np.int64]:
+    return np.full(MAX_MATCH, _NONE, np.int64)
+
+
+def _wrong(path: Path, why: str) -> ModelFormatError:
+    return ModelFormatError(f"{path} cannot be used: {why}; make it again with `outrider train datastore`")

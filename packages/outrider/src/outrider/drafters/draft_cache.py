@@ -1,0 +1,149 @@
+"""A draft model with a cache of its own, which is brought up to date when it drafts, not in each step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from outrider.cache import CacheSpec, KVCache
+from outrider.drafters.trees.draft_batch import Feed, run
+from outrider.models.base import Model
+from outrider.utils.row_cost import RowCost
+from outrider.verify.arrays import Array
+from outrider_multimodal.encoder_decoder import EncoderInput, attach_input
+
+PREFILL_CHUNK = 512  # tokens a forward pass takes at most while the draft model reads a prompt
+
+
+@dataclass(eq=False)
+class CachedSequence:
+    """The rows of one request in the draft model's cache."""
+
+    slot: int
+    cached: list[int] = field(default_factory=list)  # the tokens they hold
+    users: int = 0  # sources that draft with this model for the request
+
+
+class DraftModel:
+    """Before it drafts, a request's rows are truncated to the common prefix with its text, and the rest is prefilled.
+
+    First use, refused drafts, full acceptance, preemption and resumption are then one case.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        vocab_size: int,
+        cache: CacheSpec,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``vocab_size``: tokens shared with the target; columns beyond it are padding.
+
+        ``cache`` is the target's: the draft model's has as many sequences, but only its own context length, and no
+        shared prefixes, as it is filled behind the target's back.
+        """
+        self.model, self.vocab_size = model, vocab_size
+        self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
+        self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
+        self.sequences: dict[str, CachedSequence] = {}
+        self._clock, self._cost = clock, RowCost()
+        self._unread: dict[int, EncoderInput] = {}  # by slot, until the first pass that needs it
+
+    def start(self, request_id: str, encoder_input: EncoderInput | None = None) -> None:
+        """A source begins to draft for a request; several may share its slot, and what hangs on it.
+
+        The encoder runs in the first pass, so that it costs nothing where nothing is drafted, and counts as drafting.
+        """
+        if request_id not in self.sequences:
+            slot = self.cache.allocate()
+            self.sequences[request_id] = CachedSequence(slot)
+            if encoder_input is not None:
+                self._unread[slot] = encoder_input
+        self.sequences[request_id].users += 1
+
+    def finish(self, request_id: str) -> None:
+        """A source has finished with a request; the slot is freed when the last one has."""
+        sequence = self.sequences.get(request_id)
+        if sequence is not None:
+            sequence.users -= 1
+            if sequence.users <= 0:  # less: a release that failed is tried again
+                slot = self.sequences.pop(request_id).slot
+                self._unread.pop(slot, None)
+                self.cache.free(slot)
+
+    def remaining_context(self, length: int) -> int:
+        """Tokens that its context leaves for a draft behind ``length`` tokens."""
+        return max(0, self.max_seq_len - length)
+
+    def truncate(self, sequence: CachedSequence, tokens: Sequence[int], most: int) -> None:
+        """Drop the rows beyond the common prefix of the cached tokens and ``tokens``, and beyond ``most`` rows."""
+        kept = min(_common_prefix(sequence.cached, tokens), most)
+        self.cache.truncate_to(sequence.slot, kept)
+        del sequence.cached[kept:]
+
+    def can_extend(self, sequence: CachedSequence, count: int) -> bool:
+        return self.cache.can_extend(sequence.slot, count)
+
+    def prefill(
+        self,
+        texts: Sequence[tuple[CachedSequence, Sequence[int]]],
+        seconds_left: Callable[[], float] = lambda: math.inf,
+    ) -> dict[int, Array]:
+        """Feed every text but what is cached of it, in shared runs of limited size.
+
+        The logits [1, vocab] after its last token, by its index; texts for which memory is short are not there, nor
+        are those that ``seconds_left``, as a ``RequestView`` says, does not suffice for.
+        """
+        last: dict[int, Array] = {}
+        left = list(range(len(texts)))
+        began: float | None = None
+        while left:
+            work: list[tuple[int, Sequence[int]]] = []
+            room = PREFILL_CHUNK
+            if (seconds := seconds_left()) != math.inf:
+                if began is not None and seconds <= 0:
+                    break
+                room = min(room, self._cost.rows_within(seconds))
+            for i in left:
+                sequence, tokens = texts[i]
+                piece = tokens[len(sequence.cached) : len(sequence.cached) + room]
+                if piece and self.can_extend(sequence, len(piece)):
+                    work.append((i, piece))
+                    room -= len(piece)
+            if not work:
+                break
+            began = self._clock()
+            logits = self.extend([(texts[i][0], piece, 1) for i, piece in work])
+            self._cost.observe(sum(len(piece) for _, piece in work), self._clock() - began)
+            for (i, _), rows in zip(work, logits, strict=True):
+                if len(texts[i][0].cached) == len(texts[i][1]):
+                    last[i] = rows
+            left = [i for i in left if i not in last]
+        return last
+
+    def extend(self, work: Sequence[tuple[CachedSequence, Sequence[int], int]]) -> list[Array]:
+        """Feed tokens behind what each sequence holds, in one run; the logits of the last rows of each, so many."""
+        feeds: list[Feed] = []
+        for sequence, tokens, scored in work:
+            start = len(sequence.cached)
+            feeds.append(Feed(sequence.slot, start, tokens, range(start, start + len(tokens)), scored=scored))
+            sequence.cached += tokens
+        return self.run(feeds)
+
+    def run(self, feeds: Sequence[Feed]) -> list[Array]:
+        """One run, with room made for it: the logits of every feed's scored rows."""
+        for feed in feeds:
+            attach_input(self.model, self.cache, feed.slot, self._unread.pop(feed.slot, None))
+            self.cache.extend(feed.slot, len(feed.tokens))
+        return run(self.model, self.cache, feeds)
+
+
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:  # the usual case, compared without a Python loop
+        return n
+    return next(i for i in range(n) if a[i] != b[i])

@@ -1,0 +1,205 @@
+"""EAGLE's draft head: one decoder layer that continues the target's features (Li et al. 2024; EAGLE-3: Li et al. 2025).
+
+kind "eagle" (EAGLE-1 and 2)                       kind "eagle3"
+
+  x   = fc(cat(E[token t+1], h_t))                   g_t = fc(cat(low_t, mid_t, high_t))   (``fuse``), later a_{t-1}
+  x   = x + attention(x)                             x   = g + attention(cat(norm(E[token t+1]), norm(g)))
+  a_t = x + mlp(norm(x))                             a_t = x + mlp(norm(x))
+  scores of token t+2 = LM head(a_t)                 scores of token t+2 = LM head(norm(a_t))
+
+EAGLE-3.1 adds two norms, so that sizes neither differ by layer nor grow with depth: each of low, mid and high has an
+RMS norm before fc (``fc_norm``), and norm(a_t), not a_t, is what the next level goes on from (``norm_output``). Some
+published heads norm all of them at once (``norm_before_fc``), or add to norm(g), not to g (``norm_before_residual``).
+
+h_t is the target's hidden state after the final norm; low, mid and high are inner residual streams. a_t takes the place
+of the next feature where the target's own is not known yet. The row of feature t stands at position t.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider.models.frequencies import inverse_frequencies
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""
+
+
+class Norm(nn.Module):
+    """RMS norm with a weight."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
+class Attention(nn.Module):
+    """Projections and rotary positions; who sees whom is the caller's ``attend``."""
+
+    def __init__(self, config: HeadConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(width, q, bias=False)
+        self.k_proj = nn.Linear(width, kv, bias=False)
+        self.v_proj = nn.Linear(width, kv, bias=False)
+        self.o_proj = nn.Linear(q, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        c = self.config
+        q, k, v = (p(x).unflatten(-1, (-1, c.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        cos, sin = rotary(positions, c)
+        out = attend(apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v)
+        return self.o_proj(out.flatten(-2))  # type: ignore[no-any-return]
+
+    def keys(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values alone, for rows that are only looked at: [..., kv_heads, head_dim] each."""
+        k, v = (p(x).unflatten(-1, (-1, self.config.head_dim)) for p in (self.k_proj, self.v_proj))
+        return apply_rotary(k, *rotary(positions, self.config)), v
+
+
+class Mlp(nn.Module):
+    """The gated feed-forward part of a Llama layer."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        d, inner = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(d, inner, bias=False)
+        self.up_proj = nn.Linear(d, inner, bias=False)
+        self.down_proj = nn.Linear(inner, d, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """One Llama layer; the first one's attention, where features are fused, reads a normed embedding beside them."""
+
+    def __init__(self, config: HeadConfig, *, first: bool = True) -> None:
+        super().__init__()
+        d, eps = config.hidden_size, config.rms_norm_eps
+        wide = first and config.fuses_layers
+        self.input_layernorm = Norm(d, eps) if wide else None
+        self.hidden_norm = Norm(d, eps) if wide or not first else None  # EAGLE-1 has none in its first and only layer
+        self.norms_residual = bool(wide and config.norm_before_residual)
+        self.self_attn = Attention(config, 2 * d if wide else d)
+        self.post_attention_layernorm = Norm(d, eps)
+        self.mlp = Mlp(config)
+
+    def forward(self, embedding: Tensor | None, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        stream = self.hidden_norm(x) if self.norms_residual and self.hidden_norm is not None else x
+        x = stream + self.self_attn(self.reads(embedding, x), positions, attend)
+        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+
+    def reads(self, embedding: Tensor | None, x: Tensor) -> Tensor:
+        """What attention reads of a row."""
+        if self.hidden_norm is None:
+            return x
+        normed: Tensor = self.hidden_norm(x)
+        if embedding is None or self.input_layernorm is None:
+            return normed
+        return torch.cat([self.input_layernorm(embedding), normed], dim=-1)
+
+
+class EagleLayer(ScoringHead):
+    """The head of EAGLE-1, 2 and 3. Tensor names are those of published EAGLE-3 checkpoints."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        d = config.hidden_size
+        self.fc_norm: nn.ModuleList | None = None
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(Norm(d, config.rms_norm_eps) for _ in config.feature_layers)
+        if config.fuses_layers:
+            self.fc = nn.Linear(len(config.feature_layers) * d, d, bias=False)
+            self.norm = Norm(d, config.rms_norm_eps)
+            if config.norm_before_fc:
+                self.input_norm = Norm(len(config.feature_layers) * d, config.rms_norm_eps)
+        else:
+            self.fc = nn.Linear(2 * d, d)
+        self.layers = nn.ModuleList(DecoderLayer(config, first=i == 0) for i in range(config.num_layers))
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's features as this layer takes them: [..., d].
+
+        ``features``: eagle3, dflash [..., layers * d], the residual streams after ``feature_layers``; eagle [..., d],
+        the final-norm hidden state, unchanged.
+        """
+        if not self.config.fuses_layers:
+            return features
+        if self.config.norm_before_fc:
+            features = self.input_norm(features)
+        if self.fc_norm is not None:
+            parts = features.chunk(len(self.fc_norm), dim=-1)
+            features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        return self.fc(features)  # type: ignore[no-any-return]
+
+    def forward(self, embeddings: Tensor, features: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """The forward pass over any number of rows, through all layers.
+
+        Args:
+            embeddings: float [..., d], the target's input embedding of each row's token, t + 1.
+            features: float [..., d], ``fuse`` of the target's feature at t, or what was returned for the row before.
+            positions: int64 [...], each row's t.
+            attend: who sees whom; it also keeps keys and values. Called once for each layer, lowest first.
+
+        Returns:
+            a_t: float [..., d], the feature to go on with; normed with ``norm_output``.
+        """
+        beside, x = self.inputs(embeddings, features)
+        for layer in self.layers:
+            x = layer(beside, x, positions, attend)
+        return self.norm(x) if self.config.norm_output else x
+
+    @property
+    def layer(self) -> DecoderLayer:
+        """The first decoder layer, for EAGLE the only one."""
+        layer = self.layers[0]
+        assert isinstance(layer, DecoderLayer)
+        return layer
+
+    def keys(self, embeddings: Tensor, features: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values alone of rows as in ``forward``: [..., kv_heads, head_dim] each."""
+        return self.layer.self_attn.keys(self.layer.reads(*self.inputs(embeddings, features)), positions)
+
+    def inputs(self, embeddings: Tensor, features: Tensor) -> tuple[Tensor | None, Tensor]:
+        """What the first layer takes of rows as in ``forward``."""
+        if self.config.fuses_layers:
+            return embeddings, features
+        return None, self.fc(torch.cat([embeddings, features], dim=-1))
+
+    def scorable(self, out: Tensor) -> Tensor:
+        """What the LM head takes, [..., d], of an output a_t: heads of fused features norm it, unless it is already."""
+        return self.norm(out) if self.config.fuses_layers and not self.config.norm_output else out
+
+
+@functools.lru_cache(maxsize=16)
+def _frequencies(head_dim: int, theta: float, scaling: tuple[tuple[str, Any], ...]) -> Tensor:
+    """float32 [head_dim / 2]; kept, as a draft asks for them at every level."""
+    return torch.from_numpy(inverse_frequencies(head_dim, theta, dict(scaling))).float()
+
+
+def rotary(positions: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
+    """float32 cosines and sines [..., 1, head_dim], pairs split by halves (Su et al. 2021)."""
+    inverse = _frequencies(config.head_dim, config.rope_theta, tuple(config.rope_scaling.items()))
+    angles = positions[..., None].float() * inverse.to(positions.device)
+    angles = torch.cat([angles, angles], dim=-1)[..., None, :]
+    return angles.cos(), angles.sin()
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate x: [..., heads, head_dim] by its position."""
+    first, second = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat([-second, first], dim=-1) * sin).to(x.dtype)

@@ -1,0 +1,65 @@
+"""Which target a head was trained for."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.errors import ModelFormatError
+from outrider.models.config import ModelConfig
+from outrider.utils.json_files import shown
+from outrider.verify.arrays import Array, bfloat16, host
+
+_LARGEST = 2**31 - 1
+_ROWS = 64  # embedding rows that go into a fingerprint
+
+
+@dataclass(frozen=True)
+class TargetFingerprint:
+    """Which target a head was trained for: the dimensions, and a digest of rows of the embedding."""
+
+    family: str
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    digest: str
+    name: str = ""  # for messages only
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "num_layers", "vocab_size"):
+            check_positive(name, getattr(self, name))
+        for name in ("family", "digest", "name"):
+            if not isinstance(getattr(self, name), str):
+                raise ModelFormatError(f"{name}={shown(getattr(self, name))} is no text: train the head again")
+
+    @classmethod
+    def of(cls, config: ModelConfig, rows: Array, name: str = "") -> TargetFingerprint:
+        """``rows``: the embedding's rows ``fingerprint_rows(vocab_size)``, float [n, d], in any dtype."""
+        digest = hashlib.sha256(bfloat16(host(rows)).tobytes()).hexdigest()[:16]
+        return cls(config.family, config.hidden_size, config.num_layers, config.vocab_size, digest, name)
+
+    def is_alike(self, other: TargetFingerprint) -> bool:
+        """Whether the two have the same dimensions: perhaps the same model with its weights in another type."""
+        return replace(self, digest="", name="") == replace(other, digest="", name="")
+
+    def facts(self) -> str:
+        """One line for messages."""
+        name = f"{self.name:.150}, " if self.name else ""
+        return (
+            f"{name}{self.family:.20}, hidden size {self.hidden_size}, {self.num_layers} layers, "
+            f"{self.vocab_size} tokens, digest {self.digest:.20}"
+        )
+
+
+def fingerprint_rows(vocab_size: int) -> NDArray[np.int64]:
+    """int64 [n]: the embedding rows a fingerprint is made of, spread over the vocabulary."""
+    return np.arange(min(_ROWS, vocab_size)) * (vocab_size // min(_ROWS, vocab_size))
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise ``ModelFormatError`` naming ``name`` unless ``value`` is an integer from 1 to 2**31 - 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
+        raise ModelFormatError(f"{name}={shown(value)} is not a positive integer: train the head again")

@@ -1,0 +1,83 @@
+"""Heads as others publish them: DFlash and EAGLE-3, as their authors or the ``speculators`` library write them.
+
+Every key of such a folder's configuration is read, without effect by a list, or refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
+from outrider.drafters.heads.published import eagle
+from outrider.errors import IncompatibleDraftError, ModelFormatError
+from outrider_torch.heads import published_dflash as dflash
+
+__all__ = ["is_published", "read_config", "rename"]
+
+_TARGETS = ("embed_tokens.", "lm_head.", "verifier_norm.", "verifier_lm_head.", "t2d", "d2t")
+
+
+def is_published(raw: Mapping[str, Any]) -> bool:
+    """Whether a configuration is that of a published head rather than one of ours."""
+    return "format" not in raw and (dflash.describes(raw) or eagle.describes(raw) or "speculators_model_type" in raw)
+
+
+def read_config(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
+    """The configuration of a published head for ``target``, which its own files do not identify.
+
+    Raises ``ModelFormatError`` for what is not understood, ``IncompatibleDraftError`` for other dimensions.
+    """
+    if eagle.describes(raw):
+        return eagle.read(raw, target)
+    return dflash.read(raw, target)
+
+
+def rename(tensors: Mapping[str, Tensor], config: HeadConfig, embedding: Tensor) -> dict[str, Tensor]:
+    """A published head's tensors under our names; those that are the target's own are left out.
+
+    Args:
+        embedding: rows ``fingerprint_rows`` of the target's embedding, float [n, d].
+
+    Raises ``ModelFormatError`` for tensors of other shapes, ``IncompatibleDraftError`` if the head has an embedding
+    other than the target's.
+    """
+    own = tensors.get("embed_tokens.weight")
+    if own is not None:
+        if own.shape != (config.vocab_size, config.hidden_size):
+            raise ModelFormatError(f"embed_tokens.weight has shape {list(own.shape)}: download the head again")
+        if not _alike(own[fingerprint_rows(config.vocab_size)], embedding):
+            raise IncompatibleDraftError(
+                "the head's embedding is not that of the target: load the target that it was trained for"
+            )
+    kept = {name.replace("midlayer.", "layers.0."): value for name, value in tensors.items()}
+    kept = {name: value for name, value in kept.items() if not name.startswith(_TARGETS)}
+    if config.own_lm_head:
+        kept |= _own_scores(tensors, config)
+    return kept
+
+
+def _own_scores(tensors: Mapping[str, Tensor], config: HeadConfig) -> dict[str, Tensor]:
+    """The LM head, and the draft vocabulary that its rows are of, ascending."""
+    scores, offsets = tensors.get("lm_head.weight"), tensors.get("d2t")
+    if scores is None:
+        raise ModelFormatError(f"tensor lm_head.weight is missing: a {config.kind} head of this form has one")
+    if config.draft_vocab_size is None:
+        return {"lm_head.weight": scores}
+    count = config.draft_vocab_size
+    if offsets is None or offsets.shape != (count,) or len(scores) != count:
+        found = None if offsets is None else list(offsets.shape)
+        raise ModelFormatError(f"d2t has shape {found} and lm_head {list(scores.shape)}, but draft_vocab_size={count}")
+    ids = offsets.to(torch.int64) + torch.arange(count)
+    order = ids.argsort()
+    return {"lm_head.weight": scores[order], "d2t": ids[order]}
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two embeddings are the same but for rounding: a quantised target's differs by several per cent."""
+    a, b = a.float(), b.float()
+    return a.shape == b.shape and float((a - b).norm()) <= 0.2 * float(b.norm())

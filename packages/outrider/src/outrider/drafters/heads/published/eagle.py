@@ -1,0 +1,61 @@
+"""Published EAGLE-3 and EAGLE-3.1 heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from outrider.drafters.heads.config import HeadConfig
+from outrider.drafters.heads.fingerprint import TargetFingerprint
+from outrider.drafters.heads.published.keys import (
+    LIBRARY_KEYS,
+    check_fixed,
+    draft_vocab_size,
+    layer_numbers,
+    rope,
+    sections,
+    sizes,
+    windows,
+)
+from outrider.weights.families.base import words
+
+_NORMS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+_OWN_KEYS = (
+    LIBRARY_KEYS
+    | {*_NORMS}
+    | words("target_hidden_size eagle_aux_hidden_state_layer_ids embed_requires_grad eagle_config")
+)
+_EAGLE_KEYS = words("eagle_aux_hidden_state_layer_ids use_aux_hidden_state")
+_FIXED = {
+    "model_type": "llama", "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "num_hidden_layers": 1,
+}  # fmt: skip
+
+
+def describes(raw: Mapping[str, Any]) -> bool:
+    """Whether a configuration is that of such a head, by its authors or by the library."""
+    names = raw.get("architectures")
+    named = isinstance(names, list) and any("Eagle3" in str(name) for name in names)
+    kind: object = raw.get("speculators_model_type", "eagle3" if named else None)
+    return kind == "eagle3"
+
+
+def read(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig:
+    """See ``published.read_config``. vLLM's layers are taken where none are named."""
+    merged, layer = sections(raw, _OWN_KEYS, "eagle_config", _EAGLE_KEYS)
+    check_fixed(layer, _FIXED)
+    check_fixed(merged, {"target_hidden_size": target.hidden_size, "use_aux_hidden_state": True})
+    theta, scaling = rope(layer, "llama", ("default", "linear", "llama3"))
+    found, count = merged.get("eagle_aux_hidden_state_layer_ids"), target.num_layers
+    named = [2, count // 2, count - 3] if found is None else found
+    norms: dict[str, Any] = {name: raw.get(name) or False for name in _NORMS}
+    return HeadConfig(
+        kind="eagle3",
+        **sizes({**layer, "vocab_size": target.vocab_size if layer is raw else layer.get("vocab_size")}, target),
+        feature_layers=layer_numbers(named, "eagle_aux_hidden_state_layer_ids"),
+        draft_vocab_size=draft_vocab_size(raw, target),
+        own_lm_head=True,
+        rope_theta=theta,
+        rope_scaling=scaling,
+        window=max(windows(layer, 1), default=0),
+        **norms,
+    )

@@ -1,0 +1,48 @@
+"""The draft vocabulary: the few target tokens a head scores, so that its LM head is small (EAGLE-3, section 3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from outrider.drafters.heads.config import HeadConfig
+from outrider.errors import ModelFormatError
+
+
+class ScoringHead(nn.Module):
+    """What all heads that score tokens share: the map of a draft vocabulary, and perhaps an LM head of their own.
+
+    ``d2t``: int64 [draft_vocab_size], the target id of each draft token, ascending; None without a draft vocabulary.
+    ``lm_head``: [scored, d], or None where the target's own rows are used.
+    """
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        first = None if config.draft_vocab_size is None else torch.arange(config.draft_vocab_size)
+        self.register_buffer("d2t", first)
+        self.lm_head = nn.Linear(config.hidden_size, config.scored, bias=False) if config.own_lm_head else None
+
+    @property
+    def draft_ids(self) -> Tensor | None:
+        """``d2t``: int64 [draft_vocab_size], or None: all ids."""
+        found = self.d2t
+        return found if isinstance(found, Tensor) else None
+
+    def set_draft_ids(self, ids: Tensor) -> None:
+        """Take ``ids``: int64 [draft_vocab_size] as the draft vocabulary, or raise ``ModelFormatError``."""
+        check_draft_ids(ids, self.config)
+        self.d2t = ids.clone()
+
+
+def check_draft_ids(ids: Tensor, config: HeadConfig) -> None:
+    """Raise ``ModelFormatError`` unless ``ids`` are ascending target ids, as many as the configuration says."""
+    if ids.shape != (config.draft_vocab_size,):
+        raise ModelFormatError(f"d2t has shape {list(ids.shape)}, but draft_vocab_size={config.draft_vocab_size}")
+    if int(ids.min()) < 0 or int(ids.max()) >= config.vocab_size:
+        worst = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise ModelFormatError(
+            f"d2t names token {worst}, but the target has tokens 0 to {config.vocab_size - 1}: train the head again"
+        )
+    if bool((ids[1:] <= ids[:-1]).any()):
+        raise ModelFormatError("d2t is not ascending: a draft token would have two rows, train the head again")

@@ -1,0 +1,87 @@
+"""A smaller model of the same vocabulary drafts (Leviathan et al. 2023; docs/algorithms/draft-model.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.cache import KVCache
+from outrider.drafters.api import BeamDraft, Drafter, RequestView
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.cost import DraftingCost, time_drafts
+from outrider.drafters.draft_cache import DraftModel
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
+from outrider.verify.arrays import Array
+from outrider.verify.draft import Draft
+from outrider_drafters.beams.drafting import DraftBeams
+from outrider_drafters.beams.search import BeamSearch
+
+
+def build(context: DrafterContext) -> Drafter:
+    """The source ``model``."""
+    return ModelDrafter(context.cached_draft_models[0])
+
+
+class ModelDrafter(Drafter):
+    """Runs a draft model once for each token of a chain, or level of a tree, for all requests at once."""
+
+    def __init__(self, model: DraftModel, name: str = "model") -> None:
+        """``name``: of the source that its drafts are for."""
+        self._model, self._name = model, name
+        self._searches: dict[str, DraftBeams] = {}
+
+    @property
+    def caches(self) -> Sequence[KVCache]:
+        return (self._model.cache,)
+
+    def time_drafts(self) -> DraftingCost | None:
+        return time_drafts(self._model.model)
+
+    def start(self, request: RequestView) -> None:
+        self._model.start(request.id, request.encoder_input)
+
+    def finish(self, request_id: str) -> None:
+        self._searches.pop(request_id, None)
+        self._model.finish(request_id)
+
+    def propose_beams(self, request: RequestView, search: BeamSearch, budget: int) -> list[BeamDraft]:
+        """As ``BeamDrafter`` says: with beams of the draft model (docs/algorithms/beam-search.md)."""
+        if request.id not in self._searches:
+            self._searches[request.id] = DraftBeams(self._model, request, self._name)
+        return self._searches[request.id].propose(search, budget)
+
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        model = self._model
+        pending = pending_drafts(model, requests, budgets)
+        texts = [(model.sequences[each.request.id], each.request.tokens) for each in pending]
+        last = model.prefill(texts, lambda: requests[0].seconds_left)
+        pending = [pending[i] for i in last]
+        grow(pending, list(last.values()), fits=self._fits, run=self._run, source=self._name)
+        for each in pending:
+            if not each.in_order:  # a later step finds its rows again only if they are in order
+                model.cache.truncate_to(each.slot, len(each.request.tokens))
+        return drafts_of(pending, requests, self._name)
+
+    def _fits(self, each: PendingDraft, rows: int) -> bool:
+        return self._model.cache.can_extend(each.slot, rows)
+
+    def _run(self, growing: Sequence[PendingDraft]) -> list[Array]:
+        feeds = [each.feed() for each in growing]
+        for each, feed in zip(growing, feeds, strict=True):
+            if each.in_order:
+                self._model.sequences[each.request.id].cached += feed.tokens
+        return self._model.run(feeds)
+
+
+def pending_drafts(model: DraftModel, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[PendingDraft]:
+    """A draft to grow for each request that the model can draft for, whose cache holds nothing but the request's text.
+
+    The last token is not in the cache: it is always fed, for its logits.
+    """
+    pending: list[PendingDraft] = []
+    for request, budget in zip(requests, budgets, strict=True):
+        nodes = min(budget, model.remaining_context(len(request.tokens)))
+        if nodes > 0:
+            sequence = model.sequences[request.id]
+            model.truncate(sequence, request.tokens, len(request.tokens) - 1)
+            pending.append(PendingDraft(request, sequence.slot, nodes, model.vocab_size))
+    return pending

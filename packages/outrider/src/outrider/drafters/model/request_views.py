@@ -1,0 +1,98 @@
+"""A request as a source shows it to another source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.config import SpeculationParams
+from outrider.drafters.api import ForwardingView, RequestView
+from outrider.verify.arrays import Array
+from outrider.verify.verifiers.base import DraftSampler, Drawn
+
+
+@dataclass(frozen=True)
+class ChangedView(ForwardingView):
+    """A ``RequestView`` with some of its fields changed."""
+
+    request: RequestView
+    tokens: Sequence[int]
+    depth_limit: int
+    speculation: SpeculationParams
+    drawing: DraftSampler
+
+    def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """A source that drafts for another is not measured."""
+        return self.seconds_left > 0
+
+    def draws(self) -> DraftSampler:
+        return self.drawing
+
+
+@dataclass(frozen=True)
+class _Shifted(DraftSampler):
+    """Draws of a step that began some tokens earlier, so that they are the very draws made there."""
+
+    shift: int = 0
+
+    def draw(self, log_weights: Array, *, depth: int, node: int) -> int:
+        return super().draw(log_weights, depth=depth + self.shift, node=node + self.shift)
+
+    def siblings(self, log_weights: Array, count: int, *, depth: int, node: int) -> Drawn:
+        return super().siblings(log_weights, count, depth=depth + self.shift, node=node + self.shift)
+
+    def race_noise(self, tokens: NDArray[np.int64] | int, *, depth: int) -> NDArray[np.float32]:
+        return super().race_noise(tokens, depth=depth + self.shift)
+
+
+def with_drafted(request: RequestView, drafted: Sequence[int], depth: int) -> ChangedView:
+    """The request as if ``drafted`` were committed, to have a chain of at most ``depth`` tokens drafted behind them.
+
+    Who drafts for it draws with the noise with which the tokens of a chain are drawn at those places.
+    """
+    draws = request.draws()
+    return ChangedView(
+        request,
+        [*request.tokens, *drafted],
+        depth,
+        request.speculation,
+        _Shifted(draws.noise, draws.base, draws.shares_noise, draws.manner, draws.takes_trees, len(drafted)),
+    )
+
+
+@dataclass(frozen=True)
+class _ChainView(ForwardingView):
+    """A request that asks for a tree, as one that asks for none."""
+
+    request: RequestView
+    speculation: SpeculationParams
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self.request.tokens
+
+    @property
+    def depth_limit(self) -> int:
+        return self.request.depth_limit
+
+    def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        return self.request.should_continue(source, paths)
+
+    def draws(self) -> DraftSampler:
+        return self.request.draws()
+
+
+def as_chain(request: RequestView) -> RequestView:
+    """The request for a source whose drafts never branch, whatever shape it asks other sources for."""
+    if request.speculation.tree is None:
+        return request
+    return _ChainView(request, replace(request.speculation, tree=None))
+
+
+def greedy(request: RequestView) -> ChangedView:
+    """The request as one whose drafts are to be the most likely tokens."""
+    speculation = replace(request.speculation, draft_temperature=0.0)
+    return ChangedView(request, request.tokens, request.depth_limit, speculation, request.draws())

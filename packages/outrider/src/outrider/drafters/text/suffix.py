@@ -1,0 +1,215 @@
+"""Continues as this text, earlier responses and a datastore did where they ended alike: frequency-scored trees.
+
+After SuffixDecoding (Oliaro et al. 2024); how it scores and why is in docs/algorithms/suffix.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from outrider.drafters.api import Drafter, RequestView, SingleRequestDrafter
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.datastore import Datastore
+from outrider.drafters.occurrence import MAX_MATCH, Occurrence
+from outrider.drafters.text.best_first import Children, best_first
+from outrider.drafters.text.counts import sampled_chain
+from outrider.drafters.text.responses import TOKEN_BYTES, Responses
+from outrider.drafters.text.suffix_index import SuffixIndex
+from outrider.utils.domains import Domains, Lease
+from outrider.verify.draft import Draft
+
+CAPACITY = (1 << 16) * TOKEN_BYTES  # bytes of earlier responses
+OWN_LIMIT, SHARED_LIMIT = 16, 24  # occurrences looked at in the request itself, and in what others were answered
+FREE_NODES = 3  # drafted whatever their probability: four rows cost what one costs
+LEAST = 0.14  # probability of further nodes: the share of a run's cost that a row adds, times tokens a run
+_LEAST_EVER = 0.01  # probability of nodes that are never drafted
+_REUSED = 4  # tokens that agree where a response counts as used
+
+
+def _confidence(least: float, most: float, rate: float = 0.28) -> list[float]:
+    """How often the token after a lone occurrence comes again, by the length of its match."""
+    return [0.0, *(most - (most - least) * math.exp(-rate * m) for m in range(MAX_MATCH))]
+
+
+class _Weights(NamedTuple):
+    """How far occurrences with one length of match are believed (Pitman-Yor; Teh 2006).
+
+    A token seen ``c`` times after ``n`` occurrences has probability ``(c - discount) / (n + strength)``; what is
+    left goes to less certain occurrences.
+    """
+
+    confidence: float
+    discount: float
+    strength: float
+
+
+def _weights(confidence: float) -> _Weights:
+    """Such that one occurrence has this confidence."""
+    strength = 0.6 * (1 - confidence)
+    return _Weights(confidence, 1 - confidence * (strength + 1), strength)
+
+
+OWN = [_weights(c) for c in _confidence(0.32, 0.93)]
+SHARED = [_weights(c) for c in _confidence(0.10, 0.60)]
+STORED = [_weights(c) for c in _confidence(0.09, 0.60, 0.10)]  # fitted to answers that were held out
+
+
+class Continuation(NamedTuple):
+    """Where a text went on, and how much that is believed."""
+
+    table: Sequence[_Weights]  # by length of match: OWN, SHARED or STORED
+    tokens: Sequence[int]
+    end: int
+    match: int
+
+
+def continuations(found: Iterable[Occurrence], table: Sequence[_Weights]) -> list[Continuation]:
+    return [Continuation(table, o.tokens, o.end, o.match) for o in found]
+
+
+class Candidate(NamedTuple):
+    """A token that may come next."""
+
+    share: float  # its probability after its parent
+    came_at: list[Continuation]  # where it came next
+
+    def continuations(self) -> list[Continuation]:
+        """What follows it there. Most candidates are never asked."""
+        return [
+            Continuation(table, tokens, end + 1, match + 1 if match < MAX_MATCH else match)
+            for table, tokens, end, match in self.came_at
+        ]
+
+
+def predict(after: Sequence[Continuation], path: Sequence[int], own: Sequence[int]) -> dict[int, Candidate]:
+    """Tokens that followed the places, with probabilities that sum to less than 1.
+
+    Places of equal confidence vote by frequency; each group of them takes its share of the probability and leaves
+    the rest to the less confident ones (prediction by partial matching). ``path`` continues the text ``own``, so
+    that a match which overlaps the end repeats with its period.
+    """
+    groups: dict[_Weights, dict[int, list[Continuation]]] = {}  # of places by the token that followed
+    for place in after:
+        table, tokens, end, match = place
+        if end < len(tokens):
+            token = tokens[end]
+        elif tokens is own and end - len(own) < len(path):
+            token = path[end - len(own)]
+        else:
+            continue
+        if token < 0:  # the end of a text of the datastore
+            continue
+        groups.setdefault(table[match], {}).setdefault(token, []).append(place)
+    found: dict[int, Candidate] = {}
+    left = 1.0
+    for weights in sorted(groups, reverse=True):  # the most confident first
+        _, discount, strength = weights
+        group = groups[weights]
+        total = sum(map(len, group.values())) + strength
+        for token, places in group.items():
+            share = left * (len(places) - discount) / total
+            known = found.get(token)
+            found[token] = (
+                Candidate(share, places) if known is None else Candidate(known.share + share, known.came_at + places)
+            )
+        left *= (strength + discount * len(group)) / total
+        if left < 0.03:
+            break
+    return found
+
+
+def grow(root: Sequence[Continuation], own: Sequence[int], budget: int, depth: int, *, branching: bool) -> Draft:
+    """The likeliest tree of at most ``budget`` nodes and ``depth`` levels, or the likeliest chain.
+
+    It ends where no further node is likely enough for the row it costs.
+    """
+
+    def expand(state: tuple[Candidate | None, tuple[int, ...], tuple[int, ...]]) -> Children[Any]:
+        last, above, token = state
+        path = above + token
+        options = predict(root if last is None else last.continuations(), path, own)
+        if not branching and options:
+            best = max(options, key=lambda token: options[token].share)
+            options = {best: options[best]}
+        return [(token, option.share, (option, path, (token,))) for token, option in options.items()]
+
+    def enough(nodes: int, probability: float) -> bool:
+        return probability < LEAST and nodes >= FREE_NODES
+
+    return best_first("suffix", (None, (), ()), expand, budget=budget, depth=depth, least=_LEAST_EVER, enough=enough)
+
+
+@dataclass
+class _State:
+    request: RequestView
+    index: SuffixIndex
+    earlier: Lease[Responses]
+    learned: int = 0  # positions of the request's tokens that are in the index
+
+
+def build(context: DrafterContext) -> Drafter:
+    """The source ``suffix``."""
+    return SuffixDrafter(context.vocab_size, datastore=context.datastore)
+
+
+class SuffixDrafter(SingleRequestDrafter):
+    """Drafts trees from the request's own tokens, earlier responses with the same cache salt, and a datastore."""
+
+    def __init__(self, vocab_size: int, capacity: int = CAPACITY, datastore: Datastore | None = None) -> None:
+        """``capacity``: bytes of earlier responses that are kept, of all domains together; 0 keeps none."""
+        self._vocab_size, self._datastore = vocab_size, datastore
+        self._states: dict[str, _State] = {}
+        self.responses = Domains(Responses, capacity)
+        self.on_response: Callable[[str, str, Sequence[int]], None] | None = None
+        """Told of each response that is learned: its domain, its tenant, its tokens."""
+
+    def learn(self, name: str, domain: str, tenant: str, response: Sequence[int]) -> None:
+        """Take in what another engine has answered; ``name`` is unlike any request's id."""
+        if self.responses.fits(len(response) * TOKEN_BYTES):
+            earlier = self.responses.open(domain, tenant)
+            earlier.store.add(name, response)
+            self.responses.close(earlier)
+
+    def start(self, request: RequestView) -> None:
+        earlier = self.responses.open(request.cache_salt, request.tenant)
+        self._states[request.id] = _State(request, SuffixIndex(), earlier)
+
+    def finish(self, request_id: str) -> None:
+        state = self._states.pop(request_id, None)
+        if state is not None:
+            request = state.request
+            response = request.tokens[request.prompt_length :]
+            if self.responses.fits(len(response) * TOKEN_BYTES):  # a longer one would push out all others, and itself
+                state.earlier.store.add(request_id, response)
+                if self.on_response is not None:
+                    self.on_response(request.cache_salt, request.tenant, response)
+            self.responses.close(state.earlier)
+
+    def draft(self, request: RequestView, budget: int) -> Draft:
+        tokens, state = request.tokens, self._states[request.id]
+        state.index.extend(0, tokens, state.learned, len(tokens))  # not the very end, where nothing follows
+        state.learned = len(tokens)
+        tail = tokens[-MAX_MATCH:]
+        earlier = state.earlier.store
+        shared = earlier.find(tail, SHARED_LIMIT)
+        earlier.used(o.text for o in shared if o.match >= _REUSED)
+        root = [*continuations(state.index.find(tail, OWN_LIMIT), OWN), *continuations(shared, SHARED)]
+        if self._datastore is not None:
+            root += continuations(self._datastore.find(tail, SHARED_LIMIT), STORED)
+        if request.speculation.counts_as_q:
+            return self._sampled_chain(request, root, min(budget, request.depth_limit))
+        return grow(root, tokens, budget, request.depth_limit, branching=request.draws().takes_trees)
+
+    def _sampled_chain(self, request: RequestView, root: Sequence[Continuation], budget: int) -> Draft:
+        """A chain drawn from the shares, which are its ``q``."""
+        options: Mapping[int, Candidate] = {}
+
+        def after(drafted: Sequence[int]) -> dict[int, float]:
+            nonlocal options
+            options = predict(options[drafted[-1]].continuations() if drafted else root, drafted, request.tokens)
+            return {token: option.share for token, option in options.items()}
+
+        return sampled_chain("suffix", request.draws(), after, budget, self._vocab_size)

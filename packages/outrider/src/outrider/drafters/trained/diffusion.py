@@ -1,0 +1,162 @@
+"""Published DFlash heads: a masked block, filled in by one pass that sees it whole (docs/algorithms/dflash.md)."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from outrider.cache import CacheSpec
+from outrider.drafters.api import RequestView
+from outrider.drafters.heads.diffusion import DiffusionHead, block_tokens
+from outrider.drafters.heads.eagle import Attend
+from outrider.drafters.trained.feature_drafter import FeatureDrafter
+from outrider.drafters.trained.head_parts import Scores, own_cache, packed
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
+from outrider.models.base import HeadTarget
+from outrider.models.batch import Span
+from outrider.verify.draft import Draft
+from outrider_torch.drafters.torch_target import torch_target
+
+_BEHIND = -1e4  # added to what is no candidate: never drafted before one, yet there if a grammar allows nothing else
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that is to be filled in."""
+
+    slot: int
+    context: Sequence[int]  # positions of the features before it, those of the rows of the cache
+    last: int  # the last token
+    position: int  # of the last token
+
+
+class ContextRunner:
+    """Keeps keys and values of features in a cache, and fills in blocks behind them; an ``EagleRunner``."""
+
+    def __init__(self, head: DiffusionHead, target: HeadTarget, cache: CacheSpec) -> None:
+        """``head`` becomes the runner's own. ``cache``: what the layers' own is to be like."""
+        self._config = head.config
+        self._target, self._head = target, packed(head, target)
+        self._scores = Scores(self._head, target)
+        self.vocabulary = self._scores.vocabulary
+        self.cache = own_cache(cache, head.config, target)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """See ``EagleRunner``."""
+        return self._head.fuse(features)
+
+    def run(
+        self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
+        logit_rows: Sequence[int], added: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """See ``EagleRunner``; features guess nothing by themselves, so that outputs and logits have no columns."""
+        at = torch.tensor(positions, device=self._target.device)
+        for layer, (k, v) in enumerate(self._head.context(features, at)):
+            first = 0
+            for span in spans:
+                part = slice(first, first + span.count)
+                self.cache.write(layer, span.slot, span.start, k[part], v[part])
+                first += span.count
+        return features[:, :0], features[: len(logit_rows), :0]
+
+    def fill(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
+        """What whole blocks guess: outputs [blocks, guesses, d], and logits [blocks, guesses, vocab or draft vocab]."""
+        rows = self._head.block_size
+        tokens = [token for block in blocks for token in block_tokens(block.last, self._config)]
+        at = [block.position + i for block in blocks for i in range(rows)]
+        out: Tensor = self._head(
+            self._target.embed(torch.tensor(tokens)),
+            torch.tensor(at, device=self._target.device),
+            self._attention(blocks),
+        )
+        guesses = out.unflatten(0, (-1, rows))[:, 1:]
+        return guesses, self._scores(guesses.flatten(0, 1)).unflatten(0, guesses.shape[:2])
+
+    def _attention(self, blocks: Sequence[Block]) -> Attend:
+        """Rows of a block see all of it and the context before it; the n-th call is that of the n-th layer."""
+        layers, rows = itertools.count(), self._head.block_size
+        windows = self._config.layer_windows or (0,) * self._config.num_layers
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            layer, outs = next(layers), []
+            window = windows[layer]
+            for i, block in enumerate(blocks):
+                part, end = slice(i * rows, (i + 1) * rows), len(block.context)
+                start = bisect_left(block.context, block.position - window) if window else 0
+                keys, values = (x[start:] for x in self.cache.read(layer, block.slot, end))
+                mask = None
+                if window and self._config.causal_windows:
+                    mask = torch.ones(rows, end - start + rows, dtype=torch.bool, device=q.device).tril(end - start)
+                keys, values = torch.cat([keys.to(k.dtype), k[part]]), torch.cat([values.to(v.dtype), v[part]])
+                inputs = [x.transpose(0, 1)[None] for x in (q[part], keys, values)]
+                out = F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], attn_mask=mask, enable_gqa=True)
+                outs.append(out[0].transpose(0, 1))
+            return torch.cat(outs)
+
+        return attend
+
+    def selected(self, outputs: Tensor, logits: Tensor, before: Sequence[int]) -> Tensor:
+        """What the tokens before them add to logits [n, vocab] of outputs [n, d]: little for all but candidates."""
+        selector = self._head.candidate_selector
+        assert selector is not None
+        candidates = logits.topk(self._config.selector_top_k, dim=-1).indices
+        gained = selector(outputs, torch.tensor(before, device=outputs.device), candidates).to(logits.dtype)
+        return torch.full_like(logits, _BEHIND).scatter_(-1, candidates, gained)
+
+
+class DiffusionDrafter(FeatureDrafter):
+    """A published DFlash head: whole blocks, of which as many guesses are drafted as were asked for."""
+
+    _runner: ContextRunner
+
+    def __init__(self, target: HeadTarget, head: DiffusionHead, *, vocab_size: int, cache: CacheSpec) -> None:
+        """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
+        self._config, self._vocab_size = head.config, vocab_size
+        target = torch_target(target)
+        super().__init__(ContextRunner(head, target, replace(cache, prefix_reuse=False)), head.config.feature_layers)
+
+    @torch.inference_mode()
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """Drafts for requests all of whose tokens but the last have been read."""
+        asked = self._asked(requests, budgets)
+        done = self._run_waiting([request for request, _ in asked.values()])
+        depths = {id: min(self._config.heads, budget, r.depth_limit) for id, (r, budget) in asked.items()}
+        drafting = [(r, budget) for id, (r, budget) in asked.items() if id in done and depths[id] > 0]
+        pending = [
+            PendingDraft(
+                request, self._sequences[request.id].slot, budget if request.speculation.tree else depths[request.id],
+                self._vocab_size, self._config.acceptance, self._runner.vocabulary,
+            )
+            for request, budget in drafting
+        ]  # fmt: skip
+        if pending:
+            blocks = [self._block(request) for request, _ in drafting]
+            outputs, logits = self._runner.fill(blocks)
+            logits = pad_sequence([row[: depths[r.id]] for row, (r, _) in zip(logits, drafting, strict=True)])
+            after = self._after(outputs.transpose(0, 1), logits)
+            if after is not None:
+                logits[0] += after(0, range(len(blocks)), [block.last for block in blocks])
+            grow_parallel(pending, logits, after)
+        return drafts_of(pending, requests, "dflash")
+
+    def _after(self, outputs: Tensor, logits: Tensor) -> Callable[[int, Sequence[int], Sequence[int]], Tensor] | None:
+        """What tokens add to the logits behind them, as ``grow_parallel`` takes it; both by level, then by draft."""
+        if not self._config.selector_rank:
+            return None
+
+        def after(level: int, drafts: Sequence[int], tokens: Sequence[int]) -> Tensor:
+            own = list(drafts)
+            return self._runner.selected(outputs[level][own], logits[level][own], tokens)
+
+        return after
+
+    def _block(self, request: RequestView) -> Block:
+        sequence = self._sequences[request.id]
+        return Block(sequence.slot, sequence.positions, request.tokens[-1], len(request.tokens) - 1)

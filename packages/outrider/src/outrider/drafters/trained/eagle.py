@@ -1,0 +1,119 @@
+"""One decoder layer continues the target's features (docs/algorithms/eagle.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.draft_cache import PREFILL_CHUNK
+from outrider.drafters.heads.eagle import EagleLayer
+from outrider.drafters.trained.eagle_runner import make_runner
+from outrider.drafters.trained.feature_drafter import FeatureDrafter, joined, reach_of
+from outrider.drafters.trained.native_eagle import NativeEagle
+from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
+from outrider.models.base import HeadTarget
+from outrider.models.batch import Span
+from outrider.verify.draft import EMPTY, Draft
+
+
+def build(context: DrafterContext) -> Drafter:
+    """The source ``eagle``."""
+    head = context.heads["eagle"]
+    assert isinstance(head, EagleLayer)
+    return EagleDrafter(context.require_target()[0], head, vocab_size=context.vocab_size, cache=context.cache)
+
+
+class EagleDrafter(FeatureDrafter):
+    """EAGLE-1, 2 and 3 (Li et al. 2024, 2024, 2025): which, is a matter of the head's kind and the tree asked for.
+
+    All features there are, with the tokens behind them, end in the guess that follows the last token. A draft's rows go
+    on with the layer's own outputs for features; when their tokens are accepted the target's features take their place.
+    """
+
+    def __init__(self, target: HeadTarget, head: EagleLayer, *, vocab_size: int, cache: CacheSpec) -> None:
+        """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
+        c = head.config
+        self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
+        runner = make_runner(head, target, replace(cache, prefix_reuse=False))
+        self._chain = runner.chain if isinstance(runner, NativeEagle) else None
+        super().__init__(runner, c.feature_layers or (target.config.num_layers,), reach_of(c))
+
+    @torch.inference_mode()
+    def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
+        """Drafts for requests all of whose tokens but the last have been read."""
+        asked = self._asked(requests, budgets)
+        if len(asked) == 1:
+            each = self._pending(*next(iter(asked.values())))
+            if self._draft_chain(each):
+                return drafts_of([each], requests, "eagle")
+        ready = self._run_waiting([request for request, _ in asked.values()])
+        if not ready:
+            return [EMPTY] * len(requests)
+        pending = [self._pending(request, budget) for id, (request, budget) in asked.items() if id in ready]
+        last = [self._sequences[each.request.id].logits for each in pending]
+        grow(pending, last, fits=self._fits, run=self._grow, source="eagle")
+        for each in pending:
+            sequence = self._sequences[each.request.id]
+            self._cache.truncate_to(sequence.slot, len(sequence.positions))
+            sequence.outputs = sequence.outputs[:1]
+        return drafts_of(pending, requests, "eagle")
+
+    def _pending(self, request: RequestView, budget: int) -> PendingDraft:
+        slot, vocabulary = self._sequences[request.id].slot, self._runner.vocabulary
+        return PendingDraft(request, slot, budget, self._vocab_size, self._learned, vocabulary, self._calibration)
+
+    def _draft_chain(self, each: PendingDraft) -> bool:
+        """Draft a chain for the one request that asked, in one call; False, and nothing done, if that cannot be."""
+        chain, sequence = self._chain, self._sequences[each.request.id]
+        count, levels = sequence.num_waiting, min(each.room, each.request.depth_limit)
+        if chain is None or not (0 < count <= PREFILL_CHUNK and levels > 0):
+            return False
+        race = each.race(chain.columns)
+        if race is None or not self._cache.can_extend(sequence.slot, count + levels - 1):
+            return False
+        positions, features = sequence.next(count)
+        span = Span(sequence.slot, len(sequence.positions), count)
+        self._cache.extend(sequence.slot, count + levels - 1)
+        sequence.take(positions)
+
+        def found(token: int, score: float) -> bool:
+            each.add(token, score)
+            return each.frontier_size > 0 and each.should_continue("eagle")
+
+        tokens = [each.request.tokens[position + 1] for position in positions]
+        sequence.outputs, sequence.logits = chain.run(features, tokens, positions, span, race, levels, found)
+        self._cache.truncate_to(sequence.slot, len(sequence.positions))
+        return True
+
+    def _fits(self, each: PendingDraft, rows: int) -> bool:
+        return self._cache.can_extend(each.slot, rows)
+
+    def _grow(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
+        """Run the layer over a level of all drafts, each node going on from its parent's output."""
+        feeds = [each.feed() for each in growing]
+        sequences = [self._sequences[each.request.id] for each in growing]
+        before = [_rows(sequence.outputs, feed.above) for sequence, feed in zip(sequences, feeds, strict=True)]
+        spans = [
+            Span(sequence.slot, len(sequence.positions) + len(sequence.outputs) - 1, len(feed.tokens), feed.mask)
+            for sequence, feed in zip(sequences, feeds, strict=True)
+        ]
+        tokens = [token for feed in feeds for token in feed.tokens]
+        positions = [position - 1 for feed in feeds for position in feed.positions]
+        out, logits = self._run(joined(before), tokens, positions, spans, range(len(tokens)))
+        counts = [span.count for span in spans]
+        for sequence, part in zip(sequences, torch.split(out, counts), strict=True):
+            sequence.outputs = torch.cat([sequence.outputs, part])
+        return list(torch.split(logits, counts))
+
+
+def _rows(outputs: Tensor, above: Sequence[int]) -> Tensor:
+    """The outputs [1 + fed, d] that draft rows go on from; -1 is the first."""
+    if len(above) == 1:
+        return outputs[1 + above[0], None]
+    return outputs.index_select(0, torch.tensor([1 + row for row in above], device=outputs.device))

@@ -1,0 +1,177 @@
+"""What drafters have in common whose layers keep a row for each of the target's features (eagle, dflash)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from outrider.cache import KVCache
+from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.draft_cache import PREFILL_CHUNK
+from outrider.drafters.heads import HeadConfig
+from outrider.drafters.trained.eagle_runner import EagleRunner
+from outrider.models.batch import Span
+from outrider.verify.arrays import Array
+from outrider_torch.kernels.native_tensors import as_tensors
+
+
+@dataclass(eq=False)
+class FeatureSequence:
+    """What a head knows of one request.
+
+    ::
+
+        cache slot   [ rows of the target's features, at ``positions`` | rows of the draft ... ]
+        waiting      features that have not been through the layers yet
+    """
+
+    slot: int
+    positions: list[int] = field(default_factory=list)  # ascending; tokens from a prefix cache have no features
+    waiting: list[tuple[range, Tensor]] = field(default_factory=list)  # positions, float [n, width]
+    end: int = 0  # the position behind the last feature
+    outputs: Tensor = field(default_factory=lambda: torch.empty(0))  # [1 + fed, d]: the last row's, the draft rows'
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))  # of the last row, and of a block's: [rows, scored]
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows of ``waiting``."""
+        return sum(len(some) for some, _ in self.waiting)
+
+    def next(self, count: int) -> tuple[list[int], Tensor]:
+        """Up to ``count`` of the waiting features and their positions."""
+        positions = [p for some, _ in self.waiting for p in some][:count]
+        return positions, torch.cat([features for _, features in self.waiting])[:count]
+
+    def take(self, positions: list[int]) -> None:
+        """Move these, the first waiting ones, to the rows of the cache."""
+        self.positions += positions
+        done = positions[-1] + 1
+        self.waiting = [(some[max(0, done - some[0]) :], f[max(0, done - some[0]) :]) for some, f in self.waiting]
+        self.waiting = [(some, f) for some, f in self.waiting if some]
+
+    def keep_last(self, count: int) -> None:
+        """Drop what waits but for the last ``count`` rows."""
+        extra = self.num_waiting - count
+        while extra > 0:
+            some, features = self.waiting.pop(0)
+            if extra < len(some):  # cloned, as the rows dropped would be held otherwise
+                self.waiting.insert(0, (some[extra:], features[extra:].clone()))
+            extra -= len(some)
+
+    def forget(self, start: int) -> int:
+        """Drop everything from position ``start`` on; the rows that stay."""
+        del self.positions[bisect_left(self.positions, start) :]
+        self.waiting = [(some[: start - some[0]], f[: start - some[0]]) for some, f in self.waiting if some[0] < start]
+        return len(self.positions)
+
+
+class FeatureDrafter(Drafter):
+    """Takes the target's features of committed tokens, and runs them through its layers before the next draft.
+
+    The row at position t pairs the target's feature at t with the token at t + 1 and guesses the token at t + 2.
+    """
+
+    def __init__(self, runner: EagleRunner, feature_layers: tuple[int, ...], reach: int = 0) -> None:
+        """``reach``: the rows before it that an output of the layers depends on, itself included; 0: all."""
+        self.feature_layers, self._reach = feature_layers, reach
+        self._runner, self._cache = runner, runner.cache
+        self._sequences: dict[str, FeatureSequence] = {}
+
+    @property
+    def caches(self) -> Sequence[KVCache]:
+        return (self._cache,)
+
+    def start(self, request: RequestView) -> None:
+        self.finish(request.id)
+        self._sequences[request.id] = FeatureSequence(self._cache.allocate())
+
+    def finish(self, request_id: str) -> None:
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is not None:
+            self._cache.free(sequence.slot)
+
+    def read(self, request: RequestView, start: int, features: Array) -> None:
+        sequence = self._sequences[request.id]
+        if start < sequence.end:  # the request is read again
+            self._cache.truncate_to(sequence.slot, sequence.forget(start))
+        sequence.end = start + len(features)
+        sequence.waiting.append((range(start, sequence.end), as_tensors(features)))
+        if self._reach:  # a prompt's first rows are never seen by those to come
+            sequence.keep_last(self._reach)
+
+    def _asked(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> dict[str, tuple[RequestView, int]]:
+        """Requests with their budgets, by id, all of whose tokens but the last have been read."""
+        return {
+            request.id: (request, budget)
+            for request, budget in zip(requests, budgets, strict=True)
+            if budget > 0 and 0 < self._sequences[request.id].end == len(request.tokens) - 1
+        }
+
+    def _run_waiting(self, requests: Sequence[RequestView], leave: int = 0) -> set[str]:
+        """Run the layers over waiting features, in shared passes of limited size, but for the last ``leave`` of each.
+
+        Returns:
+            The ids of those there was room for.
+        """
+
+        def left(request: RequestView) -> bool:
+            return self._sequences[request.id].num_waiting > leave
+
+        waiting = list(filter(left, requests))
+        while waiting and self._run_some(waiting, leave):
+            waiting = list(filter(left, waiting))
+        return {request.id for request in requests if not left(request)}
+
+    def _run_some(self, requests: Sequence[RequestView], leave: int) -> bool:
+        """One such pass; whether there was room for anything."""
+        fed: list[FeatureSequence] = []
+        spans: list[Span] = []
+        tokens: list[int] = []
+        positions: list[int] = []
+        features: list[Tensor] = []
+        for request in requests:
+            sequence = self._sequences[request.id]
+            at, some = sequence.next(min(PREFILL_CHUNK - len(tokens), sequence.num_waiting - leave))
+            if at and self._cache.can_extend(sequence.slot, len(at)):
+                fed.append(sequence)
+                spans.append(Span(sequence.slot, len(sequence.positions), len(at)))
+                tokens += [request.tokens[position + 1] for position in at]
+                positions += at
+                features.append(some)
+                sequence.take(at)
+        if not fed:
+            return False
+        last = [end - 1 for end in accumulate(span.count for span in spans)]
+        out, logits = self._run(self._runner.fuse(joined(features)), tokens, positions, spans, last)
+        for i, sequence in enumerate(fed):
+            sequence.outputs, sequence.logits = out[last[i] : last[i] + 1].clone(), logits[i : i + 1]
+        return True
+
+    def _run(
+        self,
+        features: Tensor,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        logit_rows: Sequence[int],
+        added: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """One pass, with room made for its rows: outputs [T, d], and logits of ``logit_rows``. See ``EagleRunner``."""
+        for span in spans:
+            self._cache.extend(span.slot, span.count)
+        return self._runner.run(features, tokens, positions, spans, logit_rows, added)
+
+
+def reach_of(config: HeadConfig) -> int:
+    """How many rows an output of a head's layers depends on, each of which looks back at a window; 0: all."""
+    return config.num_layers * (config.window - 1) + 1 if config.window else 0
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all parts, without a copy where there is but one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

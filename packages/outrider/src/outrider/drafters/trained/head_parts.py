@@ -1,0 +1,121 @@
+"""What drafters with trained heads share: layers packed for the processor, and scores over all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.drafters.heads import HeadConfig
+from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider.drafters.trained.heads import head_format
+from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
+from outrider.models.base import HeadTarget
+from outrider.native.library import library
+from outrider_torch.drafters.torch_target import TorchTarget
+from outrider_torch.heads.blockwise import BlockwiseHeads
+from outrider_torch.heads.medusa import MedusaHeads
+from outrider_torch.kernels.linear.linear import TorchLinear
+from outrider_torch.kernels.native_tensors import TensorWeight, pack_tensor
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+def draft_vocabulary(head: ScoringHead, target: HeadTarget) -> DraftVocabulary | None:
+    """What ``head`` scores of its target's tokens; None: all of them."""
+    if head.draft_ids is None:
+        return None
+    return DraftVocabulary(head.draft_ids.cpu().numpy(), target.config.vocab_size)
+
+
+def lm_head_weight(head: ScoringHead, target: TorchTarget) -> TensorWeight:
+    """What scores a head's hidden states: its own LM head, or the target's rows of its draft vocabulary."""
+    if head.lm_head is not None:
+        return pack_tensor(head.lm_head.weight.float(), head_format(target))
+    if head.draft_ids is None:
+        return target.head
+    return pack_tensor(target.lm_head_rows(head.draft_ids), head_format(target))
+
+
+def linear(weight: Tensor, bias: Tensor | None, target: HeadTarget) -> Callable[[Tensor], Tensor]:
+    """``x W' + b`` on the kernels that the target runs on."""
+    if target.device.type == "cpu" and library() is not None:
+        return pack_tensor(weight.float(), head_format(target), bias=bias)
+    return TorchLinear(weight, bias)
+
+
+def own_cache(spec: CacheSpec, config: HeadConfig, target: HeadTarget) -> KVCache:
+    """For keys and values of a head's layers in torch. ``spec``: what it is to be like."""
+    return make_cache(
+        spec,
+        layers=config.num_layers,
+        kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        dtype=target.dtype,
+        device=target.device,
+    )
+
+
+class _Packed(nn.Module):
+    """``nn.Linear`` on the kernels that the target runs on."""
+
+    def __init__(self, layer: nn.Linear, target: HeadTarget) -> None:
+        super().__init__()
+        self._linear = linear(layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), target)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: float [..., in] -> [..., out]."""
+        return self._linear(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+
+
+def packed(head: AnyModule, target: HeadTarget) -> AnyModule:
+    """``head`` in the target's dtype and on its device, its linear layers packed in place: it can only draft now."""
+    head.to(device=target.device, dtype=target.dtype)
+    for module in list(head.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(module, name, _Packed(child, target))
+    return head
+
+
+def packed_states(heads: MedusaHeads | BlockwiseHeads, target: HeadTarget) -> Callable[[Tensor], Tensor]:
+    """``heads`` in few operations: float [n, d] after the target's final norm -> [heads, n, d], for the LM head."""
+    heads.to(device=target.device, dtype=target.dtype)
+    count = heads.config.heads
+    if isinstance(heads, MedusaHeads):
+        blocks = [block for block in heads.blocks if isinstance(block, nn.Linear)]
+        weight = torch.cat([block.weight.detach() for block in blocks])
+        every = linear(weight, torch.cat([block.bias.detach() for block in blocks]), target)
+        return lambda hidden: hidden + F.silu(every(hidden).unflatten(1, (count, -1))).transpose(0, 1)
+    inner = linear(heads.inner.weight.detach(), heads.inner.bias.detach(), target)
+    outer = [linear(weight.contiguous(), None, target) for weight in heads.outer.detach()]
+
+    def states(hidden: Tensor) -> Tensor:
+        read = F.relu(inner(hidden)).unflatten(1, (count, -1))  # [n, heads, d]
+        return hidden + torch.stack([each(read[:, i]) for i, each in enumerate(outer)])
+
+    return states
+
+
+class Scores:
+    """A head's logits, of all the target's tokens or of its draft ``vocabulary``."""
+
+    def __init__(self, head: ScoringHead, target: HeadTarget) -> None:
+        """``head``: packed or not. If it has no LM head of its own, the target's rows are used."""
+        ids = None if head.draft_ids is None else head.draft_ids.to(target.device)
+        self.vocabulary = draft_vocabulary(head, target)
+        self._linear: Callable[[Tensor], Tensor]
+        if isinstance(head.lm_head, nn.Linear):
+            self._linear = linear(head.lm_head.weight.detach(), None, target)
+        elif head.lm_head is not None:
+            self._linear = head.lm_head
+        else:
+            self._linear = target.compute_logits if ids is None else linear(target.lm_head_rows(ids), None, target)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """hidden: [n, d] as the LM head takes it -> [n, vocab or draft vocab]."""
+        return self._linear(hidden)

@@ -1,0 +1,131 @@
+"""Which trained heads an engine drafts with: those named, and those shipped with the package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from outrider.cache.pool import itemsize, token_bytes
+from outrider.config import SOURCES, EngineConfig
+from outrider.config.combination import AUTO, USUAL, check_known
+from outrider.config.sources import head_sources
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
+from outrider.drafters.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
+from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.errors import ConfigError
+from outrider.models.base import HeadTarget, LoadedModel
+from outrider.native.library import library
+from outrider.native.weights import Target
+from outrider.verify.arrays import host
+from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
+
+
+def head_format(target: HeadTarget) -> Target:
+    """How heads' matrices are held in the native library: in 8 bits, as a draft need not be exact, but with float32."""
+    return "float32" if target.precision == "float32" else "q8_0"
+
+
+def bytes_of_a_weight(target: HeadTarget) -> float:
+    """What a weight of a head takes beside ``target``; in 8 bits, a float16 scale for 32 weights included."""
+    native = str(target.device) == "cpu" and library() is not None
+    return 34 / 32 if native and head_format(target) == "q8_0" else itemsize(target.dtype)
+
+
+def source_of_head(head: Any) -> str:
+    """The draft source that drafts with ``head``."""
+    config = head.config
+    assert isinstance(config, HeadConfig)
+    return _source_of_kind(config.kind)
+
+
+def sources_with_shipped_heads(model: str) -> list[str]:
+    """Sources that have a head shipped for the built-in model of that name."""
+    return list(dict.fromkeys(_source_of_kind(kind) for kind in shipped_kinds(model)))
+
+
+def target_fingerprint(target: HeadTarget, name: str = "") -> TargetFingerprint:
+    """What a head must have been trained for to draft for ``target``."""
+    rows = target.embed(fingerprint_rows(target.config.vocab_size))
+    return TargetFingerprint.of(target.config, rows, name)
+
+
+PLAIN = "none"
+"""For targets that hear: speech hardly repeats itself, and text sources lost a fifth of the time (docs/speech.md)."""
+
+
+def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, Any]]:
+    """The draft that ``config`` comes down to for this target, and its heads by source, not yet packed.
+
+    Raises:
+        ModelFormatError: a head's folder is damaged.
+        IncompatibleDraftError: a head was trained for another target.
+        ConfigError: two heads are for one source, or a source has none.
+    """
+    fingerprint = target_fingerprint(target, config.model)
+    heads: dict[str, Any] = {}
+    for folder in config.heads:
+        head = _load(find_head(folder), target, fingerprint)
+        source = source_of_head(head)
+        if source in heads:
+            raise ConfigError(f"heads={config.heads!r} has two for draft={source!r}: name one")
+        heads[source] = head
+    shipped = _preferred(shipped_heads(fingerprint))
+    draft = config.speculation.draft
+    if draft == AUTO:
+        hears = isinstance(target.config, EncoderDecoderConfig) and target.config.hears
+        default = PLAIN if hears else USUAL
+        draft = next((name for name in head_sources() if name in heads), default)
+    for name in check_known(draft).names:
+        if name in head_sources() and name not in heads:
+            if name not in shipped:
+                raise ConfigError(_none_is_shipped(name, config, fingerprint))
+            heads[name] = _load(shipped[name], target, fingerprint)
+    return draft, heads
+
+
+def _none_is_shipped(draft: str, config: EngineConfig, found: TargetFingerprint) -> str:
+    own = f"name its folder with heads (--heads), or train one with `outrider train {draft}`"
+    others = shipped_for_others(found, SOURCES[draft].head_kinds)
+    if not others:
+        return f"draft={draft!r} needs a head trained for {config.model}, and none is shipped: {own}"
+    differs = "other weights" if config.dtype == "auto" else f"other weights than dtype={config.dtype!r} gives"
+    remedy = "" if config.dtype == "auto" else "use dtype='auto' (as stored) or 'bfloat16', "
+    return f"draft={draft!r}: the head that is shipped for {others[0]} was trained for {differs}: {remedy}{own}"
+
+
+def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int]:
+    """Bytes of the heads' weights, and of what they cache of one token."""
+    size, weights, row = bytes_of_a_weight(target), 0.0, 0
+    for head in heads.values():
+        c = head.config
+        assert isinstance(c, HeadConfig)
+        weights += sum(parameter.numel() for parameter in head.parameters()) * size
+        if c.draft_vocab_size is not None and not c.own_lm_head:
+            weights += c.draft_vocab_size * c.hidden_size * size
+        row += token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
+    return math.ceil(weights), row
+
+
+def _source_of_kind(kind: str) -> str:
+    return next(name for name, source in SOURCES.items() if kind in source.head_kinds)
+
+
+def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
+    """By source the folder of its head; ``folders`` has them by kind, of which a source may have several."""
+    return {
+        name: folders[kind]
+        for name, source in SOURCES.items()
+        for kind in reversed(source.head_kinds)  # the preferred one last, so that it stays
+        if kind in folders
+    }
+
+
+def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> Any:
+    from outrider_torch.drafters.torch_target import load_head_for  # torch, of which heads are networks
+
+    rows = host(target.embed(fingerprint_rows(target.config.vocab_size)))
+    head, config = load_head_for(folder, target, fingerprint, rows)
+    config.check_target(fingerprint)
+    return head

@@ -1,0 +1,145 @@
+"""A head's whole chain of draft tokens as one call of the native library (``src/draft.c``).
+
+A level of a small target's head takes the library less time than the Python between two levels. So where one request
+drafts a chain, the library goes from level to level itself, and asks for leave in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.cache import KVCache
+from outrider.drafters.heads.eagle import EagleLayer
+from outrider.drafters.trees.child_sampler import Race
+from outrider.errors import NumericalError
+from outrider.models.batch import Span
+from outrider.native.model_structs import ChainStruct, FeatureHeadStruct, ModelStruct, TokenFound
+from outrider.native.passes import CacheView, address, check_status, int64s
+from outrider.native.weights import native_library
+from outrider_torch.drafters.torch_target import TorchTarget
+from outrider_torch.kernels.native_tensors import TensorWeight
+
+_NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
+
+
+def takes_chains(head: EagleLayer) -> bool:
+    """Whether the library has all that ``head`` computes around its layers: EAGLE-3 and 3.1 as trained here."""
+    c = head.config
+    return c.fuses_layers and not c.norm_before_fc and not c.norm_before_residual
+
+
+class NativeChain:
+    """Drafts chains with the layers of a ``NativeEagle``, which lends it what it has packed."""
+
+    def __init__(
+        self,
+        target: TorchTarget,
+        cache: KVCache,
+        model: ModelStruct,
+        fc: TensorWeight,
+        fc_norms: Sequence[int | None],
+        output_norm: int | None,
+        ids: Tensor | None,
+    ) -> None:
+        """``cache``: the layers' own. ``ids``: int64, the tokens that are scored; None: all.
+
+        ``fc_norms``, ``output_norm``: addresses of weights.
+        """
+        self._cache, self._view = cache, CacheView(cache)
+        self._target, self._embedding = target, target.packed_embedding
+        self._hidden = target.config.hidden_size
+        self.columns = len(ids) if ids is not None else target.head.outputs
+        """Of the logits."""
+        norms = (ctypes.c_void_p * len(fc_norms))(*fc_norms) if fc_norms else None
+        self._held = model, fc, norms, ids
+        scale = target.config.embedding_scale
+        self._head = FeatureHeadStruct(
+            layers=ctypes.addressof(model),
+            fc=ctypes.addressof(fc.struct),
+            fc_norm=None if norms is None else ctypes.addressof(norms),
+            output_norm=output_norm,
+            embedding=None if self._embedding is None else ctypes.addressof(self._embedding.struct),
+            ids=None if ids is None else ids.data_ptr(),
+            parts=fc.inputs // self._hidden,
+            embedding_scale=0.0 if scale == 1.0 else scale,
+        )
+        self._library = native_library()
+
+    def run(
+        self,
+        features: Tensor,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        span: Span,
+        race: Race,
+        levels: int,
+        found: Callable[[int, float], bool],
+    ) -> tuple[Tensor, Tensor]:
+        """Run the layers over features that wait, then over a chain of up to ``levels`` draft tokens.
+
+        Args:
+            features: float [n, layers * d], the target's own.
+            tokens: of each row, the one that follows its feature.
+            positions: of each row's feature.
+            span: of these rows, behind which the cache has room for ``levels - 1`` more.
+            race: how a level's token is chosen.
+            found: gets each token and its log-probability; false ends the chain.
+
+        Returns:
+            What a draft goes on from, and the logits, [1, d] and [1, columns], of the last of the features.
+        """
+        features = features.to(torch.float32).contiguous()
+        embeddings = None if self._embedding is not None else self._target.embed(torch.tensor(tokens)).contiguous()
+        output, logits = torch.empty(1, self._hidden), torch.empty(1, self.columns)
+        ids, at = int64s(tokens), int64s(positions)
+        table = array("i", self._cache.table(span.slot, span.start + span.count + levels - 1))
+        noise, depth, errors = race.noise(0), 0, list[BaseException]()
+        running: list[ChainStruct] = []  # emptied at the end, as the chain holds ``tell``, which would hold it
+
+        def tell(token: int, score: float) -> int:
+            nonlocal noise, depth
+            try:
+                if not found(token, score):
+                    return 0
+                depth += 1
+                if depth < levels:
+                    if embeddings is not None:
+                        embeddings[0] = self._target.embed(torch.tensor([token]))[0]
+                    if noise is not None:
+                        noise = race.noise(depth)
+                        running[0].noise = None if noise is None else noise.ctypes.data
+            except BaseException as error:  # noqa: BLE001 (raised behind the call: the library cannot pass it on)
+                errors.append(error)
+                return 0
+            return 1
+
+        told = TokenFound(tell)
+        chain = ChainStruct(
+            rows=span.count,
+            levels=levels,
+            start=span.start,
+            temperature=race.temperature,
+            table=address(table),
+            features=features.data_ptr(),
+            tokens=address(ids),
+            positions=address(at),
+            noise=None if noise is None else noise.ctypes.data,
+            found=told,
+            embeddings=None if embeddings is None else embeddings.data_ptr(),
+            output=output.data_ptr(),
+            logits=logits.data_ptr(),
+        )
+        running.append(chain)
+        status = self._library.outrider_draft_chain(ctypes.byref(self._head), self._view.address, ctypes.byref(chain))
+        running.clear()
+        if errors:
+            raise errors[0]
+        if status == _NOT_FINITE:
+            raise NumericalError("a draft head's logits are not finite")
+        check_status(status)
+        return output, logits

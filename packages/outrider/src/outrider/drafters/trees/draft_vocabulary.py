@@ -1,0 +1,33 @@
+"""Logits over a part of the target's vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.verify.arrays import Floats
+
+FAR = -1e4
+"""The logit of tokens outside: never drawn unless the request's options rule out all others."""
+
+
+@dataclass(frozen=True)
+class DraftVocabulary:
+    """Which of the target's tokens a source scores.
+
+    ::
+
+        columns        17   204   911        logits    1.5   0.2   3.0
+        target's  0 ... 17 ... 204 ...       full      FAR ... 1.5 ... 0.2 ...
+    """
+
+    columns: NDArray[np.int64]  # [m], ascending
+    size: int  # columns of the target's head
+
+    def full(self, logits: Floats) -> Floats:
+        """[n, m] -> float32 [n, size]."""
+        everything = np.full((len(logits), self.size), FAR, np.float32)
+        everything[:, self.columns] = logits
+        return everything

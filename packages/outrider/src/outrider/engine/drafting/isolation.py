@@ -1,0 +1,221 @@
+"""Fault isolation of drafters: whatever one of them does costs speed, never output."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from outrider.cache.protocol import KVCache
+from outrider.drafters.api import BeamDraft, BeamDrafter, Drafter, FeatureReader, Outcome, RequestView
+from outrider.drafters.cost import DraftingCost
+from outrider.drafters.registry import DrafterRegistry
+from outrider.engine.drafting.validation import check_draft
+from outrider.engine.request import Request
+from outrider.verify.arrays import Array
+from outrider.verify.draft import Draft
+from outrider_drafters.beams.search import BeamSearch
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS = 1.0  # that a drafter may take for one call
+MAX_SECONDS_PER_TOKEN = 0.02  # and for each token it sees for the first time: draft models read prompts
+MAX_OVERRUN = 3.0  # seconds beyond that in all, as a busy machine may stall anybody for a second
+MAX_STRIKES = 3  # requests of a tenant and kind that a drafter may fail before it is switched off for all of them
+
+
+class _Kind(NamedTuple):
+    """What sets requests apart that a drafter may fail from those that it serves: few values, so that strikes count."""
+
+    tree: str  # empty: chains
+    greedy: bool
+    structured: bool
+    shares_noise: bool
+
+    @classmethod
+    def of(cls, request: Request) -> _Kind:
+        tree = request.speculation.tree
+        shape = tree if isinstance(tree, str) else "static" if tree else ""
+        return cls(shape, request.params.greedy, request.constraint is not None, request.verifier.shares_noise)
+
+
+class IsolatedDrafters:
+    """The drafters of an engine by name. Nothing that they raise, and no time that they take, reaches the engine.
+
+    A drafter that raises, takes too long, or returns what the target cannot score is switched off for the requests at
+    hand; the reason is logged once and kept in their statistics. After ``MAX_STRIKES`` such requests it is switched
+    off for those to come of the same tenant and kind: what one asks for is not for others to feel, and a source that
+    fails on trees, say, goes on to draft chains.
+    """
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        vocab_size: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.drafters = drafters
+        self._vocab_size = vocab_size
+        self._clock = clock
+        self._seen: dict[tuple[str, str], int] = {}  # (request, drafter) started -> tokens it has drafted behind
+        self._overrun: defaultdict[tuple[str, str], float] = defaultdict(float)  # seconds (request, drafter) was late
+        self._strikes: Counter[tuple[str, str, _Kind]] = Counter()  # by tenant, drafter and kind of request
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """The caches that draft models in use keep."""
+        in_use = self.drafters.built if isinstance(self.drafters, DrafterRegistry) else self.drafters
+        return [cache for drafter in in_use.values() for cache in getattr(drafter, "caches", ())]
+
+    def time_drafts(self, name: str) -> DraftingCost | None:
+        """What a drafter's drafts take; None also where it cannot tell."""
+        try:
+            return self.drafters[name].time_drafts()
+        except Exception:  # a drafter may fail in any way
+            logger.exception("draft source %r does not tell what its drafts take", name)
+            return None
+
+    def start(self, request: Request) -> None:
+        """Start every drafter of the request but those that have failed too often."""
+        kind = _Kind.of(request)
+        for name in request.speculation.combination.names:
+            if self._strikes[request.tenant, name, kind] >= MAX_STRIKES and name not in request.switched_off:
+                self._note(name, request, f"switched off after failing {MAX_STRIKES} requests of this kind")
+            if name not in request.switched_off:
+                self._seen[request.id, name] = 0
+            self._call(name, [request], lambda drafter: drafter.start(request))
+
+    def propose(
+        self, name: str, requests: Sequence[Request], views: Sequence[RequestView], budgets: Sequence[int]
+    ) -> dict[str, Draft]:
+        """What a drafter proposes, by request; those after an invalid draft have none.
+
+        ``views``: the requests as the drafter sees them.
+        """
+        drafts: dict[str, Draft] = {}
+
+        def call(drafter: Drafter) -> None:
+            proposed = drafter.propose(views, budgets)
+            for request, budget, draft in zip(requests, budgets, proposed, strict=True):
+                check_draft(draft, budget, request, self._vocab_size)
+                drafts[request.id] = draft
+
+        self._call(name, requests, call)
+        for request in requests:
+            self._seen[request.id, name] = len(request.tokens)
+        return drafts
+
+    def propose_beams(
+        self, name: str, request: Request, view: RequestView, search: BeamSearch, budget: int
+    ) -> list[BeamDraft]:
+        """What a drafter proposes behind all live beams of a search, which ``request`` stands for.
+
+        ``view``: the request as the drafter sees it.
+        """
+        drafts: list[BeamDraft] = []
+        live = search.live()
+
+        def call(drafter: Drafter) -> None:
+            assert isinstance(drafter, BeamDrafter)
+            proposed = drafter.propose_beams(view, search, budget)
+            if any(tip not in live for tip, _ in proposed):
+                raise ValueError("it drafted behind a beam that does not go on")
+            if (total := sum(len(draft) for _, draft in proposed)) > budget:
+                raise ValueError(f"it proposed {total} tokens where {budget} were allowed")
+            for _, draft in proposed:
+                check_draft(draft, budget, request, self._vocab_size)
+            drafts.extend(proposed)
+
+        self._call(name, [request], call)
+        self._seen[request.id, name] = len(request.tokens)
+        return drafts
+
+    def observe(self, request: Request, outcome: Outcome) -> None:
+        """Tell every drafter of the request what became of a draft."""
+        for name in request.speculation.combination.names:
+            if not self._is_deaf(name):
+                self._call(name, [request], lambda drafter: drafter.observe([outcome]))
+
+    def _is_deaf(self, name: str) -> bool:
+        """Whether a drafter has left ``observe`` as it is, which does nothing."""
+        return getattr(getattr(self.drafters.get(name), "observe", None), "__func__", None) is Drafter.observe
+
+    def read(self, name: str, request: Request, start: int, features: Array) -> None:
+        """Give a drafter that reads features those of the committed tokens from ``start`` on: [n, layers * d]."""
+
+        def call(drafter: Drafter) -> None:
+            assert isinstance(drafter, FeatureReader)
+            drafter.read(request, start, features)
+
+        self._call(name, [request], call)
+
+    def finish(self, request: Request) -> None:
+        """Release what the drafters hold for the request, also those that were switched off.
+
+        What fails is tried once more, as for want of memory: a place that is not released is lost to all.
+        """
+        for name in request.speculation.combination.names:
+            self._overrun.pop((request.id, name), None)
+            if self._seen.pop((request.id, name), None) is not None:  # it was started
+                for _ in range(2):
+                    try:
+                        self.drafters[name].finish(request.id)
+                        break
+                    except Exception:  # a drafter may fail in any way
+                        logger.exception("draft source %r failed to release a request", name)
+
+    def switch_off_all(self, request: Request, error: Exception) -> None:
+        """Draft no more for this request; no drafter is blamed for it."""
+        request.switched_off.update(request.speculation.combination.names)
+        request.stats.draft_error = f"{type(error).__name__}: {error}"
+        logger.warning("drafts switched off for a request: %s", request.stats.draft_error)
+
+    def _call(self, name: str, requests: Sequence[Request], call: Callable[[Drafter], None]) -> None:
+        """Call a drafter; on any failure, switch it off for the requests."""
+        drafter = self.drafters.get(name)
+        if drafter is None or name in requests[0].switched_off:
+            return
+        began = self._clock()
+        try:
+            call(drafter)
+            self._check_time(name, requests, self._clock() - began)
+        except Exception as error:  # noqa: BLE001  a drafter may fail in any way, and costs only speed
+            self._switch_off(name, requests, error)
+
+    def _check_time(self, name: str, requests: Sequence[Request], spent: float) -> None:
+        """Raise TimeoutError if a drafter has kept the requests waiting for too long."""
+        if spent <= MAX_SECONDS:
+            return
+        allowed = MAX_SECONDS
+        for request in requests:
+            seen, given = self._seen.get((request.id, name), 0), request.encoder_input
+            encoded = 0 if seen or given is None else given.positions
+            allowed += MAX_SECONDS_PER_TOKEN * (len(request.tokens) - seen + encoded)
+        if spent > allowed:
+            for request in requests:
+                self._overrun[request.id, name] += spent - allowed
+            if max(self._overrun[request.id, name] for request in requests) > MAX_OVERRUN:
+                raise TimeoutError(f"it took {spent:.1f} s where {allowed:.1f} s are allowed")
+
+    def _switch_off(self, name: str, requests: Sequence[Request], error: Exception) -> None:
+        affected = [request for request in requests if name not in request.switched_off]
+        if not affected:
+            return
+        for request in affected:
+            self._note(name, request, f"{type(error).__name__}: {error}")
+        strikes = {(request.tenant, name, _Kind.of(request)) for request in affected}
+        self._strikes.update(strikes)
+        lasting = f"for {len(affected)} request(s)"
+        if any(self._strikes[strike] == MAX_STRIKES for strike in strikes):
+            whose = "for this engine" if not affected[0].tenant else "for a caller"
+            lasting = f"{whose}, as to requests of this kind"
+        logger.warning("draft source %r switched off %s: %s: %s", name, lasting, type(error).__name__, error)
+
+    def _note(self, name: str, request: Request, reason: str) -> None:
+        request.switched_off.add(name)
+        if len(request.speculation.combination.names) > 1:
+            reason = f"{name}: {reason}"
+        earlier = request.stats.draft_error
+        request.stats.draft_error = reason if earlier is None else f"{earlier}; {reason}"

@@ -1,0 +1,198 @@
+"""Who drafts for which request, in rounds: a cascade asks the next group where the one before had nothing to say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from outrider.cache.protocol import KVCache
+from outrider.config.combination import Group
+from outrider.drafters.api import BeamDraft, Drafter, Outcome, RequestView
+from outrider.drafters.cost import DraftingCost
+from outrider.engine.adaptive.policy import DraftLengthPolicy
+from outrider.engine.adaptive.statistics import ProposalCost
+from outrider.engine.drafting.draft_time import DraftTime
+from outrider.engine.drafting.features import FeatureRouting, Layers
+from outrider.engine.drafting.forced_tokens import fill_forced_tokens
+from outrider.engine.drafting.isolation import IsolatedDrafters
+from outrider.engine.drafting.merging import merge_proposals
+from outrider.engine.drafting.ranking import Ranking
+from outrider.engine.drafting.request_view import PolicyView
+from outrider.engine.request import Request
+from outrider.verify.arrays import Array
+from outrider.verify.draft import EMPTY, Draft
+from outrider_drafters.beams.search import BeamSearch
+
+
+@dataclass
+class _Turn:
+    """A request that is to have a draft, and what it has been proposed so far."""
+
+    request: Request
+    view: RequestView
+    budget: int
+    groups: Iterator[Group]
+    group: Group = ()  # asked in this round
+    proposals: dict[str, Draft] = field(default_factory=dict)  # in this round, by drafter
+    costs: dict[str, ProposalCost] = field(default_factory=dict)  # in all rounds
+    draft: Draft = EMPTY
+
+    def advance(self) -> bool:
+        """Go on to the next group; whether there is one."""
+        self.group, self.proposals = next(self.groups, ()), {}
+        return bool(self.group)
+
+
+class Drafting:
+    """Asks the drafters of each request, and makes one draft of what they propose.
+
+    Drafters that fail are switched off and the others go on (``isolation``); a policy decides how much is drafted
+    (``engine.adaptive``).
+    """
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        vocab_size: int,
+        policy: DraftLengthPolicy,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._isolated = IsolatedDrafters(drafters, vocab_size, clock)
+        self._features = FeatureRouting(self._isolated)
+        self._policy, self._clock = policy, clock
+        self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
+        self._views: dict[str, PolicyView] = {}
+        self.time = DraftTime(clock)
+
+    @property
+    def drafters(self) -> Mapping[str, Drafter]:
+        """By the name requests give them."""
+        return self._isolated.drafters
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """The caches that draft models keep."""
+        return self._isolated.caches
+
+    def time_drafts(self, name: str) -> DraftingCost | None:
+        """What drafts of a source take that runs an encoder before it drafts, timed now."""
+        return self._isolated.time_drafts(name)
+
+    def start(self, request: Request) -> None:
+        """A request has been admitted."""
+        combination = request.speculation.combination
+        if combination.best:
+            self._rankings[request.id] = Ranking(combination.groups)
+        self._views[request.id] = PolicyView(request, self._policy, self.time)
+        self._isolated.start(request)
+
+    def propose(self, requests: Sequence[Request], granted: Sequence[int], num_tokens: Sequence[int]) -> list[Draft]:
+        """A draft per request of at most ``granted[i]`` nodes, empty where nothing may or can be drafted.
+
+        Drafters are asked in rounds, each once a round for all the requests that want it: in the first round the first
+        group of every request's combination, then the next group of those still without a draft. Then the policy
+        selects what is worth scoring beside the ``num_tokens`` rows of each request.
+        """
+        if not requests:
+            return []
+        budgets = self._policy.budget(requests, granted)
+        for request, budget in zip(requests, budgets, strict=True):
+            request.draft_budget, request.num_proposed_tokens = budget, 0
+        if not any(budgets):
+            return [fill_forced_tokens(request, EMPTY, room) for request, room in zip(requests, granted, strict=True)]
+        turns = [
+            _Turn(request, self._views.get(request.id, request), budget, self._groups(request))
+            for request, budget in zip(requests, budgets, strict=True)
+            if budget > 0
+        ]
+        waiting = turns
+        while waiting := [turn for turn in waiting if turn.advance()]:
+            self._ask(waiting)
+            for turn in waiting:
+                turn.draft = self._merge(turn)
+            waiting = [turn for turn in waiting if not turn.draft]
+        for turn in turns:
+            turn.request.num_proposed_tokens = len(turn.draft)
+            if turn.costs:
+                turn.request.stats.draft_s += sum(cost.seconds for cost in turn.costs.values())
+                self._policy.observe_proposals(turn.request, turn.costs)
+        drafts = {turn.request.id: turn.draft for turn in turns}
+        proposed = [drafts.get(request.id, EMPTY) for request in requests]
+        selected = self._policy.select(requests, proposed, num_tokens, budgets)
+        return [
+            fill_forced_tokens(request, draft, room)
+            for request, draft, room in zip(requests, selected, granted, strict=True)
+        ]
+
+    def propose_beams(self, name: str, request: Request, search: BeamSearch, budget: int) -> list[BeamDraft]:
+        """What a source proposes behind all live beams of a search, which ``request`` stands for."""
+        return self._isolated.propose_beams(name, request, self._views[request.id], search, budget)
+
+    def observe(self, outcome: Outcome, request: Request) -> None:
+        """Tell the policy and the drafters what became of a draft."""
+        self._policy.observe(request, outcome.committed, outcome.draft, outcome.verdict.path)
+        if request.id in self._rankings:
+            self._rankings[request.id].observe(len(outcome.verdict.path))
+        self._isolated.observe(request, outcome)
+
+    def feature_layers(self, requests: Sequence[Request]) -> Layers:
+        """The layers of the target whose features drafters of these requests read, in ascending order."""
+        return self._features.layers(requests)
+
+    def forward_features(self, request: Request, start: int, features: Array, layers: Layers) -> None:
+        """Forward features [n, len(layers) * d] of committed tokens from ``start`` on, to each drafter its own."""
+        self._features.forward(request, start, features, layers)
+
+    def switch_off_all(self, request: Request, error: Exception) -> None:
+        """Draft no more for this request; no drafter is blamed for it."""
+        self._isolated.switch_off_all(request, error)
+
+    def finish(self, request: Request) -> None:
+        """The request has ended or was preempted: release all that is held for it. Does nothing without a start."""
+        self._policy.finish(request.id)
+        self._rankings.pop(request.id, None)
+        self._views.pop(request.id, None)
+        self._isolated.finish(request)
+
+    def _groups(self, request: Request) -> Iterator[Group]:
+        ranking = self._rankings.get(request.id)
+        return iter(request.speculation.combination.groups if ranking is None else ranking.order())
+
+    def _ask(self, turns: Sequence[_Turn]) -> None:
+        """Ask the drafters of every request's group, each once for all requests that want it.
+
+        Cheap drafters run first; expensive ones are skipped when those are already confident.
+        """
+        asked: dict[str, list[tuple[_Turn, int]]] = {}
+        for turn in turns:
+            request = turn.request
+            for name in turn.group:
+                if name not in request.switched_off and not self._policy.is_paused(request, name):
+                    asked.setdefault(name, []).append((turn, min(turn.budget, request.nodes_by(name))))
+        for name in sorted(asked, key=self._policy.cost_per_level):
+            wanting = [
+                (turn, budget)
+                for turn, budget in asked[name]
+                if self._policy.is_worth_asking(turn.request, name, list(turn.proposals.values()))
+            ]
+            if wanting and self.time.left() > 0:
+                self._ask_one(name, [turn for turn, _ in wanting], [budget for _, budget in wanting])
+
+    def _ask_one(self, name: str, turns: Sequence[_Turn], budgets: Sequence[int]) -> None:
+        """Note what a drafter proposes to each request, and what that cost."""
+        began = self._clock()
+        drafts = self._isolated.propose(name, [turn.request for turn in turns], [turn.view for turn in turns], budgets)
+        seconds = (self._clock() - began) / len(turns)
+        for turn in turns:
+            draft = drafts.get(turn.request.id)
+            if draft is not None:
+                turn.proposals[name] = draft
+            levels = 1 + max(draft.depths) if draft else 0
+            turn.costs[name] = ProposalCost(seconds, levels)
+
+    def _merge(self, turn: _Turn) -> Draft:
+        draft = merge_proposals(turn.request, turn.group, turn.proposals, turn.costs, turn.budget)
+        if draft and turn.request.id in self._rankings:
+            self._rankings[turn.request.id].asked(turn.group)
+        return draft

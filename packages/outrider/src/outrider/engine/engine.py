@@ -1,0 +1,281 @@
+"""The engine: ``step`` is one forward pass of the target for all running requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.drafters.api import Drafter, Outcome
+from outrider.drafters.cost import DraftingCost
+from outrider.engine.adaptive.acceptance import Measured, nothing_measured
+from outrider.engine.adaptive.controller import AdaptiveLength
+from outrider.engine.adaptive.cost import calibrate
+from outrider.engine.adaptive.policy import DraftLengthPolicy
+from outrider.engine.decision import Decided, Decision, decide
+from outrider.engine.drafting.rounds import Drafting
+from outrider.engine.embedding import add_hidden, with_last_layer
+from outrider.engine.memory import CacheMemory
+from outrider.engine.pace import Pace, StepTimes
+from outrider.engine.request import Request, StepOutput
+from outrider.engine.request_checks import check_request
+from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
+from outrider.engine.scheduler import ScheduledTokens, Scheduler
+from outrider.engine.stats import EngineStats
+from outrider.errors import GrammarError, NumericalError
+from outrider.models.base import Model
+from outrider_drafters.beams.beams import Beams
+from outrider_drafters.beams.request import BeamRequest, RankedBeam
+from outrider_drafters.beams.scheduled import BeamSteps, ScheduledBeams
+from outrider_multimodal.encoder_decoder import attach_input, check_input, has_encoder
+
+
+class Engine:
+    """Runs many requests at once. Plain decoding is the same step with an empty draft."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        drafters: Mapping[str, Drafter],
+        eos_token_ids: Sequence[int],
+        vocab_size: int,
+        cache: CacheSpec,
+        kv_cache: KVCache | None = None,
+        max_batched_tokens: int = 1024,
+        measured: Measured = nothing_measured,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``vocab_size``: ids with a meaning; columns of the model's head beyond it are padding.
+
+        ``kv_cache`` is made as ``cache`` says, unless it is given because a draft source works in it too.
+        ``measured``: what is known beforehand of how often a draft source is right.
+        """
+        self.max_seq_len = min(cache.max_seq_len, model.config.max_seq_len)
+        self.vocab_size = min(vocab_size, model.config.vocab_size)
+        self.cache = model.new_cache(cache) if kv_cache is None else kv_cache
+        self.stats = EngineStats()
+        self._model = model
+        self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
+        self._policy: DraftLengthPolicy = AdaptiveLength(
+            partial(calibrate, model), measured=measured, cost_of=self._time_drafts
+        )
+        self._clock, self._pace = clock, Pace()
+        self._drafting = Drafting(drafters, self.vocab_size, self._policy, clock)
+        self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
+        self._beams = Beams(self._drafting, self.memory, self._eos, self.vocab_size)
+        self._scheduler: Scheduler[Request] = Scheduler(
+            self.memory, max_batch_size=cache.slots, max_batched_tokens=max_batched_tokens
+        )
+
+    def add(self, request: Request) -> None:
+        """Queue a request; raises what ``check`` raises."""
+        self.check(request)
+        if isinstance(request, RankedBeam):
+            return  # its leader's search finds it
+        request.max_seq_len = self.max_seq_len
+        if isinstance(request, BeamRequest):
+            request.begin(self._policy.pass_seconds)
+        self._scheduler.add(request)
+
+    def check(self, request: Request) -> None:
+        """Refuse what cannot be served; raises what ``check_request`` raises."""
+        check_request(request, self.max_seq_len, self.vocab_size, self.drafters, self._eos)
+        check_input(self._model, request.encoder_input)
+
+    @property
+    def drafters(self) -> Mapping[str, Drafter]:
+        """The loaded draft sources, by the name requests give them."""
+        return self._drafting.drafters
+
+    def calibrate(self, sources: Sequence[str] = ()) -> None:
+        """Measure what forward passes cost now, rather than when the first adaptive request drafts.
+
+        ``sources``: that requests are likely to name. Those of models with an encoder are timed too.
+        """
+        self._policy.calibrate(sources if has_encoder(self._model) else ())
+
+    def _time_drafts(self, source: str) -> DraftingCost | None:
+        return self._drafting.time_drafts(source)
+
+    def abort(self, request_id: str) -> None:
+        """Drop a request wherever it is and release what it holds; unknown ids are ignored."""
+        request = self._scheduler.remove(request_id)
+        if request is not None and request.slot is not None:
+            self.memory.evict(request)
+            self._finish_drafts(request)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._scheduler.waiting or self._scheduler.running)
+
+    def step(self) -> list[StepOutput]:
+        """One step. Returns the committed tokens, in order for each request.
+
+        A request whose model output is not a number is read once more without drafts, and ends with
+        ``request.error`` set if that does not help, as does one whose grammar breaks off; the others go on.
+        """
+        schedule = self._schedule()
+        times = StepTimes(self._clock, [each.request for each in schedule])
+        scheduled = self._draft(schedule)
+        times.drafted()
+        outputs = self._score(scheduled)
+        decisions = self._verify(scheduled, outputs)
+        emitted = self._commit(scheduled, outputs, decisions)
+        self._pace.end(*times.ended(scheduled, self._scheduler.charge))
+        return emitted
+
+    def expect(self, tenant: str) -> None:
+        """A request of a tenant is about to be added, from any thread: drafting that it waits for ends soon."""
+        if any(request.tenant != tenant for request in self._scheduler.running):
+            self._drafting.time.cut()
+
+    def _schedule(self) -> list[ScheduledTokens[Request]]:
+        """Who runs, and with how many tokens; drafters hear of requests that gained or lost their place."""
+        self.stats.begin(self._scheduler, self.memory)
+        tenants = self._scheduler.tenants
+        schedule = self._scheduler.schedule(self._pace.begin(shared=len(tenants) > 1, named=any(tenants)))
+        self._drafting.time.begin(self._pace.drafting)
+        for request in schedule.preempted:
+            self._finish_drafts(request)
+        if schedule.admitted:
+            self.stats.admitting()
+            for request in schedule.admitted:
+                attach_input(self._model, self.cache, request.slot, request.encoder_input)
+                self._drafting.start(request)
+            self.stats.admitted()
+        return schedule.scheduled
+
+    def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:
+        """Every request's part, with its draft; drafters see all their requests at once."""
+        self.stats.drafting()
+        searches = [each for each in schedule if isinstance(each.request, BeamRequest)]
+        beams = {each.request.id: self._beams.schedule(each) for each in searches}
+        others = [each for each in schedule if each.request.id not in beams]
+        granted, num_tokens = [each.num_draft_tokens for each in others], [each.num_tokens for each in others]
+        drafts = iter(self._drafting.propose([each.request for each in others], granted, num_tokens))
+        self.stats.drafted()
+        return [
+            beams.get(each.request.id) or ScheduledRequest(each.request, each.num_tokens, next(drafts))
+            for each in schedule
+        ]
+
+    def _score(self, scheduled: Sequence[ScheduledRequest]) -> list[TargetOutput]:
+        """One forward pass of the target."""
+        if not scheduled:
+            return []
+        requests = [each.request for each in scheduled]
+        layers = with_last_layer(self._drafting.feature_layers(requests), requests, self._model.config)
+        outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
+        self._observe_cost(scheduled, self.stats.scored())
+        return outputs
+
+    def _observe_cost(self, scheduled: Sequence[ScheduledRequest], seconds: float) -> None:
+        """Tell the policy what a forward pass took that only decoded: the reading of prompts says nothing of drafts."""
+        if _only_decodes(scheduled):
+            requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
+            self._policy.observe_forward_pass(requests, drafts, seconds)
+
+    def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Decided]:
+        """What each request accepts; None for one that still reads, or whose distribution cannot be drawn from."""
+        decisions: list[Decided] = []
+        for each, output in zip(scheduled, outputs, strict=True):
+            decision: Decided = None
+            if each.decides:
+                try:
+                    decision = decide(each, output, self._eos, self.vocab_size)
+                except (NumericalError, GrammarError) as error:
+                    self._retry_without_draft(each.request, error)
+            decisions.append(decision)
+        return decisions
+
+    def _commit(
+        self,
+        scheduled: Sequence[ScheduledRequest],
+        outputs: Sequence[TargetOutput],
+        decisions: Sequence[Decided],
+    ) -> list[StepOutput]:
+        """Emit tokens, keep the accepted rows of the cache, and tell the drafters what happened."""
+        emitted: list[StepOutput] = []
+        for each, output, decision in zip(scheduled, outputs, decisions, strict=True):
+            request = each.request
+            failed = each.decides and decision is None
+            if isinstance(each, ScheduledBeams):
+                if isinstance(decision, BeamSteps):
+                    emitted += self._beams.commit(each, output, decision)
+                    self.stats.count(each.draft, decision.accepted)
+                elif not failed:
+                    self.memory.keep(request, each.num_tokens)
+            elif not failed and self._report_prompt(request, output):
+                add_hidden(request, output, each.num_tokens, self._model.config)
+                if isinstance(decision, Decision):
+                    emitted += self._emit(each, decision)
+                else:
+                    self.memory.keep(request, each.num_tokens)
+                path = decision.verdict.path if isinstance(decision, Decision) else ()
+                self._forward_features(each, output, path)
+            if request.finish_reason is not None or request.error is not None:
+                self.abort(request.id)
+        seconds = self.stats.end(len(emitted))
+        if scheduled and _only_decodes(scheduled):
+            self._policy.observe_step(len(scheduled), seconds)
+        return emitted
+
+    def _report_prompt(self, request: Request, output: TargetOutput) -> bool:
+        """Note the log-probabilities of the prompt's tokens, if asked for; False if they are not numbers."""
+        try:
+            if output.prompt_logits is not None:
+                request.add_prompt_logprobs(output.prompt_logits[:, : self.vocab_size])
+        except NumericalError as error:
+            self._retry_without_draft(request, error)
+            return False
+        return True
+
+    def _emit(self, scheduled: ScheduledRequest, decision: Decision) -> list[StepOutput]:
+        """Commit one request's decision to its tokens and to the cache."""
+        request, draft, verdict = scheduled.request, scheduled.draft, decision.verdict
+        base = len(request.tokens)
+        emitted = request.commit(draft, verdict, decision.p)
+        self.stats.count(draft, accepted=sum(output.origin == "accepted" for output in emitted))
+        self.memory.keep_path(request, base, scheduled.pack_path(verdict.path))
+        if request.finish_reason is None:
+            outcome = Outcome(request, draft, verdict, tuple(request.tokens[base:]), decision.p)
+            self._drafting.observe(outcome, request)
+        return emitted
+
+    def _finish_drafts(self, request: Request) -> None:
+        """Release what draft sources hold for a request that has ended or was preempted."""
+        self._drafting.finish(request)
+        self._beams.finish(request)
+
+    def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
+        """Give drafters that read features those of the tokens that are now committed and in the cache."""
+        request, count = scheduled.request, scheduled.num_tokens
+        if output.features is None or request.finish_reason is not None:
+            return
+        kept = output.features[:count]
+        if path:
+            kept = output.features[[*range(count), *(count + index for index in scheduled.pack_path(path))]]
+        start = request.num_computed_tokens - len(kept)
+        self._drafting.forward_features(request, start, kept, output.feature_layers)
+
+    def _retry_without_draft(self, request: Request, error: NumericalError | GrammarError) -> None:
+        """Read a request again without drafts; if that has been tried, the error is its own.
+
+        A refused draft, of this request or of one that had the memory before, may have left NaN in the cache, which
+        spreads even from rows that are masked. Tokens accepted before the failing node are kept.
+        """
+        if request.started_over:
+            request.fail(error)
+            return
+        request.started_over = True
+        if request.speculation.combination.names:
+            self._drafting.switch_off_all(request, error)
+        if isinstance(request, BeamRequest):
+            request.start_over()
+        self.memory.clear(request)
+
+
+def _only_decodes(scheduled: Sequence[ScheduledRequest]) -> bool:
+    return all(each.num_tokens == 1 for each in scheduled)

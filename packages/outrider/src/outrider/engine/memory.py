@@ -1,0 +1,255 @@
+"""The caches of target and draft as the scheduler sees them, and how large they may be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from outrider.cache.pool import DType, itemsize, token_bytes
+from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.config import EngineConfig
+from outrider.engine.request import Request
+from outrider.errors import CapacityError
+from outrider.models.config import ModelConfig
+from outrider.verify.shapes import levels_wanted, nodes_wanted
+from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
+
+SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
+
+
+class CacheMemory:
+    """Gives requests their slots and rows in the target's cache, and alone says how many of their tokens it holds.
+
+    A draft model's cache is filled lazily and never holds more of a request than the target's, so that admission
+    counts the smaller of the two.
+    """
+
+    def __init__(self, target: KVCache, draft_caches: Callable[[], Sequence[KVCache]]) -> None:
+        """``draft_caches``: those of the draft models at this time, as draft models are loaded when first used."""
+        self.target, self._draft_caches = target, draft_caches
+
+    def caches(self) -> list[KVCache]:
+        """The target's, then those of draft models."""
+        return [self.target, *self._draft_caches()]
+
+    def free_kv_tokens(self) -> int:
+        """Rows that new and running requests can still take: the smaller of target's and draft's."""
+        return min(cache.free_tokens() for cache in self.caches())
+
+    def admit(self, request: Request) -> bool:
+        """Give the request a slot, with what is cached of its beginning, if there is room for it to start."""
+        first = request.after
+        if first is not None and first.slot is not None and first.num_computed_tokens < len(first.prompt) - 1:
+            return False  # its twin is still reading the prompt they share: wait, and find it in the cache
+        if not self.target.can_allocate() or self.free_kv_tokens() == 0:
+            return False
+        if first is not None and not first.wants_prompt_logprobs:
+            request.prompt_logprobs = first.prompt_logprobs
+        reads_all = request.wants_prompt_logprobs or request.final_norm is not None
+        reusable = () if reads_all else request.prefix_keys  # what is cached has neither logits nor hidden states
+        request.slot = self.target.allocate(reusable, request.prefix_salt)
+        request.num_computed_tokens = self.target.length(request.slot)
+        request.admitted()
+        return True
+
+    def reserve(self, request: Request, num_tokens: int) -> bool:
+        """Set aside rows for a step, if there are so many."""
+        assert request.slot is not None
+        if not self.target.can_extend(request.slot, num_tokens):
+            return False
+        self.target.extend(request.slot, num_tokens)
+        return True
+
+    def keep(self, request: Request, num_tokens: int) -> None:
+        """The next ``num_tokens`` tokens of a prompt have been read."""
+        assert request.slot is not None
+        self._computed(request, request.num_computed_tokens + num_tokens)
+
+    def keep_path(self, request: Request, base: int, path: Sequence[int]) -> None:
+        """Keep the rows ``base + path[i]`` of an accepted path, and drop those of refused nodes.
+
+        ``base``: tokens of the request before the step that committed the path; all of them have been read.
+        """
+        assert request.slot is not None
+        self.target.keep_path(request.slot, base, path)
+        self._computed(request, min(base + len(path), len(request.tokens) - 1))
+
+    def keep_rows(self, request: Request, base: int, rows: Sequence[int]) -> None:
+        """Keep the rows before ``base``, and ``base + i`` for each of ``rows`` in ascending order, side by side."""
+        assert request.slot is not None
+        still = next((i for i, row in enumerate(rows) if row != i), len(rows))  # these stay where they are
+        self.target.keep_path(request.slot, base + still, [row - still for row in rows[still:]])
+        self._computed(request, base + len(rows))
+
+    def clear(self, request: Request) -> None:
+        """Empty a request's slot, whose rows may hold NaN, so that it is read again from the start."""
+        assert request.slot is not None
+        self.target.zero(request.slot)
+        self.target.truncate_to(request.slot, 0)
+        request.num_computed_tokens = 0
+
+    def evict(self, request: Request) -> None:
+        """Release a request's rows; those of verified tokens stay findable until they are needed elsewhere."""
+        assert request.slot is not None
+        if request.error is not None:
+            self.target.zero(request.slot)
+        else:
+            self._publish(request, request.slot)
+        self.target.free(request.slot)
+        request.slot, request.num_computed_tokens = None, 0
+
+    def _computed(self, request: Request, count: int) -> None:
+        """So many of its tokens are in the cache now. They are published whole blocks at a time, and at the end."""
+        block = self.target.pool.block
+        more_blocks = count // block > request.num_computed_tokens // block
+        request.num_computed_tokens = count
+        if more_blocks and request.slot is not None:
+            self._publish(request, request.slot)
+
+    def _publish(self, request: Request, slot: int) -> None:
+        """Offer the rows of verified tokens to later requests that begin with the same ones."""
+        if request.final_norm is not None:  # a text to embed is hardly the beginning of another
+            return
+        self.target.publish_prefix(slot, request.prefix_keys[: request.num_computed_tokens], request.prefix_salt)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes set aside before the first request, and the tokens the pools hold."""
+
+    target_weights: int
+    draft_weights: int
+    target_pool: int
+    draft_pool: int
+    activations: int
+    kv_tokens: int
+
+    @property
+    def total(self) -> int:
+        return self.target_weights + self.draft_weights + self.target_pool + self.draft_pool + self.activations
+
+    def cache_spec(self, config: EngineConfig, max_seq_len: int) -> CacheSpec:
+        """The target's cache; a contiguous one has as many places of full length as the plan has room for."""
+        places = config.max_batch_size
+        if config.kv_cache == "contiguous":
+            places = min(places, self.kv_tokens // max_seq_len)
+        return CacheSpec(
+            slots=places,
+            max_seq_len=max_seq_len,
+            kind=config.kv_cache,
+            tokens=self.kv_tokens,
+            block_size=config.block_size,
+            prefix_reuse=config.prefix_reuse,
+        )
+
+    def line(self) -> str:
+        """The budget in one line, for the start of a command."""
+        weights = self.target_weights + self.draft_weights
+        pools = self.target_pool + self.draft_pool
+        return (
+            f"memory: {self.total / 1e6:,.0f} MB = weights {weights / 1e6:,.0f} + cache of {self.kv_tokens:,} tokens "
+            f"{pools / 1e6:,.0f} + activations {self.activations / 1e6:,.0f}"
+        )
+
+    def lines(self) -> list[str]:
+        """The budget for people."""
+        parts = {
+            "target weights": self.target_weights,
+            "draft weights": self.draft_weights,
+            f"target cache, {self.kv_tokens} tokens": self.target_pool,
+            "draft cache": self.draft_pool,
+            "activations": self.activations,
+            "together": self.total,
+        }
+        return [f"{name:32} {size / 1e6:10,.0f} MB" for name, size in parts.items() if size]
+
+
+def available_bytes(device: Any) -> int:
+    """Memory of the device that can be had now, without swapping."""
+    if str(device) != "cpu":
+        from outrider_torch.kernels.torch_processor import free_memory
+
+        return free_memory(device)
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+class Sized(Protocol):
+    """A model, as far as memory goes."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def cache_dtype(self) -> DType: ...
+
+    @property
+    def weight_bytes(self) -> int: ...
+
+
+def row_bytes(model: Sized) -> int:
+    """Cache bytes of one token: keys and values of every layer."""
+    c = model.config
+    return token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=model.cache_dtype)
+
+
+def plan_memory(
+    target: Sized,
+    drafts: Sequence[Sized],
+    config: EngineConfig,
+    available: int,
+    head_weights: int = 0,
+    head_row: int = 0,
+) -> MemoryPlan:
+    """Divide ``available`` bytes between the caches; weights are in memory already.
+
+    The contiguous cache has a place of full length for each of ``max_batch_size`` requests, or as many as fit; the
+    paged cache takes ``kv_tokens``, or as many as a full batch could use.
+
+    Args:
+        head_weights: bytes of trained heads.
+        head_row: bytes that trained heads cache of one token.
+
+    Raises:
+        CapacityError: not even one sequence of full length fits, or the pool asked for does not.
+    """
+    c, max_seq_len = target.config, target.config.max_seq_len
+    per_token, per_draft_token = row_bytes(target), sum(row_bytes(draft) for draft in drafts) + head_row
+    rows = config.max_batched_tokens
+    speculation = config.speculation
+    scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
+    activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * itemsize(target.dtype)
+    activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
+    if isinstance(c, EncoderDecoderConfig) and c.hears:  # a window of full length; texts are short
+        activations += config.max_batch_size * c.cross_numbers * itemsize(target.dtype)
+    room = max(0, int(available * SHARE_FOR_CACHE) - activations)
+    fitting = room // (per_token + per_draft_token)
+    if config.kv_tokens is not None and config.kv_tokens > fitting:
+        raise CapacityError(
+            f"kv_tokens={config.kv_tokens} needs {config.kv_tokens * (per_token + per_draft_token) / 1e9:.1f} GB of "
+            f"cache, but {room / 1e9:.1f} GB are free for it: ask for at most {fitting}"
+        )
+    tokens = min(config.max_batch_size * max_seq_len if config.kv_tokens is None else config.kv_tokens, fitting)
+    if tokens < max_seq_len:
+        raise CapacityError(
+            f"a cache of {tokens} tokens cannot hold one sequence of max_seq_len={max_seq_len}: "
+            f"set max_seq_len to at most {tokens}, or {'raise kv_tokens' if config.kv_tokens else 'free memory'}"
+        )
+    return MemoryPlan(
+        target_weights=target.weight_bytes,
+        draft_weights=sum(draft.weight_bytes for draft in drafts) + head_weights,
+        target_pool=tokens * per_token,
+        draft_pool=tokens * per_draft_token,
+        activations=activations,
+        kv_tokens=tokens,
+    )

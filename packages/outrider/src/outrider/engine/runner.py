@@ -1,0 +1,164 @@
+"""One forward pass of the target over the scheduled tokens and drafts of all requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.cache.protocol import KVCache
+from outrider.engine.request import Request
+from outrider.models.base import HeadTarget, Model
+from outrider.models.batch import SequenceInput, pack
+from outrider.verify.arrays import Array, Floats
+from outrider.verify.draft import Draft
+from outrider.verify.first_largest import FirstLargest
+from outrider.verify.tree import ancestor_mask, longest_first
+from outrider_multimodal.images import with_images
+
+
+class ScheduledRequest:
+    """A request's part in a step: ``num_tokens`` of its pending tokens and a draft behind the last of them.
+
+    What it says of the request is as of its scheduling, and does not change when tokens are committed.
+    """
+
+    def __init__(self, request: Request, num_tokens: int, draft: Draft) -> None:
+        self.request, self.num_tokens, self.draft = request, num_tokens, draft
+        self.reaches_end = num_tokens == request.num_pending_tokens
+        """Whether the pass includes the request's last token, so that the next one can be drawn."""
+        self.wants_prompt_logits = request.wants_prompt_logprobs
+        """Whether the rows of all its prompt tokens need logits."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the pass has rows that decide on tokens."""
+        return self.reaches_end
+
+    @property
+    def adapter(self) -> int | None:
+        """Where the request's adapter is."""
+        return None if self.request.adapter is None else self.request.adapter.address
+
+    @cached_property
+    def node_order(self) -> Sequence[int]:
+        """The draft's nodes as they are packed: the longest path first, as attention reads a path in one piece
+        straight from the cache, and gathers the others' keys (``kernels.attention``)."""
+        return range(len(self.draft)) if self.draft.is_chain else longest_first(self.draft.parents)
+
+    @cached_property
+    def node_index(self) -> Sequence[int]:
+        """Where among the packed nodes each node of the draft is."""
+        if self.draft.is_chain:
+            return self.node_order
+        return [index for _, index in sorted((node, index) for index, node in enumerate(self.node_order))]
+
+    @property
+    def num_logit_rows(self) -> int:
+        """Rows that need logits: the last token's and the draft's, or all of a prompt's if they were asked for."""
+        if self.wants_prompt_logits:
+            return self.num_tokens + len(self.draft)
+        return 1 + len(self.draft) if self.reaches_end else 0
+
+    def pack_path(self, path: Sequence[int]) -> Sequence[int]:
+        """Where among the packed nodes those of an accepted path are."""
+        return path if self.draft.is_chain else [self.node_index[node] for node in path]
+
+    def sequence_input(self) -> SequenceInput:
+        """::
+
+        tokens      [ pending pending last | node node node ]
+        logit_rows                     ^      ^    ^    ^       nodes in the draft's order
+        """
+        request, draft = self.request, self.draft
+        assert request.slot is not None
+        start, end = request.num_computed_tokens, request.num_computed_tokens + self.num_tokens
+        if draft.is_chain:
+            tokens = [*request.tokens[start:end], *draft.tokens]
+            last = len(tokens)
+            return SequenceInput(
+                request.slot,
+                start,
+                tokens,
+                range(start, start + last),
+                range(last - self.num_logit_rows, last),
+                adapter=self.adapter,
+            )
+        levels = draft.depths
+        before_draft = range(self.num_tokens - (self.num_logit_rows - len(draft)), self.num_tokens)
+        return SequenceInput(
+            request.slot,
+            start,
+            tokens=[*request.tokens[start:end], *(draft.tokens[node] for node in self.node_order)],
+            positions=[*range(start, end), *(end + levels[node] for node in self.node_order)],
+            logit_rows=[*before_draft, *(self.num_tokens + index for index in self.node_index)],
+            mask=self._mask(),
+            adapter=self.adapter,
+        )
+
+    def _mask(self) -> NDArray[np.bool_]:
+        """bool [n, n]: nodes, as they are packed, see their own ancestors, and all pending tokens."""
+        parents, index = self.draft.parents, self.node_index
+        return ancestor_mask([-1 if parents[node] < 0 else index[parents[node]] for node in self.node_order])
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    """What a forward pass gave one request."""
+
+    logits: Array  # [R, vocab], of all requests of the pass; those of a draft in its own order
+    largest: FirstLargest  # of these logits
+    first: int  # the row of the request's last token, where the pass reaches it; those of its draft follow
+    prompt_logits: Array | None  # [num_tokens, vocab], where log-probabilities of the prompt were asked for
+    features: Array | None  # [num_tokens + len(draft), len(feature_layers) * d]; nodes as they are packed
+    feature_layers: tuple[int, ...]  # layers whose features these are, side by side; none: no features
+
+
+def run_target(
+    model: Model,
+    cache: KVCache,
+    scheduled: Sequence[ScheduledRequest],
+    vocab_size: int,
+    feature_layers: tuple[int, ...] = (),
+) -> list[TargetOutput]:
+    """Feed every request's tokens and drafts.
+
+    Args:
+        vocab_size: columns of logits from there on are padding.
+        feature_layers: layers whose features are wanted of all rows.
+    """
+    batch = pack([each.sequence_input() for each in scheduled], features=feature_layers)
+    inputs = _inputs(model, batch.token_ids, scheduled)
+    out = model.forward(batch if inputs is None else replace(batch, inputs=inputs), cache)
+    largest = FirstLargest(out.logits, vocab_size)
+    found: list[TargetOutput] = []
+    scored = row = 0  # rows with logits, and all rows, of the requests before
+    for each in scheduled:
+        before = each.num_tokens if each.wants_prompt_logits else 0
+        prompt = out.logits[scored : scored + before] if before else None
+        rows = each.num_tokens + len(each.draft)
+        features = None if out.features is None else out.features[row : row + rows]
+        found.append(TargetOutput(out.logits, largest, scored + max(0, before - 1), prompt, features, feature_layers))
+        scored += each.num_logit_rows
+        row += rows
+    return found
+
+
+def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Floats | None:
+    """float32 [T, d]: the tokens' embeddings, and the images' where tokens stand for them; None: no token does."""
+    shown: list[tuple[list[int], Floats]] = []
+    first = 0
+    for each in scheduled:
+        request = each.request
+        if request.images is not None and request.num_computed_tokens < request.prompt_length:
+            start = request.num_computed_tokens
+            rows, features = request.images.between(start, min(start + each.num_tokens, request.prompt_length))
+            shown += [([first + row for row in rows], features)] if rows else []
+        first += each.num_tokens + len(each.draft)
+    if not shown:
+        return None
+    return with_images(cast("HeadTarget", model), token_ids, shown)

@@ -1,0 +1,144 @@
+"""A model's name, path or hub id to a folder that is ready to load."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import ModelFormatError, ModelNotFoundError
+from outrider.hub.builtin import BUILTINS, pull
+from outrider.hub.downloads import HubRef, download, download_gguf, parse_hub_ref
+from outrider.hub.manifest import check_files, read_source, sha256_of, write_manifest
+from outrider.utils.json_files import shown
+from outrider.utils.suggest import close_to
+from outrider.utils.user_cache import building, cache_root, locked
+from outrider.weights.files import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
+
+_OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
+_HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is hashed when converting
+
+
+def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
+    """The folder of the model ``ref`` names, in Hugging Face layout, made or fetched if need be.
+
+    ``ref`` is a folder, a ``.gguf`` file (prepared once), a built-in name (pulled once), or ``org/name`` of the hub,
+    with or without its address: safetensors, or as ``org/name:Q4_K_M`` the GGUF file with weights of this type.
+    ``progress`` tells on stderr what takes time; ``verify`` reads every byte of what the cache holds.
+
+    Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
+    """
+    path = Path(os.path.expanduser(ref))
+    if ref and os.path.isdir(path):  # unlike Path's, false for any text that cannot be a path
+        return _local_folder(path)
+    if os.path.isfile(path):
+        if path.suffix == ".gguf":
+            return _converted(real_place(path), progress=progress, verify=verify)
+        if path.suffix in PICKLE_SUFFIXES:
+            raise ModelFormatError(f"{path} is a pickle, which can run code when read: convert it to safetensors")
+        raise ModelFormatError(f"{path} is not a model: give a folder with config.json, or a .gguf file")
+    if ref in BUILTINS:
+        return pull(BUILTINS[ref], progress=progress, verify=verify)
+    hub = None if ref.startswith((".", "/", "~")) else parse_hub_ref(ref)
+    if hub is None:
+        raise ModelNotFoundError(f"no model {shown(ref)}: {_remedy(ref, path)}")
+    return _from_hub(hub, progress=progress, verify=verify)
+
+
+def _from_hub(hub: HubRef, *, progress: bool, verify: bool) -> Path:
+    if hub.gguf is None:
+        return _local_folder(download(hub.repo, progress=progress))
+    file = download_gguf(hub.repo, hub.gguf, progress=progress)
+    return _converted(real_place(file), progress=progress, verify=verify)
+
+
+def _remedy(ref: str, path: Path) -> str:
+    """What to write in place of ``ref``, which is nothing."""
+    if path.suffix == ".gguf" or ref.startswith((".", "/", "~")):
+        kind = "file" if path.suffix == ".gguf" else "file or folder"
+        return f"there is no such {kind}{_beside(path)}. Check the path"
+    if _OLLAMA_NAME.fullmatch(ref):
+        hint = "it looks like a name of Ollama's library, which is not known here. "
+    else:
+        families = {name.split("-")[0]: name for name in BUILTINS}
+        near = [families.get(name, name) for name in close_to(ref, [*BUILTINS, *families], count=2)]
+        hint = f"did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
+    return f"{hint}Use a folder, a .gguf file, org/name or org/name:Q4_K_M of the hub, or one of {', '.join(BUILTINS)}"
+
+
+def _beside(path: Path) -> str:
+    """Files with a name like that of ``path``, in its folder."""
+    try:
+        folder = path.parent
+        if not folder.is_dir():
+            return f", nor a folder {folder}"
+        names = [file.name for file in folder.iterdir() if file.is_dir() or file.suffix == ".gguf"]
+    except (OSError, ValueError):  # a folder that cannot be read, or a text that is no path
+        return ""
+    near = close_to(path.name, names, count=2)
+    return f", but {' and '.join(near)}" if near else ""
+
+
+def _local_folder(folder: Path) -> Path:
+    if (folder / "config.json").exists():
+        if not has_weights(folder):
+            refuse_pickles(folder)
+        return folder
+    refuse_pickles(folder)
+    inside = sorted(folder.glob("*.gguf"))
+    files = f"*.safetensors or {GGUF_WEIGHTS}"
+    remedy = f"give the file {inside[0]}" if inside else f"a model folder has config.json and {files}"
+    raise ModelFormatError(f"{folder} has no config.json: {remedy}")
+
+
+def real_place(file: Path) -> Path:
+    """The path of a file without links in its folders. A link keeps its own name: the hub's cache names its targets by
+    their digests."""
+    return file.parent.resolve() / file.name
+
+
+def gguf_folder(gguf: Path) -> Path:
+    """Where the folder made from a GGUF file lies: one place per path, so that a changed file replaces its old one."""
+    return cache_root() / "gguf" / f"{gguf.stem}-{hashlib.sha256(str(gguf).encode()).hexdigest()[:12]}"
+
+
+def _converted(gguf: Path, *, progress: bool, verify: bool) -> Path:
+    folder, found = gguf_folder(gguf), _identity(gguf)
+    if _is_current(folder, found) and not verify:
+        return folder
+    with locked(folder.name, announce=progress):
+        if not _is_current(folder, found) or (verify and not _is_intact(folder, gguf)):
+            _convert(gguf, folder, found, progress)
+    return folder
+
+
+def _convert(gguf: Path, folder: Path, found: dict[str, Any], progress: bool) -> None:
+    from outrider.hub.convert import convert_gguf
+
+    if progress:
+        print(f"preparing {gguf} (once) in {folder}", file=sys.stderr)
+    with building(folder) as fresh:
+        convert_gguf(gguf, fresh, progress=progress)
+        write_manifest(fresh, found | {"sha256": sha256_of(gguf)})
+
+
+def _identity(gguf: Path) -> dict[str, Any]:
+    stat = gguf.stat()
+    head = sha256_of(gguf, stop=min(_HEAD, stat.st_size))
+    return {"path": str(gguf), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "head_sha256": head}
+
+
+def _is_current(folder: Path, found: dict[str, Any]) -> bool:
+    source = read_source(folder)
+    return source is not None and found.items() <= source.items()
+
+
+def _is_intact(folder: Path, gguf: Path) -> bool:
+    try:
+        check_files(folder, full=True)
+    except ModelFormatError:
+        return False
+    return (read_source(folder) or {}).get("sha256") == sha256_of(gguf)

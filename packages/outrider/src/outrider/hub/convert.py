@@ -1,0 +1,82 @@
+"""Model files of other kinds to a folder of Hugging Face layout.
+
+A GGUF file keeps its weights as they are. llama2.c's become bfloat16 in a safetensors file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from outrider.hub.convert_tokenizer import tokenizer_from_gguf, tokenizer_from_llama2c, write_json
+from outrider.utils.progress import progress_bar
+from outrider.utils.user_cache import require_space
+from outrider.verify.arrays import bfloat16
+from outrider.weights.files import GGUF_WEIGHTS, Checkpoint
+from outrider.weights.files.layout import expected_shapes
+from outrider.weights.files.safetensors import write_bfloat16
+from outrider.weights.hf_config.config import to_hf_config
+
+_SMALL_FILES = 32_000_000  # the tokenizer's, at most
+_BLOCK = 1 << 24  # bytes copied at a time
+
+
+def convert_gguf(gguf: Path, out: Path, *, progress: bool = False) -> None:
+    """Fill ``out`` from a GGUF file: the file itself (a hard link where possible), configuration, tokenizer, template.
+
+    Raises ``ModelFormatError`` for files that cannot be read, ``CapacityError`` if the disk has no room.
+    """
+    from outrider.weights.gguf.header import read_gguf_header
+    from outrider.weights.gguf.reader import open_gguf
+
+    checkpoint = open_gguf(gguf)
+    _link_or_copy(gguf, out / GGUF_WEIGHTS, progress=progress)
+    write_json(out / "config.json", to_hf_config(checkpoint.config))
+    tokenizer_from_gguf(gguf, read_gguf_header(gguf), out)
+
+
+def _link_or_copy(source: Path, target: Path, *, progress: bool) -> None:
+    size = source.stat().st_size
+    require_space(bytes_needed(0), source.name)
+    try:
+        os.link(source.resolve(), target)  # the hub's cache has a link of its own there
+    except OSError:  # another disk, or one without links
+        require_space(size + bytes_needed(0), source.name)
+        with (
+            source.open("rb") as file,
+            target.open("wb") as copy,
+            progress_bar(f"copying {source.name}", size, show=progress) as advance,
+        ):
+            while block := file.read(_BLOCK):
+                copy.write(block)
+                advance(len(block))
+
+
+def convert_llama2c(model: Path, vocabulary: Path, out: Path, *, progress: bool = False) -> None:
+    """Fill ``out`` from a llama2.c model and its ``tokenizer.bin``. Errors as for ``convert_gguf``."""
+    from outrider.weights.files.llama2c import open_llama2c, read_vocabulary
+
+    checkpoint = open_llama2c(model)
+    tokens = read_vocabulary(vocabulary, checkpoint.config.vocab_size)
+    _write_model(checkpoint, model.name, out, progress=progress)
+    tokenizer_from_llama2c(tokens, checkpoint.config.max_seq_len, out)
+
+
+def bytes_needed(parameters: int) -> int:
+    """Disk space that a folder takes at most if so many parameters are converted to bfloat16."""
+    return 2 * parameters + _SMALL_FILES
+
+
+def _write_model(checkpoint: Checkpoint, name: str, out: Path, *, progress: bool) -> None:
+    shapes = expected_shapes(checkpoint.config)
+    parameters = sum(map(math.prod, shapes.values()))
+    require_space(bytes_needed(parameters), name)
+    with (
+        (out / "model.safetensors").open("wb") as file,
+        progress_bar(f"converting {name}", 2 * parameters, show=progress) as advance,
+    ):
+        write_bfloat16(
+            file, shapes, ((tensor, bfloat16(checkpoint.stored[tensor].numbers())) for tensor in shapes), advance
+        )
+    write_json(out / "config.json", to_hf_config(checkpoint.config))

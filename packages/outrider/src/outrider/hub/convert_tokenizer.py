@@ -1,0 +1,95 @@
+"""``tokenizer.json`` and its companions for models whose own files keep the vocabulary in another form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from outrider.errors import ModelFormatError
+from outrider.utils.json_files import read_json_object
+from outrider.weights.gguf.header import GGUFHeader
+from outrider.weights.gguf.tokenizer import correct_tokenizer
+
+_UNKNOWN, _BOS, _EOS = "<unk>", "<s>", "</s>"
+_FIRST_BYTE, _FIRST_WORD = 3, 259  # ids of a Llama 2 vocabulary: three specials, 256 bytes, words by score
+_SPACE = "\u2581"
+_ANY_CLASS = "PreTrainedTokenizerFast"  # transformers 4 and 5 then take tokenizer.json as it is
+
+
+def tokenizer_from_gguf(gguf: Path, header: GGUFHeader, out: Path) -> None:
+    """Write the tokenizer and chat template of a GGUF file to ``out``, as transformers reads them, and corrected.
+
+    Raises ``ModelFormatError`` if transformers cannot read it.
+    """
+    from transformers import PreTrainedTokenizerFast  # seconds of import, paid once per model
+
+    try:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(  # AutoTokenizer knows few architectures
+            gguf.parent, gguf_file=gguf.name, local_files_only=True, trust_remote_code=False
+        )
+        tokenizer.save_pretrained(out)
+    except Exception as error:  # noqa: BLE001  (anything can come out of a file's metadata; one line must go up)
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelFormatError(f"the tokenizer in {gguf} cannot be read: {reason}") from None
+    file = out / "tokenizer.json"
+    raw = read_json_object(file)
+    correct_tokenizer(raw, header)
+    file.write_text(json.dumps(raw, ensure_ascii=False), encoding="utf-8")
+    config = out / "tokenizer_config.json"
+    kept = {
+        key: value
+        for key, value in read_json_object(config).items()
+        if key.endswith("_token") or key == "chat_template"
+    }
+    write_json(config, kept | {"tokenizer_class": _ANY_CLASS})
+
+
+def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: int, out: Path) -> None:
+    """Write a Llama 2 vocabulary, given as each token's bytes and score, to ``out``.
+
+    The result gives the same ids as transformers' Llama tokenizer: byte-pair merges in order of score, byte
+    fallback, one space put before the text. Raises ``ModelFormatError`` if this is no such vocabulary.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    if len(tokens) < _FIRST_WORD:
+        raise ModelFormatError(f"a vocabulary of {len(tokens)} tokens is no Llama 2 vocabulary")
+    names = [_UNKNOWN, _BOS, _EOS, *(f"<0x{byte:02X}>" for byte in range(256))]
+    names += [text.decode(errors="replace").replace(" ", _SPACE) for text, _ in tokens[_FIRST_WORD:]]
+    ids = {name: i for i, name in enumerate(names)}
+    if len(ids) != len(names):
+        raise ModelFormatError("the vocabulary names a token twice: download the model again")
+    merges = _merges(names[_FIRST_WORD:], [score for _, score in tokens[_FIRST_WORD:]], ids)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{_BOS} $A", pair=f"{_BOS} $A {_BOS}:1 $B:1", special_tokens=[(_BOS, ids[_BOS])]
+    )
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in (_UNKNOWN, _BOS, _EOS)])
+    tokenizer.save(str(out / "tokenizer.json"))
+    config = {"unk_token": _UNKNOWN, "bos_token": _BOS, "eos_token": _EOS, "model_max_length": max_length}
+    write_json(out / "tokenizer_config.json", config | {"tokenizer_class": _ANY_CLASS})
+
+
+def _merges(words: Sequence[str], scores: Sequence[float], ids: dict[str, int]) -> list[tuple[str, str]]:
+    """Every pair of tokens that makes a word, best word first: what SentencePiece decides by score at each step.
+
+    Pairs of one word come longest left part first, as in transformers.
+    """
+    pairs = [
+        (score, cut, word)
+        for word, score in zip(words, scores, strict=True)
+        for cut in range(1, len(word))
+        if word[:cut] in ids and word[cut:] in ids
+    ]
+    pairs.sort(key=lambda pair: (pair[0], pair[1], len(pair[2]) - pair[1]), reverse=True)
+    return [(word[:cut], word[cut:]) for _, cut, word in pairs]
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` for people to read."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

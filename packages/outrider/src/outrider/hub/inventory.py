@@ -1,0 +1,144 @@
+"""What models there are on this machine, and what is known of one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from outrider.errors import OutriderError
+from outrider.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled
+from outrider.hub.catalog import resolve
+from outrider.hub.manifest import MANIFEST, check_files, read_source
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.utils.user_cache import cache_root
+from outrider.weights.files import GGUF_WEIGHTS, open_checkpoint
+from outrider.weights.files.safetensors import read_header
+from outrider.weights.gguf.header import read_gguf_header
+from outrider_transformers.foreign import foreign_config, is_foreign
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of ``outrider models list``. ``name`` is what to give wherever a model is asked for."""
+
+    name: str
+    kind: Literal["built-in", "gguf", "hub"]
+    parameters: int | None
+    bytes: int | None  # on disk; for a model not pulled yet, to download
+    licence: str | None
+    pulled: bool
+    folder: Path | None
+
+
+def list_models() -> list[Entry]:
+    """The built-in models, the GGUF files converted so far, and the hub's models in its own cache."""
+    return [*map(_built_in, BUILTINS.values()), *_converted(), *_from_hub()]
+
+
+def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
+    """Everything ``outrider models info`` shows. A built-in model is not pulled for it.
+
+    ``verify`` compares every byte of a converted model with its manifest; ``verified`` then says what could be
+    compared. Raises as ``resolve``, and ``ModelFormatError`` naming the file that differs.
+    """
+    known = BUILTINS.get(ref)
+    facts = _catalogued(known) if known is not None else {"name": ref, "about": None, "licence": None, "sha256": None}
+    if known is not None and not Path(ref).is_dir() and not is_pulled(known):
+        return facts | {"pulled": False}
+    folder = resolve(ref)
+    source = read_source(folder) or {}
+    facts |= {key: source[key] for key in ("licence", "sha256") if key in source}
+    tokenizer = Tokenizer.from_folder(folder)
+    if is_foreign(folder):
+        config, (parameters, dtypes) = foreign_config(folder), _of_headers(folder)
+    else:
+        checkpoint = open_checkpoint(folder)
+        config, stored = checkpoint.config, checkpoint.stored.values()
+        parameters, dtypes = sum(math.prod(tensor.shape) for tensor in stored), {tensor.type for tensor in stored}
+    facts |= {
+        "pulled": True,
+        "family": config.family,
+        "parameters": parameters,
+        "dtype": ", ".join(sorted(dtypes)),
+        "layers": config.num_layers,
+        "hidden_size": config.hidden_size,
+        "heads": config.num_heads,
+        "kv_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "context": config.max_seq_len,
+        "vocabulary": tokenizer.vocab_size,
+        "eos_token_ids": list(tokenizer.eos_token_ids),
+        "chat_template": tokenizer.chat_template is not None,
+        "folder": str(folder),
+    }
+    if verify:
+        has_manifest = (folder / MANIFEST).exists()
+        count = check_files(folder, full=True) if has_manifest else 0
+        facts["verified"] = f"every byte of {count} files" if has_manifest else "headers and shapes (no manifest)"
+    return facts
+
+
+def _of_headers(folder: Path) -> tuple[int, set[str]]:
+    """Parameters and dtypes of safetensors files."""
+    infos = [info for path in folder.glob("*.safetensors") for info in read_header(path).values()]
+    return sum(math.prod(info.shape) for info in infos), {info.dtype for info in infos}
+
+
+def _catalogued(model: BuiltIn) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "about": model.about,
+        "licence": model.licence,
+        "sha256": model.sha256,
+        "parameters": model.parameters,
+        "download_bytes": model.download_bytes,
+    }
+
+
+def _built_in(model: BuiltIn) -> Entry:
+    folder, pulled = folder_of(model), is_pulled(model)
+    size = _size_of(folder) if pulled else model.download_bytes
+    return Entry(model.name, "built-in", model.parameters, size, model.licence, pulled, folder if pulled else None)
+
+
+def _converted() -> list[Entry]:
+    entries = []
+    for folder in sorted((cache_root() / "gguf").glob("[!.]*")):
+        source = read_source(folder)
+        if source is not None:
+            name = str(source.get("path"))
+            entries.append(Entry(name, "gguf", _parameters_of(folder), _size_of(folder), None, True, folder))
+    return entries
+
+
+def _from_hub() -> list[Entry]:
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        repos = scan_cache_dir().repos
+    except CacheNotFound:
+        return []
+    entries = []
+    for repo in sorted(repos, key=lambda repo: repo.repo_id):
+        newest = max(repo.revisions, key=lambda revision: revision.last_modified, default=None)
+        if repo.repo_type != "model" or newest is None or not any(newest.snapshot_path.glob("*.safetensors")):
+            continue
+        parameters = _parameters_of(newest.snapshot_path)
+        entries.append(Entry(repo.repo_id, "hub", parameters, repo.size_on_disk, None, True, newest.snapshot_path))
+    return entries
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _parameters_of(folder: Path) -> int | None:
+    try:
+        shapes = [i.shape for path in folder.glob("*.safetensors") for i in read_header(path).values()]
+        if not shapes:
+            shapes = [i.shape for i in read_gguf_header(folder / GGUF_WEIGHTS).tensors.values()]
+    except (OutriderError, OSError):
+        return None  # a damaged file is `info`'s to report; the list goes on
+    return sum(map(math.prod, shapes))

@@ -1,0 +1,78 @@
+"""Takes models out of the caches again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from outrider.errors import InvalidRequestError, ModelNotFoundError
+from outrider.hub.builtin import BUILTINS, folder_of
+from outrider.hub.catalog import gguf_folder, real_place
+from outrider.hub.downloads import parse_hub_ref
+from outrider.hub.manifest import read_source
+from outrider.utils.json_files import shown
+from outrider.utils.user_cache import cache_root, locked
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What is gone."""
+
+    name: str
+    folder: Path
+    bytes: int
+
+
+def remove(ref: str) -> Removed:
+    """Delete what the caches hold of a model: a built-in one, what a ``.gguf`` file was converted to, or a hub id.
+
+    A ``.gguf`` file itself stays, and so does every folder outside the caches.
+
+    Raises:
+        InvalidRequestError: ``ref`` is a folder of the user's own.
+        ModelNotFoundError: no cache holds it.
+    """
+    path = Path(ref).expanduser()
+    if ref in BUILTINS:
+        folder = folder_of(BUILTINS[ref])
+    elif path.suffix == ".gguf":
+        folder = gguf_folder(real_place(path))
+    elif ref and path.is_dir() and cache_root() not in path.resolve().parents:
+        raise InvalidRequestError(f"{ref} is a folder of your own, which no cache holds: delete it yourself")
+    else:
+        return _from_hub(ref)
+    with locked(folder.name):
+        if not folder.is_dir():
+            raise _unknown(ref)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        shutil.rmtree(folder)
+    return Removed(ref, folder, size)
+
+
+def _from_hub(ref: str) -> Removed:
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        cache = scan_cache_dir()
+    except CacheNotFound:
+        raise _unknown(ref) from None
+    hub = parse_hub_ref(ref)
+    for repo in cache.repos:
+        if hub is not None and repo.repo_type == "model" and repo.repo_id == hub.repo:
+            cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions)).execute()
+            _remove_converted(repo.repo_path.resolve())
+            return Removed(ref, repo.repo_path, repo.size_on_disk)
+    raise _unknown(ref)
+
+
+def _remove_converted(repo: Path) -> None:
+    """What was made of the GGUF files of a repository of the hub."""
+    for folder in (cache_root() / "gguf").glob("[!.]*"):
+        if repo in Path(str((read_source(folder) or {}).get("path"))).parents:
+            with locked(folder.name):
+                shutil.rmtree(folder)
+
+
+def _unknown(ref: str) -> ModelNotFoundError:
+    return ModelNotFoundError(f"no cache holds {shown(ref)}: `outrider models list` names what there is")

@@ -1,0 +1,401 @@
+"""``LLM``: load a model once, then generate, chat and stream."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+from outrider.adapters import Adapters
+from outrider.config import EngineOptions, SamplingParams, engine_config
+from outrider.config.adapters import parse_lora_modules
+from outrider.config.options import shows_options
+from outrider.config.request import Params, RequestOptions, Scheduling, Speculation, request_options
+from outrider.engine.embedding import embedding
+from outrider.engine.loop import EngineLoop
+from outrider.engine.request import Request, StepOutput
+from outrider.errors import EngineDeadError, InvalidRequestError
+from outrider.input_processor import (
+    InputProcessor,
+    Message,
+    Prompt,
+    conversations,
+    either,
+    prompts_in,
+    with_options,
+)
+from outrider.loading import load
+from outrider.output import Output, one_or_all, tokens_per_run
+from outrider.utils.progress import work_bar
+from outrider_multimodal.speech import Transcript, TranscriptionOptions
+from outrider_multimodal.transcriber import SoundSource, Transcriber, Transcribing, decoder_prompt, run_side_by_side
+from outrider_multimodal.vision import ImagePrompt, ReadPrompt
+
+if TYPE_CHECKING:
+    from outrider.grammar import GrammarCompiler
+
+_HELD = ("tokenizer", "model", "draft_models", "drafters", "engine", "_input_processor", "_loop")
+"""What ``LLM.close`` lets go of."""
+
+
+_ELSEWHERE = {
+    "get_tokenizer": "LLM.tokenizer",
+    "encode": "LLM.embed, or LLM.tokenizer.encode for token ids",
+    "create_chat_completion": "LLM.chat",
+    "create_completion": "LLM.generate",
+    "create_embedding": "LLM.embed",
+    "beam_search": "LLM.generate with SamplingParams(beam_width=...)",
+    "llm_engine": "LLM.engine",
+}
+"""What other libraries call parts of theirs, and where those are here."""
+
+
+class LLM:
+    """A target model that drafts ahead of itself.
+
+        with LLM("smollm2-135m-instruct") as llm:
+            print(llm.chat([{"role": "user", "content": "Write a haiku about rivers."}]).text)
+
+    What drafts (``draft``) never changes the output, only how fast it comes; ``draft="none"`` decodes plainly.
+    """
+
+    _closed = False
+
+    @shows_options
+    def __init__(self, model: str | PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> None:
+        """Load ``model``, and what drafts for it.
+
+        Names of vLLM and transformers are accepted where they mean the same: ``max_model_len``, ``max_num_seqs``,
+        ``max_num_batched_tokens``, ``enable_prefix_caching``, ``torch_dtype``, and ``speculative_config`` with
+        ``method``, ``model`` and ``num_speculative_tokens``.
+
+        Args:
+            model: a built-in name, a folder, a ``.gguf`` file or a hub id (see ``outrider models``).
+            progress: report downloads and the memory budget on the terminal.
+            options: as below; ``SpeculationParams`` and ``EngineConfig`` say more of each.
+
+        Raises:
+            ConfigError: an option is unknown, or the options do not go together.
+            OutriderError: the model cannot be found or loaded.
+        """
+        loaded = load(engine_config(fspath(model), **options), progress=progress)
+        self.config = loaded.config
+        self.speculation = loaded.config.speculation
+        self.tokenizer = loaded.tokenizer
+        self.model = loaded.model
+        self.draft_models = loaded.draft_models
+        self.memory_plan = loaded.memory_plan
+        self.drafters = loaded.drafters
+        self.engine = loaded.engine
+        self.eos_token_ids = loaded.eos_token_ids
+        adapters = Adapters(self.model, enabled=loaded.config.enable_lora)
+        prompt = decoder_prompt(loaded.model)
+        self._input_processor = InputProcessor(
+            self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, prompt, loaded.vision
+        )
+        adapters.load(parse_lora_modules(loaded.config.lora_modules))
+        self._folder = loaded.folder
+        self._loop = EngineLoop(self.engine)
+
+    def __repr__(self) -> str:
+        model, config = repr(self.config.model), self.config
+        if self.closed:
+            return f"LLM({model}, closed)"
+        return (
+            f"LLM({model}, {self.model.precision} on {self.model.device}, draft={self.speculation.draft!r}, "
+            f"{config.max_batch_size} sequences of up to {self.engine.max_seq_len} tokens)"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Release the weights and caches; whatever is asked afterwards raises ``EngineDeadError``.
+
+        Streams that are still open end with that error too. Closing twice does nothing.
+        """
+        if self._closed:
+            return
+        on_cuda = str(self.model.device) != "cpu"
+        self._loop.close(self._closed_error())
+        self._closed = True
+        for name in _HELD:
+            delattr(self, name)
+        gc.collect()  # model, engine and sources refer to each other
+        if on_cuda:
+            from outrider_torch.kernels.torch_processor import release_cached_memory
+
+            release_cached_memory()
+
+    def _closed_error(self) -> EngineDeadError:
+        return EngineDeadError(f"LLM({self.config.model!r}) was closed: load it again")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only called for what is not there: before loading has ended, or after ``close``."""
+            if self._closed and name in _HELD:
+                raise self._closed_error()
+            hint = f": use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+    @property
+    def adapters(self) -> Adapters:
+        """The low-rank adapters that requests may name."""
+        return self._input_processor.adapters
+
+    @property
+    def grammars(self) -> GrammarCompiler:
+        """Compiles structured outputs."""
+        return self._input_processor.grammars
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # a str is also a sequence of str: one text, one output
+        self,
+        prompts: str | ImagePrompt,
+        params: Params = None,
+        *,
+        speculation: Speculation = None,
+        sampling_params: Params = None,
+        progress: bool = False,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Output | Any: ...  # Any: with n above 1, list[Output]
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        params: Params | Sequence[Params] = None,
+        *,
+        speculation: Speculation | Sequence[Speculation] = None,
+        sampling_params: Params | Sequence[Params] = None,
+        progress: bool = False,
+        **scheduling: Unpack[RequestOptions],
+    ) -> list[Output]: ...
+    def generate(
+        self,
+        prompts: str | ImagePrompt | Sequence[Prompt],
+        params: Params | Sequence[Params] = None,
+        *,
+        speculation: Speculation | Sequence[Speculation] = None,
+        sampling_params: Params | Sequence[Params] = None,
+        progress: bool = False,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Output | list[Output]:
+        """Continue one text, or many texts and token-id lists at once.
+
+        One text gives one ``Output``; with ``n`` above 1, a list of ``n``. A list of prompts gives a list, in which
+        the ``n`` outputs of each prompt stand next to each other (and which type checkers know to be one).
+
+        Args:
+            prompts: a text, or a list of texts and lists of token ids. A text with images is
+                ``{"prompt": "<image>What is this?", "multi_modal_data": {"image": "cat.png"}}``.
+            params: for all prompts, or a list with one for each. ``sampling_params`` is another name for it. A dict
+                of the fields of ``SamplingParams`` will do, and so will the fields as keywords: ``max_tokens=64``.
+            speculation: likewise (``SpeculationParams``, or a dict).
+            progress: show a bar on a terminal, or in a notebook.
+            scheduling: a lower ``priority`` runs first (default 0), though none waits for ever; only requests with
+                the same ``cache_salt`` (default "") share what they have read, and draft from one another; requests
+                of different ``tenant`` (default "") get equal shares of the machine; ``lora_request`` names an adapter
+                (``LoRARequest``) where the engine has ``enable_lora``.
+
+        Raises:
+            InvalidRequestError: a prompt or an option is impossible; nothing has run then.
+            NumericalError: the model's output is not a number.
+        """
+        several = prompts_in(prompts)
+        options = either(params, sampling_params), speculation
+        return self._answer(with_options(prompts, several, *options), several is None, scheduling, progress)
+
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: Params = None,
+        *,
+        speculation: Speculation = None,
+        sampling_params: Params = None,
+        progress: bool = False,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Output | Any: ...  # Any: with n above 1, list[Output]
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Sequence[Message]],
+        params: Params | Sequence[Params] = None,
+        *,
+        speculation: Speculation | Sequence[Speculation] = None,
+        sampling_params: Params | Sequence[Params] = None,
+        progress: bool = False,
+        **scheduling: Unpack[RequestOptions],
+    ) -> list[Output]: ...
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: Params | Sequence[Params] = None,
+        *,
+        speculation: Speculation | Sequence[Speculation] = None,
+        sampling_params: Params | Sequence[Params] = None,
+        progress: bool = False,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Output | list[Output]:
+        """Answer a conversation of ``{"role", "content"}`` messages, written with the model's chat template.
+
+        A list of conversations is answered at once. Outputs and options are those of ``generate``, with a conversation
+        for a text.
+        """
+        several = conversations(messages)
+        options = either(params, sampling_params), speculation
+        return self._answer(with_options(messages, several, *options), several is None, scheduling, progress)
+
+    @cached_property
+    def transcriber(self) -> Transcriber:
+        """Makes requests of sounds. Raises ``InvalidRequestError`` if this model hears none."""
+        return Transcriber(self._folder, self.model, self.tokenizer, self._input_processor)
+
+    @overload
+    def transcribe(
+        self, sounds: SoundSource, options: TranscriptionOptions | None = None, **more: Unpack[Transcribing]
+    ) -> Transcript: ...
+    @overload
+    def transcribe(
+        self, sounds: list[SoundSource], options: TranscriptionOptions | None = None, **more: Unpack[Transcribing]
+    ) -> list[Transcript]: ...
+    def transcribe(
+        self,
+        sounds: SoundSource | list[SoundSource],
+        options: TranscriptionOptions | None = None,
+        **more: Unpack[Transcribing],
+    ) -> Transcript | list[Transcript]:
+        """Write down what is said in a sound, or in each of a list of them at once, with the times it was said.
+
+        Args:
+            sounds: a file, its bytes, or a ``Sound`` of samples; or a list of these.
+            options: language, task and the thresholds of the recipe.
+            more: ``on_segment`` and ``on_progress`` hear of what is done; ``speculation`` and scheduling as in
+                ``generate``.
+
+        Raises:
+            InvalidRequestError: the model hears no sound, a file cannot be decoded, or an option is impossible.
+        """
+        batch = sounds if isinstance(sounds, list) else [sounds]
+        requests = self.transcriber.requests(batch, options or TranscriptionOptions(), more)
+        transcripts = run_side_by_side(requests, self._loop)
+        return transcripts if isinstance(sounds, list) else transcripts[0]
+
+    @overload
+    def embed(  # type: ignore[overload-overlap]  # a str is also a sequence of str
+        self, texts: str | list[int], **scheduling: Unpack[Scheduling]
+    ) -> list[float]: ...
+    @overload
+    def embed(self, texts: Sequence[str | list[int]], **scheduling: Unpack[Scheduling]) -> list[list[float]]: ...
+    def embed(
+        self, texts: str | list[int] | Sequence[str | list[int]], **scheduling: Unpack[Scheduling]
+    ) -> list[float] | list[list[float]]:
+        """The embedding of a text (or its token ids), or of each of a list of them.
+
+        As ``/v1/embeddings`` gives it: the mean of the target's last hidden states, of length 1, as ``hidden_size``
+        numbers. Raises ``InvalidRequestError`` for a text that is empty or too long.
+        """
+        alone = isinstance(texts, str) or (bool(texts) and isinstance(texts[0], int))
+        params, plain = SamplingParams(max_tokens=1), replace(self.speculation, draft="none", prediction=None)
+        batch: Sequence[Any] = [texts] if alone else texts
+        requests = [self.request(text, params, plain, **scheduling) for text in batch]
+        for request in requests:
+            request.final_norm = self.model.final_norm
+        self._run(requests)
+        vectors: list[list[float]] = [embedding(request).tolist() for request in requests]
+        return vectors[0] if alone else vectors
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: Params = None,
+        *,
+        speculation: Speculation = None,
+        sampling_params: Params = None,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Iterator[StepOutput]:
+        """Tokens as they are committed. ``prompt`` is text, token ids or chat messages.
+
+        Leaving the loop early aborts the request, which stays in ``self.last`` with its text and statistics.
+        """
+        self.last = self.request(prompt, either(params, sampling_params), speculation, **scheduling)
+        return self._loop.stream(self.last)
+
+    def request(
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: Params = None,
+        speculation: Speculation = None,
+        **scheduling: Unpack[RequestOptions],
+    ) -> Request:
+        """The checked request of one prompt with one output. Raises InvalidRequestError if more are asked for."""
+        params, speculation, rest = request_options(params, speculation, scheduling)
+        if params.n != 1:
+            raise InvalidRequestError(f"n={params.n} outputs here: one at a time; use generate or chat", param="n")
+        return self.requests(prompt, params, speculation, **rest)[0]
+
+    def requests(
+        self,
+        prompt: Prompt | Sequence[Message],
+        params: Params = None,
+        speculation: Speculation = None,
+        **scheduling: Unpack[RequestOptions],
+    ) -> list[Request]:
+        """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
+        params, speculation, rest = request_options(params, speculation, scheduling)
+        read = self.read(prompt, **rest)
+        make = partial(self._input_processor.request, read.token_ids, images=read.images)
+        first = make(params, speculation, **rest)
+        self.engine.check(first)
+        others = [
+            make(replace(params, seed=first.seed + i), speculation, after=first, **rest) for i in range(1, params.n)
+        ]
+        if read.images is not None:
+            _ = read.images.features  # here, not within a step that others wait for
+        return [first, *others]
+
+    def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> ReadPrompt:
+        """A prompt as ``requests`` takes it too: its token ids, with those that its images take.
+
+        ``options`` are ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.
+        """
+        return self._input_processor.read(prompt, **options)
+
+    @property
+    def sees(self) -> bool:
+        """Whether prompts may have images."""
+        return not isinstance(self._input_processor.vision, str)
+
+    def _answer(
+        self, asked: Sequence[tuple[Any, ...]], alone: bool, scheduling: RequestOptions, progress: bool
+    ) -> Output | list[Output]:
+        """Outputs of prompts with their options; ``alone``: of a prompt that no list held."""
+        requests = [request for one in asked for request in self.requests(*one, **scheduling)]
+        outputs = self._run(requests, progress=progress)
+        return one_or_all(outputs) if alone else outputs
+
+    def _run(self, requests: Sequence[Request], *, progress: bool = False) -> list[Output]:
+        with work_bar("generate", len(requests), show=progress) as tell:
+            given = self._loop.run(requests, (lambda: tell(*_done(requests))) if progress else lambda: None)
+        token_text = self.tokenizer.token_text
+        return [Output.of(request, steps, token_text) for request, steps in zip(requests, given, strict=True)]
+
+
+def _done(requests: Sequence[Request]) -> tuple[int, str]:
+    """How many requests have ended, and how fast all of them came on."""
+    ended = sum(request.finish_reason is not None or request.error is not None for request in requests)
+    return ended, tokens_per_run(request.stats for request in requests)

@@ -1,0 +1,192 @@
+"""From options to an engine that runs: target, draft models, heads, caches and sources of drafts."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from outrider.config import EngineConfig, source_record
+from outrider.config.combination import parse
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.datastore import Datastore, read_origin, shipped_datastore
+from outrider.drafters.heads import HeadConfig
+from outrider.drafters.registry import DrafterRegistry
+from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
+from outrider.engine.engine import Engine
+from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
+from outrider.errors import ConfigError, IncompatibleDraftError
+from outrider.hub.catalog import resolve
+from outrider.models.base import LoadedModel
+from outrider.native.processor import set_num_threads
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.tokenizer.vocabularies import check_same_vocabulary
+from outrider.verify.shapes import Acceptance
+from outrider.weights.loader import load_model
+from outrider_drafters.draft_table import DraftTable
+from outrider_fleet.parallel.load import load_parallel
+from outrider_multimodal.encoder_decoder import match_encoders
+from outrider_multimodal.vision_language import is_vision_language
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model in memory, with all that drafts for it. ``config`` names the source that ``draft="auto"`` stands for."""
+
+    config: EngineConfig
+    folder: Path
+    tokenizer: Tokenizer
+    model: LoadedModel
+    draft_models: tuple[LoadedModel, ...]
+    memory_plan: MemoryPlan
+    eos_token_ids: tuple[int, ...]
+    drafters: DrafterRegistry
+    engine: Engine
+    vision: Any  # ``Vision`` or a str: what reads images, or why nothing does
+
+
+def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
+    """Load what ``config`` names. ``progress``: report downloads and the memory budget on the terminal.
+
+    Raises ``OutriderError`` if a model cannot be found or loaded, or the memory does not suffice.
+    """
+    if config.threads is not None:
+        set_num_threads(config.threads)
+    if config.datastore not in ("auto", "none"):
+        read_origin(Path(config.datastore).expanduser())  # an error comes before weights are read
+    folder = resolve(config.model, progress=progress)
+    tokenizer = Tokenizer.from_folder(folder, config.model)
+    draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
+    model = _load_target(config, folder)
+    vision = _load_vision(folder, tokenizer, model)  # before memory is divided
+    match_encoders(model, draft_models)
+    draft, heads = load_heads(config, model)
+    config = replace(config, speculation=replace(config.speculation, draft=draft))
+    if progress and model.implementation not in ("native", "torch"):
+        print(f"{model.config.family}: computed by {model.implementation}", file=sys.stderr)
+    plan = plan_memory(model, draft_models, config, available_bytes(model.device), *head_memory(heads, model))
+    _report(plan, progress)
+    vocab_size = min(tokenizer.vocab_size, model.config.vocab_size)
+    cache = plan.cache_spec(config, model.config.max_seq_len)
+    kv_cache = model.new_cache(cache)
+    drafters = DrafterRegistry(
+        DrafterContext(
+            vocab_size=vocab_size,
+            cache=cache,
+            draft_models=draft_models,
+            tokenizer=tokenizer,
+            draft_tokenizers=draft_tokenizers,
+            same_vocabulary=same,
+            heads=heads,
+            target=model,
+            target_cache=kv_cache,
+            draft_layers=config.draft_layers,
+            draft_table=_load_table(config, vocab_size),
+            datastore=_load_datastore(config, model, vocab_size),
+            custom_sources=config.custom_sources,
+        )
+    )
+    eos = tuple({*tokenizer.eos_token_ids, *model.config.eos_token_ids})
+    engine = Engine(
+        model,
+        drafters=drafters,
+        eos_token_ids=eos,
+        vocab_size=vocab_size,
+        cache=cache,
+        kv_cache=kv_cache,
+        max_batched_tokens=config.max_batched_tokens,
+        measured=partial(_measured_acceptance, heads),
+    )
+    if draft != "none" and config.speculation.spec_length == "auto":
+        engine.calibrate(config.speculation.combination.names)
+    return Loaded(config, folder, tokenizer, model, draft_models, plan, eos, drafters, engine, vision)
+
+
+def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:
+    """What reads images; without Pillow the model still reads text."""
+    if not is_vision_language(folder):
+        return "this model reads text only"
+    if importlib.util.find_spec("PIL") is None:
+        return "images need Pillow (pip install 'outrider[vision]')"
+    from outrider_multimodal.vision import Vision  # torch
+
+    return Vision(folder, tokenizer, device=model.device, context=model.config.max_seq_len)
+
+
+def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
+    if config.tensor_parallel_size > 1 and is_vision_language(folder):
+        raise ConfigError(
+            f"tensor_parallel_size={config.tensor_parallel_size}: {folder.name} sees images, and is not split: use 1"
+        )
+    if config.tensor_parallel_size == 1:
+        return load_model(folder, config.target_options())
+    size = config.tensor_parallel_size
+    return load_parallel(folder, config.target_options(), size, threads=config.threads, name=config.model)
+
+
+def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:
+    """How often a source's guesses were right when its head was trained, by depth and rank; (): it has no head."""
+    config = heads[source].config if source in heads else None
+    if not isinstance(config, HeadConfig):
+        return ()
+    own = ((1.0,),) if config.kind == "pass" and config.acceptance else ()  # its first guess is the target's own token
+    return own + config.acceptance
+
+
+def _load_draft_models(
+    config: EngineConfig, target: Tokenizer, progress: bool
+) -> tuple[tuple[LoadedModel, ...], tuple[Tokenizer, ...], bool]:
+    """The draft models, their tokenizers, and whether all have the target's vocabulary.
+
+    Another one is only taken where the sources that draft by default know how to read it.
+    """
+    by_text = any(source_record(name).any_vocabulary for name in parse(config.speculation.draft).names)
+    same = True
+    models: list[LoadedModel] = []
+    tokenizers: list[Tokenizer] = []
+    for name in config.draft_models:
+        folder = resolve(name, progress=progress)
+        tokenizers.append(Tokenizer.from_folder(folder))
+        try:
+            check_same_vocabulary(target, tokenizers[-1])  # before weights are read
+        except IncompatibleDraftError:
+            if not by_text:
+                raise
+            same = False
+        models.append(load_model(folder, config.draft_options()))
+    return tuple(models), tuple(tokenizers), same
+
+
+def _load_table(config: EngineConfig, vocab_size: int) -> DraftTable | None:
+    if config.draft_table is None:
+        return None
+    table = DraftTable.load(Path(config.draft_table))
+    table.check_vocabulary(vocab_size)
+    return table
+
+
+def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int) -> Datastore | None:
+    if config.datastore == "none":
+        return None
+    path: Path | None = Path(config.datastore).expanduser()
+    if config.datastore == "auto":
+        path = shipped_datastore(target_fingerprint(model).digest)
+    if path is None:
+        return None
+    store = Datastore.load(path)
+    store.check_vocabulary(vocab_size)
+    return store
+
+
+def _report(plan: MemoryPlan, progress: bool) -> None:
+    if progress:
+        print(plan.line(), file=sys.stderr)
+    for line in plan.lines():
+        logger.info("memory: %s", line)

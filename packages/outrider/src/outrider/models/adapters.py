@@ -1,0 +1,82 @@
+"""A low-rank adapter (LoRA, Hu et al. 2021): what it adds to the linear layers of a model, for rows of its requests."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from outrider.errors import ModelFormatError
+from outrider.models.config import ModelConfig
+from outrider.native.model_structs import ADAPTED, LowRankStruct
+from outrider.verify.arrays import Floats, host
+
+__all__ = ["Adapter", "adapted_shapes"]
+
+LowRank = tuple[Floats, Floats]
+"""float32 [inputs, rank] and [rank, outputs], the second one scaled: ``y += x @ down @ up``."""
+
+
+class Adapter:
+    """Low-rank matrices by layer and linear layer, ready for the native library."""
+
+    def __init__(self, name: str, config: ModelConfig, matrices: Mapping[tuple[int, str], LowRank]) -> None:
+        """``matrices`` by layer and the name of the linear layer, one of ``ADAPTED``.
+
+        Raises:
+            ModelFormatError: a matrix is of another shape than the model's.
+        """
+        self.name = name
+        shapes = adapted_shapes(config)
+        digest = hashlib.blake2b(digest_size=16)
+        self._held: list[Floats] = []
+        self._structs = (LowRankStruct * (config.num_layers * len(ADAPTED)))()
+        for (layer, part), (down, up) in sorted(matrices.items()):
+            inputs, outputs = shapes[part]
+            rank = down.shape[-1]
+            if down.shape != (inputs, rank) or up.shape != (rank, outputs):
+                raise ModelFormatError(
+                    f"the adapter {name!r} has matrices of {list(down.shape)} and {list(up.shape)} for {part} of "
+                    f"layer {layer}, where the model has {inputs} inputs and {outputs} outputs: it is for another model"
+                )
+            own = [np.ascontiguousarray(host(down)), np.ascontiguousarray(host(up))]
+            if not all(bool(np.isfinite(matrix).all()) for matrix in own):
+                raise ModelFormatError(f"the adapter {name!r} holds numbers that are not finite: it is damaged")
+            digest.update(f"{layer} {part} {rank}".encode())
+            for matrix in own:
+                digest.update(matrix.tobytes())
+            self._held += own
+            self._structs[layer * len(ADAPTED) + ADAPTED.index(part)] = LowRankStruct(
+                rank=rank, inputs=inputs, outputs=outputs, down=own[0].ctypes.data, up=own[1].ctypes.data
+            )
+        self.key = digest.hexdigest()
+        """Says what is in it, for caches: rows of other adapters are other rows."""
+        self.address: int = ctypes.addressof(self._structs)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return sum(matrix.nbytes for matrix in self._held)
+
+
+def adapted_shapes(c: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of every linear layer that adapters add to."""
+    d, wide, own, inner = c.hidden_size, c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.intermediate_size
+    sizes = ((d, wide), (d, own), (d, own), (wide, d), (d, inner), (d, inner), (inner, d))
+    return dict(zip(ADAPTED, sizes, strict=True))
+
+
+def row_adapters(spans: Any, rows: int) -> Any:
+    """The library's pointer for each row, or None if no row has an adapter."""
+    if all(span.adapter is None for span in spans):
+        return None
+    pointers = (ctypes.c_void_p * rows)()
+    row = 0
+    for span in spans:
+        if span.adapter is not None:
+            pointers[row : row + span.count] = [span.adapter] * span.count
+        row += span.count
+    return pointers

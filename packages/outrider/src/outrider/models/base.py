@@ -1,0 +1,82 @@
+"""What the engine asks of a model: one forward pass over packed tokens."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from outrider.cache.protocol import CacheSpec, KVCache
+from outrider.models.batch import ForwardBatch, ForwardOutput
+from outrider.models.config import ModelConfig
+
+
+class Model(Protocol):
+    """A target or draft model. ``forward`` writes T rows of keys and values into ``cache``."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def new_cache(self, spec: CacheSpec) -> KVCache: ...
+
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput: ...
+
+
+class HeadTarget(Model, Protocol):
+    """A target that trained heads can be put on: they read its features and use its embedding and LM head.
+
+    Arrays are of the model's kind: of NumPy in the native library, else tensors of torch.
+    """
+
+    @property
+    def dtype(self) -> Any:
+        """Of activations: what heads compute in. A name where NumPy holds them, else a dtype of torch."""
+        ...
+
+    @property
+    def device(self) -> Any:
+        """``"cpu"``, or a device of torch."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """How the weights are held: ``bfloat16``, ``q4_1``."""
+        ...
+
+    def embed(self, token_ids: Any) -> Any:
+        """Input embeddings of int64 [...]: float [..., d]."""
+        ...
+
+    def final_norm(self, x: Any) -> Any:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        ...
+
+    def compute_logits(self, hidden: Any) -> Any:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        ...
+
+    def lm_head_rows(self, token_ids: Any) -> Any:
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        ...
+
+
+class LoadedModel(HeadTarget, Protocol):
+    """A model whose weights are in memory."""
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether ``Span.adapter`` has an effect."""
+        ...
+
+    @property
+    def implementation(self) -> str:
+        """What computes it: ``native``, ``torch``, or how transformers' code does."""
+        ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        ...
+
+    @property
+    def cache_dtype(self) -> Any:
+        """Of keys and values, as ``dtype``."""
+        ...

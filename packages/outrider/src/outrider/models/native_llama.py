@@ -1,0 +1,209 @@
+"""A model on a CPU: the whole forward pass is one call of the native library."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.cache import CacheSpec, KVCache, make_cache
+from outrider.config.engine import KVCacheDType
+from outrider.errors import ConfigError
+from outrider.models.adapters import row_adapters
+from outrider.models.batch import ForwardBatch, ForwardOutput
+from outrider.models.config import ModelConfig
+from outrider.models.native_weights import NativeLayers, Packer, Stored
+from outrider.models.shard import Shard
+from outrider.native.model_structs import BatchStruct, LayerStruct, ModelStruct
+from outrider.native.passes import CacheView, address, check_status, int64s, span_structs
+from outrider.native.processor import num_threads
+from outrider.native.weights import NativeWeight, Target, native_library
+from outrider.verify.arrays import Floats, host
+
+_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+_ALONE = nullcontext()
+
+
+class NativeLlamaModel:
+    """Weights packed at construction; ``forward`` takes the tokens of any number of sequences at once.
+
+    The bits of a row depend on its own tokens and nothing else: not on the rest of the batch, the number of threads
+    or the processor (docs/native.md).
+    """
+
+    implementation = "native"
+    device = "cpu"
+    dtype = "float32"
+    """Of activations, features and logits."""
+    takes_adapters = True  # in ``Span``
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Stored,
+        *,
+        target: Target | None = None,
+        kv_cache_dtype: KVCacheDType = "auto",
+        shard: Shard | None = None,
+    ) -> None:
+        """
+        Args:
+            target: what to round matrices to; None keeps codes as they are stored, and rounds floats to bfloat16.
+            shard: this process's share; None: the whole model. The process that leads has the whole embedding and LM
+                head, as heads and draft sources read them, and others take inputs in place of tokens.
+
+        Raises:
+            ModelFormatError: weights are damaged.
+            ConfigError: the model has dimensions that the library does not support.
+        """
+        if config.head_dim > 256 or config.head_dim % 2:
+            raise ConfigError(
+                f"head_dim={config.head_dim} is not supported on CPUs: use a model with at most 256, even"
+            )
+        self.config, self.target = config, target
+        default = "float32" if target == "float32" else "bfloat16"
+        self.cache_dtype = default if kv_cache_dtype == "auto" else kv_cache_dtype
+        """Of keys and values."""
+        self._library = native_library()
+        threads = None if shard is None else shard.threads
+        self._library.outrider_set_threads(threads or num_threads())
+        self._share = share = None if shard is None else shard.of(config)
+        self._followers = None if shard is None else shard.followers
+        self._leads = shard is None or shard.rank == 0
+        self._parts = Packer(weights, target, share)
+        head = "model.embed_tokens" if config.tie_embeddings else "lm_head"
+        self.head = self._parts.whole_matrix(head) if self._leads else self._parts.matrix(head)
+        self._embedding = (
+            self.head if config.tie_embeddings or not self._leads else self._parts.rows("model.embed_tokens")
+        )
+        self._own_head = self.head.struct if share is None else share.part_of_head(self.head.struct)
+        build = NativeLayers(config, self._parts)
+        self._final_norm = build.norm("model.norm")
+        self._layers = (LayerStruct * config.num_layers)(*map(build.layer, range(config.num_layers)))
+        self._held = build.held  # what the layers point to
+        self._struct = ModelStruct(
+            layers=config.num_layers,
+            hidden=config.hidden_size,
+            heads=config.num_heads if share is None else share.query_heads,
+            kv_heads=config.num_kv_heads if share is None else share.key_heads,
+            head_dim=config.head_dim,
+            inner=max(config.intermediate_size, config.experts.size if config.experts else 0),
+            positions=config.max_seq_len,
+            activation=_ACTIVATIONS[config.activation],
+            eps=config.rms_norm_eps,
+            embedding_scale=_unless_one(config.embedding_scale),
+            residual_scale=_unless_one(config.residual_scale),
+            logit_scale=_unless_one(config.logit_scale),
+            attention_scale=config.attention_scale or 0.0,
+            attention_cap=config.attention_cap or 0.0,
+            logit_cap=config.logit_cap or 0.0,
+            layer=ctypes.addressof(self._layers),
+            final_norm=self._final_norm,
+            embedding=None if self._embedding is not self.head else ctypes.addressof(self.head.struct),
+            head=ctypes.addressof(self._own_head),
+            shard=None if share is None else ctypes.addressof(share.struct),
+        )
+        self._caches: weakref.WeakKeyDictionary[KVCache, CacheView] = weakref.WeakKeyDictionary()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return self._parts.nbytes
+
+    @property
+    def precision(self) -> str:
+        """How most of the weights are held: ``q4_1``, say."""
+        return self._parts.commonest if self.target is None else self.target
+
+    @property
+    def gathered(self) -> tuple[int, int]:
+        """Gathers since the model was loaded, and the bytes that they brought this process; of a whole model none."""
+        return (0, 0) if self._share is None else (self._share.struct.gathers, self._share.struct.bytes)
+
+    def new_cache(self, spec: CacheSpec) -> KVCache:
+        c = self.config
+        kv_heads = c.num_kv_heads if self._share is None else self._share.key_heads
+        cache = make_cache(spec, layers=c.num_layers, kv_heads=kv_heads, head_dim=c.head_dim, dtype=self.cache_dtype)
+        if self._followers is not None:
+            self._followers.new_cache(cache, spec)
+        return cache
+
+    def forward(self, batch: ForwardBatch, cache: KVCache) -> ForwardOutput:
+        """T tokens in, rows of keys and values into ``cache``, logits [R, vocab] of the rows asked for out."""
+        view = self._caches.get(cache)
+        if view is None:
+            view = self._caches[cache] = CacheView(cache)
+        rows, d = len(batch.token_ids), self.config.hidden_size
+        tokens, positions = int64s(batch.token_ids), int64s(batch.positions)
+        scored = int64s(range(rows) if batch.logit_rows is None else batch.logit_rows)
+        inputs = None if batch.inputs is None else np.ascontiguousarray(host(batch.inputs))
+        if inputs is None and (self._share is not None or self._embedding is not self.head):
+            inputs = self.embed(np.array(batch.token_ids))
+        spans, held = span_structs(batch.spans, cache)
+        wanted = (ctypes.c_int32 * len(batch.features))(*batch.features)
+        features = np.empty((rows, len(batch.features) * d), np.float32) if batch.features else None
+        hidden = np.empty((len(scored), d), np.float32)
+        logits = np.empty((len(scored), self.head.outputs), np.float32)
+        struct = BatchStruct(
+            rows=rows,
+            spans=len(spans),
+            layers=self.config.num_layers if batch.layers is None else batch.layers,
+            features=len(batch.features),
+            logit_rows=len(scored),
+            tokens=address(tokens),
+            positions=address(positions),
+            inputs=None if inputs is None else inputs.ctypes.data,
+            span=ctypes.addressof(spans),
+            feature_layers=ctypes.addressof(wanted),
+            logit_row=address(scored),
+            feature=None if features is None else features.ctypes.data,
+            hidden_out=hidden.ctypes.data,
+            logits=logits.ctypes.data,
+            adapters=None if (adapters := row_adapters(batch.spans, rows)) is None else ctypes.addressof(adapters),
+        )
+        with self._together(batch, inputs, cache):
+            check_status(self._library.outrider_forward(ctypes.byref(self._struct), view.address, ctypes.byref(struct)))
+        del held, adapters
+        return ForwardOutput(logits=logits, hidden=hidden, features=features)
+
+    def _together(self, batch: ForwardBatch, inputs: Floats | None, cache: KVCache) -> AbstractContextManager[None]:
+        if self._followers is None:
+            return _ALONE
+        return self._followers.forward(replace(batch, inputs=inputs), cache)
+
+    def embed(self, token_ids: NDArray[np.int64]) -> Floats:
+        """Input embeddings of int64 [...]: float32 [..., d]."""
+        x = self._embedding.rows(token_ids.ravel()).reshape(*token_ids.shape, -1)
+        return x if self.config.embedding_scale == 1.0 else x * np.float32(self.config.embedding_scale)
+
+    @property
+    def packed_embedding(self) -> NativeWeight | None:
+        """The input embedding where the library has it in memory; None where rows are read from the file."""
+        return self._embedding if isinstance(self._embedding, NativeWeight) else None
+
+    def final_norm(self, x: Floats) -> Floats:
+        """What the LM head reads, from the last layer's output x: [n, d]."""
+        x = np.ascontiguousarray(x, np.float32)
+        out, norm, eps = np.empty_like(x), self._final_norm, self.config.rms_norm_eps
+        check_status(self._library.outrider_norm(*x.shape, x.ctypes.data, norm.weight, norm.bias, eps, out.ctypes.data))
+        return out
+
+    def compute_logits(self, hidden: Floats) -> Floats:
+        """Logits [n, vocab] of hidden states [n, d] that have gone through ``final_norm``."""
+        logits, c = self.head(hidden), self.config
+        if c.logit_scale != 1.0:
+            logits *= np.float32(c.logit_scale)
+        return logits if c.logit_cap is None else np.tanh(logits / c.logit_cap) * np.float32(c.logit_cap)
+
+    def lm_head_rows(self, token_ids: NDArray[np.int64]) -> Floats:
+        """Rows of the LM head for int64 [n], times the logits' scale: float [n, d]."""
+        return self.head.rows(token_ids) * np.float32(self.config.logit_scale)
+
+
+def _unless_one(scale: float) -> float:
+    """As the library has it: 0 is off."""
+    return 0.0 if scale == 1.0 else scale

@@ -1,0 +1,169 @@
+"""The weights of a model's layers, packed for the native library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.models.config import ModelConfig
+from outrider.models.frequencies import inverse_frequencies, magnitudes
+from outrider.models.layer_kinds import kind_of, layer_kinds
+from outrider.models.shard import ShardOf
+from outrider.native.model_structs import LayerStruct, MLPStruct, NormStruct
+from outrider.native.passes import rotation_table
+from outrider.native.stored import StoredTensor
+from outrider.native.structs import WeightStruct
+from outrider.native.weights import NativeWeight, StoredRows, Target, pack
+
+__all__ = ["NativeLayers", "Packer", "Stored"]
+
+_FLOATS = ("F32", "F16", "BF16")
+
+Stored = Mapping[str, Any]
+"""Weights by their canonical names: ``StoredTensor`` as a file holds them, arrays, or torch tensors of the CPU."""
+
+
+class NativeLayers:
+    """Makes the structs of layers; ``held`` is what they point to."""
+
+    def __init__(self, config: ModelConfig, packer: Packer) -> None:
+        self._config, self._packer = config, packer
+        self.held: list[object] = []
+        self._tables = [None if kind.rope is None else self._table(*kind.rope) for kind in layer_kinds(config)]
+
+    def _table(self, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:
+        c = self._config
+        inverse = inverse_frequencies(c.head_dim, theta, scaling, c.rotary_dim)
+        table = rotation_table(inverse, c.max_seq_len, magnitudes(c.head_dim, scaling, c.rotary_dim))
+        self.held.append(table)
+        return table
+
+    def norm(self, name: str) -> NormStruct:
+        bias = self._packer.vector(f"{name}.bias").ctypes.data if self._config.layer_norm else None
+        return NormStruct(weight=self._packer.vector(f"{name}.weight").ctypes.data, bias=bias)
+
+    def layer(self, i: int) -> LayerStruct:
+        c, name, parts = self._config, f"model.layers.{i}.", self._packer
+        attention, table = name + "self_attn.", self._tables[kind_of(c, i)]
+        norms = {f"{x}_norm": parts.vector(f"{attention}{x}_norm.weight").ctypes.data for x in "qk" if c.qk_norm}
+        return LayerStruct(
+            q=parts.matrix(attention + "q_proj").struct,
+            k=parts.matrix(attention + "k_proj").struct,
+            v=parts.matrix(attention + "v_proj").struct,
+            out=parts.matrix(attention + "o_proj").struct,
+            rotations=None if table is None else table.ctypes.data,
+            window=c.window(i) or 0,
+            whole_qk_norm=c.whole_qk_norm,
+            **norms,
+            **self._layer_norms(name),
+            **(self._experts(name + "mlp.") if c.is_sparse(i) else {"mlp": self._mlp(name + "mlp.")}),
+        )
+
+    def _layer_norms(self, name: str) -> dict[str, NormStruct]:
+        found = {}
+        if self._config.norms != "after":
+            found["attention_norm"] = self.norm(name + "input_layernorm")
+            found["mlp_norm"] = self.norm(name + "post_attention_layernorm")
+        if self._config.norms != "before":
+            found["attention_output_norm"] = self.norm(name + "attention_output_norm")
+            found["mlp_output_norm"] = self.norm(name + "mlp_output_norm")
+        return found
+
+    def _mlp(self, name: str) -> MLPStruct:
+        """Without a gate, what is activated stands in its place."""
+        gated, parts = self._config.gated, self._packer
+        return MLPStruct(
+            gate=parts.matrix(name + ("gate_proj" if gated else "up_proj")).struct,
+            up=parts.matrix(name + "up_proj").struct if gated else WeightStruct(),
+            down=parts.matrix(name + "down_proj").struct,
+        )
+
+    def _experts(self, name: str) -> dict[str, Any]:
+        experts = self._config.experts
+        assert experts is not None
+        mlps = (MLPStruct * experts.count)(*(self._mlp(f"{name}experts.{e}.") for e in range(experts.count)))
+        self.held.append(mlps)
+        return {
+            "experts": experts.count,
+            "experts_used": experts.used,
+            "normalised": experts.normalised,
+            "router": self._packer.whole_matrix(name + "gate").struct,
+            "expert": ctypes.addressof(mlps),
+        }
+
+
+def as_stored(weight: Any) -> StoredTensor:
+    """A weight of ``Stored`` as a file would have it."""
+    if isinstance(weight, StoredTensor):
+        return weight
+    if isinstance(weight, np.ndarray):
+        return StoredTensor.of(weight)
+    from outrider_torch.kernels.native_tensors import stored_tensor  # torch is there, as the tensor is
+
+    return stored_tensor(weight)
+
+
+def _take_rows(weight: StoredTensor, rows: slice) -> StoredTensor:
+    order = np.arange(weight.shape[0], dtype=np.int64) if weight.order is None else weight.order
+    return replace(weight, order=order[rows])
+
+
+class Packer:
+    """Matrices and vectors of a model, packed one after the other; it owns them."""
+
+    def __init__(self, weights: Stored, target: Target | None, share: ShardOf | None = None) -> None:
+        """``share``: of matrices, the outputs that this process has; None: all."""
+        self._weights, self._target, self._share = weights, target, share
+        self._matrices: list[NativeWeight] = []
+        self._vectors: list[NDArray[np.float32]] = []
+        self._sizes: dict[str, int] = {}
+
+    def matrix(self, name: str) -> NativeWeight:
+        """This process's outputs of a matrix."""
+        return self.whole_matrix(name) if self._share is None else self._pack(name, self._share.outputs(name))
+
+    def whole_matrix(self, name: str) -> NativeWeight:
+        return self._pack(name, None)
+
+    def _pack(self, name: str, outputs: range | None) -> NativeWeight:
+        """``outputs``: those to pack; None: all. Of none the layout is kept, which all processes are to know."""
+        weight = as_stored(self._weights[f"{name}.weight"])
+        bias = self._numbers(f"{name}.bias") if f"{name}.bias" in self._weights else None
+        if outputs is not None:
+            rows = slice(outputs.start, outputs.stop) if outputs else slice(0, 1)
+            weight, bias = _take_rows(weight, rows), None if bias is None else bias[rows]
+        target: Target | None = "bfloat16" if self._target is None and weight.type in _FLOATS else self._target
+        packed = pack(weight, target=target, bias=bias)
+        if outputs is not None and not outputs:
+            packed.struct.outputs = 0
+        kind = target or weight.type.lower()
+        self._sizes[kind] = self._sizes.get(kind, 0) + packed.nbytes
+        self._matrices.append(packed)
+        return packed
+
+    def rows(self, name: str) -> NativeWeight | StoredRows:
+        """A matrix of which only rows are read."""
+        weight = self._weights[f"{name}.weight"]
+        if isinstance(weight, StoredTensor) and self._target is None:
+            return StoredRows(weight)
+        return self.whole_matrix(name)
+
+    def vector(self, name: str) -> NDArray[np.float32]:
+        self._vectors.append(self._numbers(name))
+        return self._vectors[-1]
+
+    def _numbers(self, name: str) -> NDArray[np.float32]:
+        return as_stored(self._weights[name]).numbers()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self._matrices) + sum(vector.nbytes for vector in self._vectors)
+
+    @property
+    def commonest(self) -> str:
+        return max(self._sizes, key=self._sizes.__getitem__)

@@ -1,0 +1,241 @@
+"""Compiles the C files of ``src`` into one shared library, for this machine or another.
+
+    python -m outrider.native.compile --out DIR [--cc CC] [--target aarch64] [--sanitize]
+
+The file imports nothing but the standard library and also runs by its path, so that wheels can be built where nothing
+is installed. One library serves all processors of an architecture: each instruction set has a file of its own with
+flags of its own, and the library chooses among them when it is loaded. No flag may change the bits of a result, so
+neither ``-ffast-math`` nor contraction is allowed, and never ``-march=native``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "src"
+
+FLAGS = ("-O3", "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-pthread")
+LIBRARIES = ("-lm",)  # for fmaf, where the processor has no instruction for it
+SANITIZE = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c")
+_WIDE = "-mprefer-vector-width=512"
+INSTRUCTION_SETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "isa_avx2.c": ("x86_64", ("-mavx2", "-mfma", "-mf16c")),
+    "isa_avxvnni.c": ("x86_64", ("-mavx2", "-mfma", "-mf16c", "-mavxvnni")),
+    "isa_avx512.c": ("x86_64", (*_AVX512, _WIDE)),
+    "isa_amx.c": ("x86_64", (*_AVX512, _WIDE, "-mamx-tile", "-mamx-int8")),
+    "isa_neon.c": ("aarch64", ("-march=armv8.2-a+dotprod",)),
+    "isa_i8mm.c": ("aarch64", ("-march=armv8.2-a+dotprod+i8mm",)),
+}
+"""Files that need flags of their own, and the only architecture they are compiled for."""
+
+RECENT = ("isa_avxvnni.c", "isa_amx.c", "isa_i8mm.c")
+"""Files whose flags need gcc 11 or clang 12; compiled without them, they hold a set that no processor has."""
+
+_ZIG_FLAGS = {  # what zig calls the same
+    "-march=armv8.2-a+dotprod": "-mcpu=generic+v8_2a+dotprod",
+    "-march=armv8.2-a+dotprod+i8mm": "-mcpu=generic+v8_2a+dotprod+i8mm",
+}
+
+GLIBC = "2.28"
+"""The oldest glibc that libraries built with zig run on: that of manylinux_2_28."""
+
+_JOBS = 2  # compilers at a time
+_TIMEOUT = 600  # seconds for one file
+_NAMES = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
+_SUFFIXES = {"Darwin": ".dylib", "Windows": ".dll"}
+
+
+class CompileError(Exception):
+    """There is no compiler, or it failed; the message is what it said."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the words that start it, with what it needs to compile for ``target``."""
+
+    command: tuple[str, ...]
+    target: str
+
+    def flags(self, flags: Sequence[str]) -> list[str]:
+        """The same flags as this compiler spells them."""
+        zig = "zig" in self.command or "ziglang" in self.command
+        return [_ZIG_FLAGS.get(flag, flag) for flag in flags] if zig else list(flags)
+
+    def knows(self, flags: Sequence[str]) -> bool:
+        """Whether it accepts the flags."""
+        command = (*self.command, *self.flags(flags), "-E", "-x", "c", os.devnull)
+        return subprocess.run(command, check=False, capture_output=True, timeout=_TIMEOUT).returncode == 0
+
+    @property
+    def key(self) -> str:
+        """Differs between compilers, and between versions of one, without starting it."""
+        program = Path(shutil.which(self.command[0]) or self.command[0]).resolve()
+        about = program.stat() if program.exists() else None
+        seen = (self.command, self.target, str(program), about and (about.st_size, about.st_mtime_ns))
+        return hashlib.sha256(repr((seen, _zig_version())).encode()).hexdigest()[:12]
+
+
+def machine_target() -> str:
+    """This machine's architecture: "x86_64", "aarch64", or another for which only portable C is compiled."""
+    name = platform.machine().lower()
+    return _NAMES.get(name, name)
+
+
+def find_compiler(chosen: str | None = None, target: str | None = None) -> Compiler | None:
+    """``chosen``, else $CC, else cc, gcc or clang, else zig where the package ``ziglang`` is installed, else None.
+
+    For another architecture than this machine's: ``chosen``, else a cross compiler of GNU's name, else zig.
+    """
+    own = machine_target()
+    target = target or own
+    chosen = chosen or (os.environ.get("CC") if target == own else None)
+    if chosen:
+        words = tuple(shlex.split(chosen))
+        return Compiler(_zig_command(target) if words == ("zig",) else words, target)
+    for name in ("cc", "gcc", "clang") if target == own else (f"{target}-linux-gnu-gcc",):
+        if shutil.which(name):
+            return Compiler((name,), target)
+    return Compiler(_zig_command(target), target) if _zig_version() is not None else None
+
+
+def _zig_version() -> str | None:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        return None
+    return str(Path(spec.origin).stat().st_mtime_ns)
+
+
+def _zig_command(target: str) -> tuple[str, ...]:
+    """Without ``-target``, zig would use every instruction this processor has."""
+    system = platform.system()
+    libc = f"linux-gnu.{GLIBC}" if platform.libc_ver()[0] == "glibc" else "linux-musl"
+    place = {"Darwin": "macos", "Windows": "windows-gnu"}.get(system, libc)
+    return sys.executable, "-m", "ziglang", "cc", "-target", f"{target}-{place}"
+
+
+def source_files(target: str) -> dict[Path, tuple[str, ...]]:
+    """The C files of a library for ``target``, each with the flags that only it gets."""
+    found = {}
+    for path in sorted(SOURCES.glob("*.c")):
+        architecture, flags = INSTRUCTION_SETS.get(path.name, (target, ()))
+        if architecture == target:
+            found[path] = flags
+    return found
+
+
+def source_key(target: str) -> str:
+    """A digest of all sources and flags: libraries of the same key and target do the same."""
+    digest = hashlib.sha256(repr((FLAGS, LIBRARIES, sorted(INSTRUCTION_SETS.items()), target)).encode())
+    for path in sorted(SOURCES.glob("*.[ch]")):
+        text = path.read_bytes()
+        digest.update(f"{path.name} {len(text)} ".encode() + text)
+    return digest.hexdigest()[:16]
+
+
+def library_name(target: str) -> str:
+    """The name of a library of these sources, different for every version of them."""
+    return f"liboutrider-{source_key(target)}{_SUFFIXES.get(platform.system(), '.so')}"
+
+
+def checksum_path(library: Path) -> Path:
+    """The file beside a library that holds its SHA-256."""
+    return library.with_name(library.name + ".sha256")
+
+
+def compile_library(compiler: Compiler, result: Path, *, sanitize: bool = False) -> None:
+    """Write the library to ``result``, and its SHA-256 beside it; each appears whole or not at all.
+
+    Raises ``CompileError``; ``OSError`` if the folder cannot be written to.
+    """
+    result.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=result.parent, prefix=".compile-") as name:
+        folder = Path(name)
+        flags = (*FLAGS, *(SANITIZE if sanitize else ()))
+        objects = _compile_objects(compiler, source_files(compiler.target), flags, folder)
+        built, checksum = folder / result.name, folder / "checksum"
+        strip = () if sanitize or platform.system() == "Darwin" else ("-s",)
+        _run((*compiler.command, *flags, "-shared", *strip, *map(str, objects), "-o", str(built), *LIBRARIES))
+        checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest() + "\n")
+        checksum.replace(checksum_path(result))
+        built.replace(result)
+
+
+def compile_program(compiler: Compiler, main: Path, result: Path, extra: Sequence[str] = ()) -> None:
+    """Write a program to ``result``: the C file ``main`` with all of the library in it. ``extra``: more flags."""
+    result.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=result.parent, prefix=".compile-") as name:
+        files = {**source_files(compiler.target), main: ("-I", str(SOURCES))}
+        objects = _compile_objects(compiler, files, (*FLAGS, *extra), Path(name))
+        _run((*compiler.command, *FLAGS, *extra, *map(str, objects), "-o", str(result), *LIBRARIES))
+
+
+def _compile_objects(
+    compiler: Compiler, files: dict[Path, tuple[str, ...]], flags: Sequence[str], folder: Path
+) -> list[Path]:
+    def compile_one(item: tuple[Path, tuple[str, ...]]) -> Path:
+        source, own = item
+        if source.name in RECENT and not compiler.knows(own):
+            own = ()
+        result = folder / f"{source.stem}.o"
+        _run((*compiler.command, *flags, *compiler.flags(own), "-c", str(source), "-o", str(result)))
+        return result
+
+    with ThreadPoolExecutor(_JOBS) as pool:
+        return list(pool.map(compile_one, files.items()))
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]}: {error}") from None
+    if done.returncode != 0:
+        raise CompileError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Compile Outrider's native library.")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write it to")
+    parser.add_argument("--cc", help="the compiler; 'zig' is that of the package ziglang")
+    parser.add_argument("--target", choices=("x86_64", "aarch64"), default=machine_target(), help="default: this one's")
+    parser.add_argument("--sanitize", action="store_true", help="with address and undefined-behaviour sanitizers")
+    parser.add_argument("--program", type=Path, metavar="FILE.c", help="a program of this file in place of a library")
+    parser.add_argument(
+        "--flag", action="append", default=[], help="one more flag for a program, such as --flag=-static"
+    )
+    asked = parser.parse_args(arguments)
+    compiler = find_compiler(asked.cc, asked.target)
+    if compiler is None:
+        print(f"no C compiler for {asked.target}: name one with --cc, or `pip install ziglang`", file=sys.stderr)
+        return 1
+    result = asked.out / (asked.program.stem if asked.program else library_name(asked.target))
+    try:
+        if asked.program:
+            extra = (*(SANITIZE if asked.sanitize else ()), *asked.flag)
+            compile_program(compiler, asked.program, result, extra)
+        else:
+            compile_library(compiler, result, sanitize=asked.sanitize)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

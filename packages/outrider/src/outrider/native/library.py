@@ -1,0 +1,200 @@
+"""Finding, checking and loading the native library: from the wheel, from the user's cache, or compiled now.
+
+A library is loaded only if its SHA-256 is the one written beside it when it was built, so that a truncated or foreign
+file leads to a new build, not to a crash.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from outrider.errors import CapacityError, ConfigError
+from outrider.native.compile import (
+    CompileError,
+    Compiler,
+    checksum_path,
+    compile_library,
+    find_compiler,
+    library_name,
+    machine_target,
+)
+from outrider.native.signatures import declare
+from outrider.utils.user_cache import cache_root, locked
+
+logger = logging.getLogger(__name__)
+
+ABI = 9
+"""OUTRIDER_ABI of native.h: what the ctypes structures on this side are written for."""
+
+SWITCH = "OUTRIDER_COMPILE"
+"""Environment variable: 0 leaves the C compiler alone. A library that is there already is used all the same."""
+
+ISA_VARIABLE = "OUTRIDER_ISA"
+"""Environment variable: the instruction set to use in place of the best there is."""
+
+INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm")
+
+PACKAGED = Path(__file__).parent / "lib"
+"""Where a wheel has its library."""
+
+_PATIENCE = 3.0  # seconds of compiling after which a line says what is going on
+_SLOW = "models run on torch operations, which is several times slower on a CPU"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The library, and where it came from: "wheel", "cache", or "compiled" (by this process)."""
+
+    library: ctypes.CDLL
+    path: Path
+    origin: str
+
+
+def library() -> ctypes.CDLL | None:
+    """The native library, ready to use; None where there is none, after one line that says why.
+
+    Raises ``ConfigError`` if ``OUTRIDER_ISA`` names an instruction set that is not available.
+    """
+    found = loaded()
+    return found.library if found else None
+
+
+@cache
+def loaded() -> Loaded | None:
+    """As ``library()``, with the origin."""
+    found = _from_wheel() or _from_cache()
+    _choose_isa(found)
+    if found is not None:
+        _report_failures(found.library)
+    return found
+
+
+def available_isas(native: ctypes.CDLL) -> list[str]:
+    """The instruction sets that both the library and this processor have and that work, slowest first."""
+    return [name for name in INSTRUCTION_SETS if native.outrider_has_isa(name.encode())]
+
+
+def failed_isas(native: ctypes.CDLL) -> list[str]:
+    """The instruction sets that gave other bits than portable C when they were tried, and so are not used."""
+    return [name for name in INSTRUCTION_SETS if native.outrider_isa_failed(name.encode())]
+
+
+def _from_wheel() -> Loaded | None:
+    path = PACKAGED / library_name(machine_target())
+    if not path.exists():
+        return None
+    native = _open(path)
+    if native is None:
+        logger.warning("%s is damaged and is not used: reinstall outrider", path)
+        return None
+    return Loaded(native, path, "wheel")
+
+
+def _from_cache() -> Loaded | None:
+    compiler = None if os.environ.get(SWITCH) == "0" else find_compiler()
+    folder = cache_root() / "native"
+    if compiler is None:
+        return _without_compiler(folder)
+    plain = Path(library_name(compiler.target))
+    path = folder / f"{plain.stem}-{compiler.key}{plain.suffix}"
+    try:
+        return _cached(path) or _compiled(compiler, path)
+    except (CompileError, ConfigError, CapacityError, OSError) as error:
+        logger.warning("the native library could not be built, so %s: %s", _SLOW, error)
+        return None
+
+
+def _without_compiler(folder: Path) -> Loaded | None:
+    """A library that was compiled earlier, if there is one for the present sources."""
+    plain = Path(library_name(machine_target()))
+    for path in sorted(folder.glob(f"{plain.stem}-*{plain.suffix}")):
+        if (found := _cached(path)) is not None:
+            return found
+    if os.environ.get(SWITCH) == "0":
+        logger.warning("%s=0 and no native library has been built, so %s", SWITCH, _SLOW)
+    else:
+        logger.warning("no C compiler, so %s: install gcc or clang, or `pip install ziglang`", _SLOW)
+    return None
+
+
+def _cached(path: Path) -> Loaded | None:
+    native = _open(path) if path.exists() else None
+    return Loaded(native, path, "cache") if native else None
+
+
+def _compiled(compiler: Compiler, path: Path) -> Loaded:
+    with locked("native-library", announce=True):
+        if (found := _cached(path)) is not None:  # by another process, meanwhile
+            return found
+        notice = threading.Timer(_PATIENCE, _announce)
+        notice.start()
+        try:
+            compile_library(compiler, path)
+        finally:
+            notice.cancel()
+        native = _open(path)
+    if native is None:
+        raise CompileError(f"{path} was compiled by {compiler.command[0]}, but cannot be loaded")
+    return Loaded(native, path, "compiled")
+
+
+def _announce() -> None:
+    print("compiling the native library, once for this machine ...", file=sys.stderr, flush=True)
+
+
+def _open(path: Path) -> ctypes.CDLL | None:
+    """The library at ``path`` if it is what was built there, for this version and this machine."""
+    checksum = checksum_path(path)
+    try:
+        content = path.read_bytes()
+        if checksum.read_text().strip() != hashlib.sha256(content).hexdigest():
+            return None
+        native = declare(_load(path, content))
+        return native if native.outrider_abi() == ABI else None
+    except (OSError, UnicodeDecodeError, AttributeError) as error:
+        logger.debug("%s: %s", path, error)
+        return None
+
+
+def _load(path: Path, content: bytes) -> ctypes.CDLL:
+    """Load ``content``, which ``path`` held when it was read.
+
+    Linux maps a library's file, so that who overwrites or cuts it kills the processes that run it. There, a copy in
+    memory is loaded, which nobody else can reach.
+    """
+    if sys.platform == "linux":
+        try:
+            copy = os.memfd_create(path.name, os.MFD_CLOEXEC)  # stays open: its number is the name of what is loaded
+            with os.fdopen(copy, "wb", closefd=False) as file:
+                file.write(content)
+            return ctypes.CDLL(f"/proc/self/fd/{copy}")
+        except OSError as error:  # no /proc, or a system that executes nothing from memory
+            logger.debug("%s is loaded from its file: %s", path, error)
+    return ctypes.CDLL(str(path))
+
+
+def _choose_isa(found: Loaded | None) -> None:
+    wanted = os.environ.get(ISA_VARIABLE)
+    if not wanted:
+        return
+    if found is None:
+        raise ConfigError(f"{ISA_VARIABLE}={wanted!r} needs the native library, and there is none: unset it")
+    if found.library.outrider_set_isa(wanted.encode()) != 0:
+        names = ", ".join(available_isas(found.library))
+        problem = "gives wrong results" if wanted in failed_isas(found.library) else "is not available"
+        raise ConfigError(f"{ISA_VARIABLE}={wanted!r} {problem} here: choose one of {names}, or unset it")
+
+
+def _report_failures(native: ctypes.CDLL) -> None:
+    used = native.outrider_isa().decode()  # chosen now, from the best that the processor has
+    if failed := failed_isas(native):
+        names = ", ".join(failed)
+        logger.warning("%s gives other bits than portable C on this machine and is not used; %s runs", names, used)

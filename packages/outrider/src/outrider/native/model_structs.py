@@ -1,0 +1,165 @@
+"""Structs of ``native.h`` that describe a model, its cache and a forward pass, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+
+from outrider.native.structs import WeightStruct
+
+__all__ = [
+    "ADAPTED",
+    "BatchStruct",
+    "CacheStruct",
+    "ChainStruct",
+    "FeatureHeadStruct",
+    "LayerStruct",
+    "LowRankStruct",
+    "MLPStruct",
+    "ModelStruct",
+    "NormStruct",
+    "ShardStruct",
+    "SharedStruct",
+    "SpanStruct",
+    "TokenFound",
+]
+
+
+class MLPStruct(ctypes.Structure):
+    """``outrider_mlp``."""
+
+    _fields_ = (*((name, WeightStruct) for name in ("gate", "up", "down")),)
+
+
+class NormStruct(ctypes.Structure):
+    """``outrider_norm_weights``."""
+
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p))
+
+
+_NORMS = ("attention_norm", "mlp_norm", "attention_output_norm", "mlp_output_norm")
+
+
+class LayerStruct(ctypes.Structure):
+    """``outrider_layer``."""
+
+    _fields_ = (
+        *((name, WeightStruct) for name in ("q", "k", "v", "out")),
+        ("mlp", MLPStruct),
+        *((name, NormStruct) for name in _NORMS),
+        *((name, ctypes.c_void_p) for name in ("q_norm", "k_norm", "rotations")),
+        *((name, ctypes.c_int32) for name in ("window", "whole_qk_norm")),
+        *((name, ctypes.c_int32) for name in ("experts", "experts_used", "normalised", "reserved")),
+        ("router", WeightStruct),
+        *((name, ctypes.c_void_p) for name in ("expert", "embedding_norm")),
+    )
+
+
+_FACTORS = ("eps", "embedding_scale", "residual_scale", "logit_scale", "attention_scale", "attention_cap", "logit_cap")
+
+
+class ModelStruct(ctypes.Structure):
+    """``outrider_model``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner")),
+        *((name, ctypes.c_int32) for name in ("positions", "activation")),
+        *((name, ctypes.c_float) for name in _FACTORS),
+        ("layer", ctypes.c_void_p),
+        ("final_norm", NormStruct),
+        *((name, ctypes.c_void_p) for name in ("embedding", "head", "shard")),
+    )
+
+
+class ShardStruct(ctypes.Structure):
+    """``outrider_shard``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "size", "group", "reserved")),
+        *((name, ctypes.c_void_p) for name in ("key_heads", "hidden", "inner", "expert_inner", "vocabulary")),
+        *((name, ctypes.c_void_p) for name in ("gather", "context")),
+        *((name, ctypes.c_int64) for name in ("gathers", "bytes")),
+    )
+
+
+class SharedStruct(ctypes.Structure):
+    """``outrider_shared``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "size")),
+        ("slot_bytes", ctypes.c_int64),
+        ("memory", ctypes.c_void_p),
+        ("turn", ctypes.c_int64),
+    )
+
+
+class CacheStruct(ctypes.Structure):
+    """``outrider_cache``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("type", "block")),
+        ("rows", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("layers", "kv_heads", "head_dim", "reserved")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values", "key_scales", "value_scales")),
+    )
+
+
+class SpanStruct(ctypes.Structure):
+    """``outrider_span``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("start", "count", "mask_rows", "mask_keys")),
+        *((name, ctypes.c_void_p) for name in ("table", "mask")),
+    )
+
+
+class LowRankStruct(ctypes.Structure):
+    """``outrider_low_rank``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rank", "reserved")),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs")),
+        *((name, ctypes.c_void_p) for name in ("down", "up")),
+    )
+
+
+ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Linear layers that adapters add to, in the order of ``enum outrider_adapted``."""
+
+
+class BatchStruct(ctypes.Structure):
+    """``outrider_batch``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rows", "spans", "layers", "features", "logit_rows", "reserved")),
+        *((name, ctypes.c_void_p) for name in ("tokens", "positions", "inputs", "span", "feature_layers")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("logit_row", "feature", "hidden_out", "logits", "residual", "embeddings", "adapters")
+        ),
+    )
+
+
+TokenFound = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_float)
+"""``outrider_token_found``."""
+
+
+class FeatureHeadStruct(ctypes.Structure):
+    """``outrider_feature_head``."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("layers", "fc", "fc_norm", "output_norm", "embedding", "ids")),
+        ("parts", ctypes.c_int32),
+        ("embedding_scale", ctypes.c_float),
+    )
+
+
+class ChainStruct(ctypes.Structure):
+    """``outrider_chain``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rows", "levels", "start")),
+        ("temperature", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("table", "features", "tokens", "positions", "noise")),
+        ("found", TokenFound),
+        *((name, ctypes.c_void_p) for name in ("embeddings", "output", "logits")),
+    )

@@ -1,0 +1,108 @@
+"""What every forward pass of the native library is given: a cache, and the rows of each sequence."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.cache import KVCache
+from outrider.errors import EngineDeadError
+from outrider.models.batch import Span
+from outrider.native.model_structs import CacheStruct, SpanStruct
+from outrider.native.weights import native_library
+
+__all__ = ["CacheView", "address", "check_status", "int64s", "rotation_table", "span_structs"]
+
+_CACHE_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2}
+
+
+class CacheView:
+    """A cache as the library sees it."""
+
+    def __init__(self, cache: KVCache) -> None:
+        pool = cache.pool
+        self._keys, self._values = _pointers(pool.k), _pointers(pool.v)
+        self._key_scales, self._value_scales = _pointers(pool.k_scales), _pointers(pool.v_scales)
+        self._struct = CacheStruct(
+            type=_CACHE_TYPES[str(pool.dtype).removeprefix("torch.")],
+            block=pool.block,
+            rows=len(pool.k[0]),
+            layers=len(pool.k),
+            kv_heads=pool.k[0].shape[1],
+            head_dim=pool.k[0].shape[2],
+            keys=ctypes.addressof(self._keys),
+            values=ctypes.addressof(self._values),
+            key_scales=ctypes.addressof(self._key_scales) if pool.k_scales else None,
+            value_scales=ctypes.addressof(self._value_scales) if pool.v_scales else None,
+        )
+        self.address = ctypes.byref(self._struct)
+
+
+def _pointers(arrays: Any) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*map(_pointer, arrays))
+
+
+def _pointer(array: Any) -> int:
+    """Of a NumPy array, or a torch tensor of the CPU."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())
+
+
+def int64s(values: Sequence[int]) -> array[int]:
+    """Whole numbers as the library reads them.
+
+    Not of NumPy: between forward passes, which empty the processor's caches, what costs is how much
+    code and memory a step touches. The first call into NumPy costs as much as the rest of the call.
+    """
+    return array("q", values)
+
+
+def address(values: array[int]) -> int:
+    return values.buffer_info()[0]
+
+
+def span_structs(spans: Sequence[Span], cache: KVCache) -> tuple[Any, list[object]]:
+    """An array of spans, and what it points to, which is to be kept until the pass is over."""
+    held: list[object] = []
+    structs = (SpanStruct * len(spans))()
+    for struct, span in zip(structs, spans, strict=True):
+        table = array("i", cache.table(span.slot, span.start + span.count))
+        struct.start, struct.count, struct.table = span.start, span.count, address(table)
+        held.append(table)
+        if span.mask is not None:
+            mask = np.ascontiguousarray(span.mask)  # a byte each
+            struct.mask_rows, struct.mask_keys = mask.shape
+            struct.mask = mask.ctypes.data
+            held.append(mask)
+    return structs, held
+
+
+def check_status(status: int) -> None:
+    """Raise what a function of the library returned, if that is an error."""
+    if status == 1:
+        raise MemoryError("no memory for a forward pass: use a smaller max_batched_tokens")
+    if status == 3:
+        raise EngineDeadError("a process that runs a share of the model is gone: restart")
+    if status:
+        raise ValueError("the native library was given a size, an id or a position out of range")
+
+
+def rotation_table(
+    inverse: NDArray[np.float64], positions: int, magnitude: NDArray[np.float64] | None = None
+) -> NDArray[np.float32]:
+    """float32 [positions, 2, head_dim / 2]: cosines, then sines, of each pair's angle at each position.
+
+    Args:
+        inverse: float64 [head_dim / 2], from ``inverse_frequencies``.
+        magnitude: float64 [head_dim / 2], from ``magnitudes``; None: 1.
+    """
+    inverse = np.ascontiguousarray(inverse)
+    out = np.empty((positions, 2, len(inverse)), np.float32)
+    check_status(native_library().outrider_rotations(*out.shape[::2], inverse.ctypes.data, out.ctypes.data))
+    if magnitude is not None:
+        out *= magnitude.astype(np.float32)
+    return out

@@ -1,0 +1,125 @@
+"""Log-probabilities to report: before any sampling option, of the tokens that were taken and the likeliest others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.errors import NumericalError
+from outrider.verify import native
+from outrider.verify.arrays import Array, Floats, host
+from outrider.verify.noise import largest
+
+Likeliest = tuple[NDArray[np.int64], NDArray[np.float32], list[int]]
+
+
+class TokenLogprobs(Sequence[Mapping[int, float]]):
+    """For each row the log-probability of the token taken, then those of the likeliest, best first.
+
+    Rows are arrays, and become dictionaries one by one as they are read: a long prompt's would take ten times as much.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._ends: list[int] = []  # rows up to and with each part
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[int, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Mapping[int, float]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[int, float] | list[Mapping[int, float]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        part = bisect_right(self._ends, at)
+        return self._parts[part].row(at - (self._ends[part - 1] if part else 0))
+
+    def add(self, logits: Array, taken: Sequence[int], count: int) -> None:
+        """Rows for ``token_logprobs`` of the same arguments; raises what that does."""
+        self._parts.append(_part(logits, taken, count))
+        self._ends.append(len(self) + len(taken))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows that were worked out together."""
+
+    taken: NDArray[np.int32]  # [n]
+    own: NDArray[np.float32]  # [n], of the token taken
+    tokens: NDArray[np.int32]  # [n, count]
+    values: NDArray[np.float32]  # [n, count]
+    found: NDArray[np.int32]  # [n], how many of the count are possible
+
+    def row(self, i: int) -> Mapping[int, float]:
+        n = self.found[i]
+        best = zip(self.tokens[i, :n].tolist(), self.values[i, :n].tolist(), strict=True)
+        return {int(self.taken[i]): float(self.own[i])} | dict(best)
+
+
+def token_logprobs(logits: Array, taken: Sequence[int], count: int) -> list[Mapping[int, float]]:
+    """For each row the log-probability of the token taken, then those of the ``count`` likeliest, best first.
+
+    Impossible tokens (a logit of -inf) are never among the likeliest. All rows are handled in one call of the native
+    library, where there is one, which lets other threads run meanwhile.
+
+    Args:
+        logits: any float type [n, vocab], without padding.
+        taken: a token for each row.
+
+    Raises:
+        NumericalError: the largest logit of a row is not finite.
+    """
+    part = _part(logits, taken, count)
+    return [part.row(i) for i in range(len(taken))]
+
+
+def likeliest(rows: Floats, count: int) -> Likeliest:
+    """The ``count`` likeliest tokens of each row of logits, float32 [n, vocab] on the CPU, the first of equals first.
+
+    Returns:
+        tokens and their log-probabilities, [n, count] each, and how many of each row are possible.
+
+    Raises:
+        NumericalError: the largest logit of a row is not finite.
+    """
+    sampler = native.sampler()
+    tokens, values, found = _by_numpy(rows, count) if sampler is None else sampler.most_likely(rows, count)
+    if -1 in found:
+        raise NumericalError(f"the model's logits after {found.count(-1)} tokens are not finite: check its weights")
+    return tokens, values, found
+
+
+def _part(logits: Array, taken: Sequence[int], count: int) -> _Part:
+    rows = host(logits)
+    wanted = min(max(1, count), rows.shape[1])
+    tokens, values, found = likeliest(rows, wanted)
+    indices, ids = np.arange(len(rows)), np.array(taken, dtype=np.int32)
+    best = rows[indices, tokens[:, 0]]
+    own = rows[indices, ids] - best + values[:, 0]
+    possible = np.minimum(np.array(found, dtype=np.int32), count)
+    return _Part(ids, own, tokens[:, :count].astype(np.int32), values[:, :count].copy(), possible)
+
+
+def _by_numpy(rows: Floats, count: int) -> Likeliest:
+    """As ``NativeSampler.most_likely``."""
+    tokens = np.zeros((len(rows), count), np.int64)
+    values = np.full((len(rows), count), -np.inf, np.float32)
+    found: list[int] = []
+    for row, own, scores in zip(rows, tokens, values, strict=True):
+        best = row.max()
+        if not np.isfinite(best):
+            found.append(-1)
+            continue
+        chosen = largest(row, count)
+        own[: len(chosen)] = chosen
+        scores[: len(chosen)] = row[chosen] - best - np.log(np.exp(row - best, dtype=np.float64).sum())
+        found.append(len(chosen))
+    return tokens, values, found

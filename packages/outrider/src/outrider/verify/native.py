@@ -1,0 +1,177 @@
+"""Sampling in the native library (``sample.h``): what NumPy does in several passes over a row, in one or two.
+
+Noise has bits of its own there, the same on every processor. NumPy's differ in the last bit from these and between
+machines, so a process uses one or the other for all draws.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.config import SamplingParams
+from outrider.native.library import library
+from outrider.verify.truncation import log_of
+
+Row = NDArray[np.float32]  # [vocab]
+
+_FLOAT32 = np.finfo(np.float32)
+_NO_MEMORY = 1  # outrider_status
+_KEY_BYTES = 24
+_INT, _POINTER, _BYTES = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
+_SIGNATURES = {
+    "first_largest": (_INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
+    "gumbel": (_INT, _BYTES, _POINTER),
+    "gumbel_of": (_INT, _POINTER, _POINTER),
+    "gumbel_of_tokens": (_INT, _POINTER, _BYTES, _POINTER),
+    "log_weights": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
+    "most_likely": (_INT, _INT, _INT, _POINTER, ctypes.c_float, _INT, _POINTER, _POINTER, _POINTER),
+    "draw": (_INT, _POINTER, _BYTES, _POINTER, _POINTER),
+    "sample": (_INT, _POINTER, _POINTER, _BYTES, _POINTER, _POINTER),
+}
+
+
+class SamplingStruct(ctypes.Structure):
+    """``outrider_sampling``: what turns logits into log-weights."""
+
+    _fields_ = (
+        ("top_k", ctypes.c_int64),
+        ("top_p", ctypes.c_double),
+        ("temperature", ctypes.c_float),
+        ("least", ctypes.c_float),
+    )
+
+
+class NativeSampler:
+    """The functions of ``sample.h`` on NumPy arrays. ``keys`` are 24 bytes: six words, little end first."""
+
+    def __init__(self, functions: ctypes.CDLL) -> None:
+        self._functions = {name: getattr(functions, f"outrider_{name}") for name in _SIGNATURES}
+        for name, signature in _SIGNATURES.items():
+            self._functions[name].argtypes = signature
+
+    def first_largest(self, rows: NDArray[np.float32], width: int) -> list[tuple[int, float]]:
+        """Where each row has its first largest entry, and which; NaN counts as the largest.
+
+        In every step, right behind the forward pass: without NumPy's code, which the processor does not hold then.
+
+        Args:
+            rows: [n, width or more]. Columns beyond the width are not looked at.
+        """
+        if width > rows.shape[1]:
+            raise ValueError(f"rows of {rows.shape[1]} numbers have no {width}")
+        rows, _, stride = _strided(rows)
+        n = rows.shape[0]
+        index, value = (ctypes.c_int64 * n)(), (ctypes.c_float * n)()
+        self._call("first_largest", n, width, stride, rows.ctypes.data, *_pointers(index, value))
+        return list(zip(index, value, strict=True))
+
+    def most_likely(
+        self, rows: NDArray[np.float32], count: int, temperature: float = 1.0
+    ) -> tuple[NDArray[np.int64], Row, list[int]]:
+        """The ``count`` most likely tokens of each row of logits, float32 [n, vocab], the first of equals first.
+
+        Returns:
+            tokens and their log-probabilities [n, count], and how many there are of each row: impossible ones are left
+            out. -1 if a row's largest logit is not finite.
+        """
+        rows, width, stride = _strided(rows)
+        tokens = np.empty((len(rows), count), dtype=np.int64)
+        scores = np.empty((len(rows), count), dtype=np.float32)
+        found = np.empty(len(rows), dtype=np.int64)
+        self._call(
+            "most_likely", len(rows), width, stride, rows.ctypes.data, temperature, count,
+            tokens.ctypes.data, scores.ctypes.data, found.ctypes.data,
+        )  # fmt: skip
+        return tokens, scores, found.tolist()
+
+    def gumbel(self, keys: bytes, vocab_size: int) -> Row:
+        """Standard Gumbel noise."""
+        out = np.empty(vocab_size, dtype=np.float32)
+        self._call("gumbel", vocab_size, _whole(keys), out.ctypes.data)
+        return out
+
+    def gumbel_of_tokens(self, keys: bytes, tokens: NDArray[np.int64]) -> Row:
+        """``gumbel`` of these tokens alone, bit for bit."""
+        tokens, out = np.ascontiguousarray(tokens, np.int64), np.empty(len(tokens), dtype=np.float32)
+        self._call("gumbel_of_tokens", len(tokens), tokens.ctypes.data, _whole(keys), out.ctypes.data)
+        return out
+
+    def gumbel_of(self, v: Row) -> Row:
+        """``-log(-log1p(-v))``, ``v`` from 2**-65 to below 1, within 2**-22 and a unit in the last place."""
+        v = np.ascontiguousarray(v, np.float32)
+        out = np.empty_like(v)
+        self._call("gumbel_of", len(v), v.ctypes.data, out.ctypes.data)
+        return out
+
+    def log_weights(self, logits: Row, params: SamplingParams) -> tuple[Row, float]:
+        """``shaping.log_weights``, not to be used unless the largest logit, which is returned too, is finite."""
+        logits, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_float()
+        out = np.empty_like(logits)
+        options = _struct(params)
+        self._call(
+            "log_weights", len(logits), logits.ctypes.data, *_pointers(options), out.ctypes.data, *_pointers(largest)
+        )
+        return out, largest.value
+
+    def draw(self, log_weights: Row, keys: bytes) -> tuple[int, float]:
+        """The token whose log-weight + noise is largest, and this score; a NaN counts as the largest."""
+        log_weights, token, score = np.ascontiguousarray(log_weights, np.float32), ctypes.c_int64(), ctypes.c_float()
+        self._call("draw", len(log_weights), log_weights.ctypes.data, _whole(keys), *_pointers(token, score))
+        return token.value, score.value
+
+    def sample(self, logits: Row, params: SamplingParams, keys: bytes) -> tuple[int, float]:
+        """``draw`` of ``log_weights``, which are not written down, and the largest logit; no token if not finite."""
+        logits, token, largest = np.ascontiguousarray(logits, np.float32), ctypes.c_int64(), ctypes.c_float()
+        options = _struct(params)
+        self._call(
+            "sample", len(logits), logits.ctypes.data, *_pointers(options), _whole(keys), *_pointers(token, largest)
+        )
+        return token.value, largest.value
+
+    def _call(self, name: str, *arguments: float | bytes) -> None:
+        status = self._functions[name](*arguments)
+        if status == _NO_MEMORY:
+            raise MemoryError(f"outrider_{name} found no memory for a row")
+        assert status == 0, f"outrider_{name} does not take {arguments}"
+
+
+@cache
+def sampler() -> NativeSampler | None:
+    """The library's sampling; None where there is no library."""
+    native = library()
+    return None if native is None else NativeSampler(native)
+
+
+def _whole(keys: bytes) -> bytes:
+    if len(keys) != _KEY_BYTES:
+        raise ValueError(f"keys of {len(keys)} bytes are not {_KEY_BYTES} bytes")
+    return keys
+
+
+def _strided(rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]:
+    """Rows [n, width] whose entries lie side by side, their width, and how far apart they begin."""
+    rows = np.asarray(rows, np.float32)
+    width = rows.shape[1]
+    apart = rows.strides[0] >= width * rows.itemsize or len(rows) == 1  # of a single row it may be anything
+    if rows.strides[1] != rows.itemsize or rows.strides[0] % rows.itemsize or not apart:
+        rows = np.ascontiguousarray(rows)
+    return rows, width, max(rows.strides[0] // rows.itemsize, width)
+
+
+def clipped_temperature(params: SamplingParams) -> np.float32:
+    """A temperature outside float32 acts like the nearest one inside: 0 / 0 and inf / inf would be NaN."""
+    return np.float32(np.clip(params.temperature, _FLOAT32.tiny, _FLOAT32.max))
+
+
+def _struct(params: SamplingParams) -> SamplingStruct:
+    least = log_of(params.min_p) if params.min_p > 0.0 else -math.inf
+    return SamplingStruct(params.top_k, params.top_p, float(clipped_temperature(params)), least)
+
+
+def _pointers(*values: ctypes._CData) -> tuple[int, ...]:
+    return tuple(ctypes.addressof(value) for value in values)

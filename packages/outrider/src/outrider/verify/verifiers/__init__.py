@@ -1,0 +1,65 @@
+"""Verification: which draft tokens are kept, and which token follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SpeculationParams
+from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
+from outrider.verify.verifiers.block import Block
+from outrider.verify.verifiers.lossy import Lenient, Typical
+from outrider.verify.verifiers.matching import Matching
+from outrider.verify.verifiers.recursive import Recursive
+from outrider.verify.verifiers.traversal import Traversal
+
+
+def _lenient(speculation: SpeculationParams) -> Verifier:
+    return Lenient(LENIENCE if speculation.lenience is None else speculation.lenience)
+
+
+def _typical(speculation: SpeculationParams) -> Verifier:
+    threshold, alpha = speculation.posterior_threshold, speculation.posterior_alpha
+    return Typical(POSTERIOR_THRESHOLD if threshold is None else threshold, POSTERIOR_ALPHA if alpha is None else alpha)
+
+
+_MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyType(
+    {
+        "matching": lambda _: Matching(),
+        "rejection": lambda _: Recursive("rejection", takes_trees=False),
+        "block": lambda _: Block(),
+        "iterative": lambda _: Recursive("iterative", Siblings.INDEPENDENT),
+        "specinfer": lambda _: Recursive("specinfer", Siblings.INDEPENDENT, shuffled=True),
+        "sequoia": lambda _: Recursive("sequoia"),
+        "traversal": lambda _: Traversal("traversal"),
+        "univer": lambda _: Traversal("univer", Siblings.GREEDY),
+        "lenient": _lenient,
+        "typical": _typical,
+    }
+)
+
+
+def make_verifier(speculation: SpeculationParams) -> Verifier:
+    """The verifier a request asks for, with its parameters."""
+    return _MAKERS[speculation.verifier](speculation)
+
+
+VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
+    {name: make(SpeculationParams()) for name, make in _MAKERS.items()}
+)
+"""By the name used in ``SpeculationParams.verifier``, with the default parameters of those that have any."""
+
+
+__all__ = [
+    "VERIFIERS",
+    "Block",
+    "DraftSampler",
+    "Lenient",
+    "Matching",
+    "Recursive",
+    "Siblings",
+    "Traversal",
+    "Typical",
+    "Verifier",
+    "make_verifier",
+]

@@ -1,0 +1,176 @@
+"""What a family of models is: its defaults, the keys it reads, and how its layers differ from Llama's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from outrider.errors import ModelFormatError
+from outrider.models.config import ModelConfig
+from outrider.utils.json_files import shown
+from outrider.weights.hf_config.values import positive, positive_integer
+
+__all__ = [
+    "COMMON",
+    "GELU_TANH",
+    "SILU",
+    "Family",
+    "Raw",
+    "Windows",
+    "biases",
+    "flag",
+    "kinds_of",
+    "layer_kinds",
+    "num_layers",
+    "optional",
+    "pattern",
+    "words",
+]
+
+Raw = Mapping[str, Any]
+"""``config.json``, with the family's defaults for keys that are absent."""
+
+COMMON: dict[str, Any] = {
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "hidden_size": 4096,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+
+
+def _nothing(_: Any) -> dict[str, Any]:
+    return {}
+
+
+SILU = ("silu", "swish", None)
+GELU_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", None)
+"""Names of an activation function in transformers, and null, which older versions wrote."""
+
+Windows = Literal["none", "all", "by kind", "of its own"]
+"""In transformers: no layer's attention reads ``sliding_window``; every layer's does; that of the layers that
+``layer_types`` names; or ``Family.read`` says it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Everything about a family that is not Llama."""
+
+    name: str
+    """``model_type`` in ``config.json``."""
+    architecture: str
+    differs: str
+    """How it differs from Llama, for the documentation."""
+    defaults: Raw
+    """What transformers takes for a key that is absent. A key that is null is not absent."""
+    read: Callable[[Raw], dict[str, Any]] = _nothing
+    """Fields of ``ModelConfig`` beyond those that every family has."""
+    write: Callable[[ModelConfig], dict[str, Any]] = _nothing
+    """The keys that ``read`` reads."""
+    keys: frozenset[str] = frozenset()
+    """Those keys."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: {"hidden_act": SILU})
+    """Keys that transformers reads, and the values of them that are computed; others are refused."""
+
+    eps: str = "rms_norm_eps"
+    windows: Windows = "none"
+    """Which layers have a window, unless ``read`` says so."""
+    theta: float = 10000.0
+    rope_types: tuple[str, ...] = ("default", "linear", "dynamic", "llama3", "yarn")
+    partial: bool = False
+    """``partial_rotary_factor`` is read."""
+    rope_by_kind: float | None = None
+    """The base of layers with a window, whose rotation is given apart; None: all layers rotate alike."""
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """Canonical names of a layer's tensors to the family's own. Several with one name are fused, one after another."""
+    interleaved: bool = False
+    """Rotary pairs lie next to each other."""
+    norm_offset: float = 0.0
+    """What a norm's weight lacks in the file."""
+
+    @property
+    def own_code(self) -> tuple[str, str]:
+        """Classes that ``auto_map`` may name: transformers has them."""
+        return self.architecture, f"{self.architecture.removesuffix('ForCausalLM')}Config"
+
+    def own_name(self, canonical: str) -> str:
+        """``model.layers.3.mlp.gate_proj.weight`` as the family's files call it."""
+        if not canonical.startswith("model.layers."):
+            return canonical
+        head, layer, rest = canonical.split(".", 3)[:2], canonical.split(".", 3)[2], canonical.split(".", 3)[3]
+        stem, _, kind = rest.rpartition(".")
+        for known, own in self.rename.items():
+            if stem == known or ("*" in known and (stem := _renamed(stem, known, own)) != rest.rpartition(".")[0]):
+                return ".".join([*head, layer, own if "*" not in known else stem, kind])
+        return canonical
+
+
+def _renamed(stem: str, known: str, own: str) -> str:
+    """``a.7.b`` by ``a.*.b`` and ``x.*.y``: ``x.7.y``; as it was if it does not fit."""
+    before, after = known.split("*")
+    if not (stem.startswith(before) and stem.endswith(after)):
+        return stem
+    return own.replace("*", stem.removeprefix(before).removesuffix(after))
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def flag(raw: Raw, key: str) -> bool:
+    value = raw[key]
+    if not isinstance(value, bool):
+        raise ModelFormatError(f"{key}={shown(value)} is neither true nor false: correct it")
+    return value
+
+
+def optional(raw: Raw, key: str) -> float | None:
+    """A positive number, or None where it is null."""
+    return None if raw[key] is None else positive(raw, key)
+
+
+def biases(raw: Raw) -> dict[str, Any]:
+    """``attention_bias`` on all four projections, and ``mlp_bias`` where the family has it."""
+    attention = flag(raw, "attention_bias")
+    mlp = "mlp_bias" in raw and flag(raw, "mlp_bias")
+    return {"attention_bias": attention, "output_bias": attention, "mlp_bias": mlp}
+
+
+def num_layers(raw: Raw) -> int:
+    """``num_hidden_layers``, which may be a lie of damaged files: lists of so many are made of it."""
+    layers = positive_integer(raw, "num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        raise ModelFormatError(f"num_hidden_layers={layers}: {layers} layers are declared, more than any model has")
+    return layers
+
+
+def layer_kinds(raw: Raw) -> list[str] | None:
+    """``layer_types``, checked; None where it is absent."""
+    kinds, layers = raw.get("layer_types"), num_layers(raw)
+    if kinds is not None and (
+        not isinstance(kinds, list) or len(kinds) != layers or not all(kind in _KINDS for kind in kinds)
+    ):
+        raise ModelFormatError(f"layer_types={shown(kinds)} does not name the kind of each of {layers} layers")
+    return kinds
+
+
+def pattern(raw: Raw, full_every: int) -> dict[str, Any]:
+    """Which layers have the window: those of ``layer_types``, or all but every so many."""
+    kinds = layer_kinds(raw) or [_KINDS[(i + 1) % full_every != 0] for i in range(num_layers(raw))]
+    windowed = tuple(kind == _KINDS[1] for kind in kinds)
+    if not any(windowed):
+        return {"sliding_window": None}
+    return {"sliding_window": positive_integer(raw, "sliding_window"), "window_layers": windowed}
+
+
+def kinds_of(config: ModelConfig) -> list[str]:
+    """``layer_types`` of a configuration."""
+    return [_KINDS[config.window(i) is not None] for i in range(config.num_layers)]
+
+
+_MOST_LAYERS = 10_000
+_KINDS = ("full_attention", "sliding_attention")

@@ -1,0 +1,132 @@
+"""Model folders: ``config.json`` and weights in safetensors files or in one GGUF file."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from outrider.errors import ModelFormatError
+from outrider.native.stored import StoredTensor
+from outrider.utils.json_files import read_json_object, shown
+from outrider.weights.families import FAMILIES
+from outrider.weights.files.checkpoint import Checkpoint
+from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
+from outrider.weights.files.parts import find_parts, stored_parts
+from outrider.weights.files.safetensors import TensorInfo, read_header, stored_tensors
+from outrider.weights.gguf.reader import open_gguf
+from outrider.weights.hf_config.config import read_config
+from outrider.weights.hf_config.keys import unread_keys
+from outrider_multimodal.vision_language import text_names
+
+__all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_stored", "refuse_pickles"]
+
+logger = logging.getLogger(__name__)
+
+GGUF_WEIGHTS = "model.gguf"
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Open a folder: ``config.json`` and one or more safetensors files, or ``model.gguf``.
+
+    Every expected tensor is checked for presence and shape in the file headers before any is loaded.
+    Raises ``ModelFormatError`` naming the file or tensor at fault, what was found and what was expected.
+    """
+    config = read_config(folder)
+    if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():
+        return open_gguf(folder / GGUF_WEIGHTS, config)
+    files, infos = _headers(folder)
+    own = text_names(folder, infos) or _names_without_prefix(infos)
+    if own is not None:  # what sees the images is loaded apart
+        files = {name: files[place] for name, place in own.items()}
+        infos = {name: infos[place] for name, place in own.items()}
+    family = FAMILIES[config.family]
+    check_counts(config, len(infos), folder)
+    parts, expected = find_parts(
+        config, family.own_name, interleaved=family.interleaved, norm_offset=family.norm_offset
+    )
+    unread = unread_tensors(expected, infos)
+    check_shapes(config, expected, {name: info.shape for name, info in infos.items()}, folder)
+    _warn(folder, "tensors", unread)
+    if own is None:
+        _warn(folder, "keys of config.json", unread_keys(read_json_object(folder / "config.json"), family))
+    stored = stored_tensors(files, infos)
+    if config.tie_embeddings and not _is_embedding(stored):
+        config = replace(config, tie_embeddings=False)
+    return Checkpoint(config, stored_parts(parts, stored))
+
+
+def _names_without_prefix(names: Iterable[str]) -> dict[str, str] | None:
+    """The file's names by those of a whole model, for a file that was saved of one without its head."""
+    plain = [name for name in names if name != "lm_head.weight"]
+    return None if "embed_tokens.weight" not in plain else {f"model.{name}": name for name in plain}
+
+
+def _warn(folder: Path, kind: str, names: Sequence[str]) -> None:
+    if names:
+        logger.warning("%s: %s without effect, as in transformers: %s", folder, kind, shown(", ".join(names)))
+
+
+def open_stored(folder: Path) -> dict[str, StoredTensor]:
+    """The tensors of a folder's safetensors files by the names they have there."""
+    return stored_tensors(*_headers(folder))
+
+
+def _headers(folder: Path) -> tuple[dict[str, Path], dict[str, TensorInfo]]:
+    """The file and the header line of every tensor."""
+    files: dict[str, Path] = {}
+    infos: dict[str, TensorInfo] = {}
+    for path in weight_files(folder):
+        if not os.path.isfile(path):  # unlike Path's, false for any text that cannot be a path
+            raise ModelFormatError(f"{folder} has no file {shown(path.name)}: download the model again")
+        for name, info in read_header(path).items():
+            if name in files:
+                raise ModelFormatError(f"tensor {shown(name)} is in both {files[name].name} and {path.name}: keep one")
+            files[name], infos[name] = path, info
+    return files, infos
+
+
+def _is_embedding(stored: Mapping[str, StoredTensor]) -> bool:
+    """Whether the LM head is the embedding. As in transformers, a different one in the file overrules the config."""
+    head, embedding = stored.get("lm_head.weight"), stored["model.embed_tokens.weight"]
+    return head is None or (head.type == embedding.type and np.array_equal(head.data, embedding.data))
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether ``folder`` holds weights of a kind that ``open_checkpoint`` reads."""
+    return any(folder.glob("*.safetensors")) or (folder / GGUF_WEIGHTS).exists()
+
+
+def _has_safetensors(folder: Path) -> bool:
+    return (folder / "model.safetensors").exists() or (folder / "model.safetensors.index.json").exists()
+
+
+def weight_files(folder: Path) -> list[Path]:
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.exists():
+        return [single]
+    if not index.exists():
+        refuse_pickles(folder)
+        raise ModelFormatError(f"{folder} has no model.safetensors, model.safetensors.index.json or {GGUF_WEIGHTS}")
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelFormatError(f"{index} has no weight_map: download the model again")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or Path(shard).name != shard or Path(shard).suffix != ".safetensors":
+            raise ModelFormatError(f"{index} maps {shown(name)} to {shown(shard)}, which is no .safetensors file here")
+    return [folder / shard for shard in sorted(set(weight_map.values()))]
+
+
+def refuse_pickles(folder: Path) -> None:
+    """Raise ``ModelFormatError`` if the weights in ``folder`` are pickles, which can run code when read."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in PICKLE_SUFFIXES and path.is_file():
+            raise ModelFormatError(
+                f"{path} is a pickle, which can run code when read: convert the model to safetensors "
+                "(transformers: model.save_pretrained(folder))"
+            )

@@ -1,0 +1,100 @@
+"""Where a file has the tensors of a model: under which names, fused with others, in which order of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.models.config import ModelConfig
+from outrider.native.stored import StoredTensor
+from outrider.weights.files.layout import expected_shapes
+
+__all__ = ["Part", "find_parts", "pair_order", "stored_parts"]
+
+Shape = tuple[int, ...]
+Pairs = tuple[int, int, int | None, bool]
+"""Arguments of ``pair_order``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Rows of a file's tensor that are one of the model's."""
+
+    tensor: str
+    """In the file."""
+    shape: Shape
+    first: int = 0
+    """Row of the file's tensor, all but its last dimension taken as rows."""
+    pairs: Pairs | None = None
+    """How rotary pairs lie in it, for q and k."""
+    plus: float = 0.0
+    """Added to every number."""
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """The part's row for each row of the model's tensor; None if they are the same."""
+        return None if self.pairs is None else pair_order(*self.pairs)
+
+
+def find_parts(
+    config: ModelConfig, own_name: Callable[[str], str], *, interleaved: bool, norm_offset: float = 0.0
+) -> tuple[dict[str, Part], dict[str, Shape]]:
+    """The part for each canonical name, and the shapes that a file's tensors then have.
+
+    Canonical tensors with one name in the file lie behind each other there; experts are stacked.
+    """
+    parts: dict[str, Part] = {}
+    files: dict[str, Shape] = {}
+    for name, shape in expected_shapes(config).items():
+        own = own_name(name)
+        first = files[own][0] if own in files else 0
+        files[own] = (first + shape[0], *shape[1:])
+        plus = norm_offset if name.endswith("norm.weight") else 0.0
+        parts[name] = Part(own, shape, first, _pairs(name, config, interleaved), plus)
+    experts = config.experts.count if config.experts is not None else 0
+    for own in {p.tensor for name, p in parts.items() if ".experts." in name and p.first}:
+        files[own] = (experts, files[own][0] // experts, *files[own][1:])
+    return parts, files
+
+
+@lru_cache(maxsize=8)
+def pair_order(heads: int, head_dim: int, rotary_dim: int | None, interleaved: bool) -> NDArray[np.int64] | None:
+    """The row order that gives every head its rotary pairs half a head apart; None if they are so already.
+
+    Dimensions that are not rotated fill up both halves: their pairs are turned by nothing.
+
+    A head of 4 rows, by rotary pair and part:   (0,re) (0,im) (1,re) (1,im)  ->  (0,re) (1,re) (0,im) (1,im)
+    One of 4 whose first half is rotated:        (0,re) (0,im)  a  b          ->  (0,re)   a    (0,im)   b
+    """
+    turned = rotary_dim or head_dim
+    if turned == head_dim and not interleaved:
+        return None
+    pairs, rest = np.arange(turned), np.arange(turned, head_dim)
+    real, imaginary = (pairs[0::2], pairs[1::2]) if interleaved else (pairs[: turned // 2], pairs[turned // 2 :])
+    own = np.concatenate([real, rest[: len(rest) // 2], imaginary, rest[len(rest) // 2 :]])
+    order: NDArray[np.int64] = (np.arange(heads)[:, None] * head_dim + own).reshape(-1)
+    return order
+
+
+def _pairs(name: str, config: ModelConfig, interleaved: bool) -> Pairs | None:
+    heads = {"q_proj": config.num_heads, "k_proj": config.num_kv_heads}
+    count = heads.get(name.rpartition("self_attn.")[2].partition(".")[0])
+    return None if count is None else (count, config.head_dim, config.rotary_dim, interleaved)
+
+
+def stored_parts(parts: Mapping[str, Part], files: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """The parts as their files hold them. Tensors that are no part keep their name."""
+    stored = {name: _cut(files[part.tensor], part) for name, part in parts.items()}
+    return stored | {name: files[name] for name in files.keys() & {"lm_head.weight"} if name not in stored}
+
+
+def _cut(tensor: StoredTensor, part: Part) -> StoredTensor:
+    rows = tensor.shape[0] if len(part.shape) == 1 else math.prod(tensor.shape[:-1])
+    size = len(tensor.data) // max(rows, 1)  # bytes of a row: blocks of codes never go over its end
+    data = tensor.data[part.first * size : (part.first + part.shape[0]) * size]
+    return replace(tensor, shape=part.shape, data=data, order=part.order, plus=part.plus)

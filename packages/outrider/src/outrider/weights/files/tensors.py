@@ -1,0 +1,78 @@
+"""Weights as torch tensors, read when they are asked for: for models that torch computes, and for training."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType, dequantize
+from torch import Tensor
+
+from outrider.errors import ModelFormatError
+from outrider.native.stored import StoredTensor
+
+__all__ = ["StoredTensors"]
+
+_ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
+
+
+class StoredTensors(Mapping[str, Tensor]):
+    """Tensors by name, from what their files hold."""
+
+    def __init__(self, stored: Mapping[str, StoredTensor], *, quantised: bool = False) -> None:
+        """``quantised``: of a GGUF file. All numbers are then bfloat16, computed from blocks."""
+        self._stored, self._quantised = stored, quantised
+
+    def __getitem__(self, name: str) -> Tensor:
+        stored = self._stored[name]
+        values = self._dequantised(name, stored) if self._quantised else _mapped(stored)
+        if stored.order is not None:
+            values = values[torch.from_numpy(stored.order)]
+        return values.float() + stored.plus if stored.plus else values
+
+    def _dequantised(self, name: str, stored: StoredTensor) -> Tensor:
+        try:
+            values = _dequantise(stored)
+        except NotImplementedError:
+            raise ModelFormatError(
+                f"{stored.file}: tensor {name} has type {stored.type}, which gguf cannot dequantise: "
+                "use another quantisation"
+            ) from None
+        if not torch.isfinite(values).all():
+            raise ModelFormatError(f"{stored.file} is damaged: tensor {name} holds NaN or infinity; download it again")
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+
+def _mapped(stored: StoredTensor) -> Tensor:
+    """A tensor that shares the file's memory, which must not be written to.
+
+    A private mapping that may be written to counts as memory: the system refuses one larger than it has.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        data = torch.from_numpy(stored.data)
+    return data.view(_FLOATS[stored.type]).view(stored.shape)
+
+
+def _dequantise(stored: StoredTensor) -> Tensor:
+    columns = stored.shape[-1]
+    rows = stored.data.reshape(math.prod(stored.shape) // columns, -1)  # uint8 [rows, bytes per row]
+    out = torch.empty(len(rows), columns, dtype=torch.bfloat16)
+    step = max(1, _ROWS_AT_A_TIME // columns)
+    for at in range(0, len(rows), step):
+        piece = rows[at : at + step].copy()
+        with np.errstate(all="ignore"):  # damaged numbers are found once, by whoever asked for the tensor
+            values = dequantize(piece.view(_STORED.get(stored.type, np.uint8)), GGMLQuantizationType[stored.type])
+        out[at : at + step] = torch.from_numpy(values)
+    return out.view(stored.shape)

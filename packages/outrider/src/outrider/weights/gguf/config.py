@@ -1,0 +1,126 @@
+"""The metadata of a GGUF file as a ``ModelConfig``; a key that changes the output and is not computed is refused.
+
+llama.cpp reads ``ARCH.*``, ``tokenizer.*``, ``split.*`` and a few of ``general.*``. Keys of other names, which tools
+write about themselves, change nothing for any reader, and pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from outrider.errors import ModelFormatError
+from outrider.models.config import ModelConfig
+from outrider.utils.json_files import shown
+from outrider.weights.families import FAMILIES
+from outrider.weights.gguf.families import GGUF_FAMILIES, MIXTRAL, OLMO3, GGUFFamily, shortest
+from outrider.weights.gguf.header import GGUFHeader
+from outrider.weights.gguf.keys import KNOWN, OFF, OWN_OFF
+from outrider.weights.gguf.rope import ROPE_READ, read_gguf_rope
+from outrider.weights.gguf.tokenizer import check_gguf_tokenizer
+from outrider.weights.hf_config.config import parse_config
+
+__all__ = ["kind_of_gguf", "read_gguf_config"]
+
+READ: tuple[str, ...] = (
+    *("embedding_length", "feed_forward_length", "block_count", "context_length", "attention.head_count"),
+    *("attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.sliding_window"),
+    *("attention.layer_norm_rms_epsilon", *ROPE_READ),
+)
+"""Keys of ``ARCH.`` that become part of the configuration, or are compared with it."""
+
+
+def read_gguf_config(path: Path, header: GGUFHeader) -> ModelConfig:
+    """The configuration of a file. Raises ``ModelFormatError`` naming what is not implemented or contradicts itself."""
+    try:
+        return _read(path, header)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{path}: {error}") from None
+
+
+def kind_of_gguf(header: GGUFHeader) -> GGUFFamily:
+    """The family of a file. Raises ``ModelFormatError`` if it is not known."""
+    arch = header.scalar("general.architecture")
+    if arch == "llama" and header.scalar("llama.expert_count", 0) and "blk.0.ffn_gate_exps.weight" in header.tensors:
+        return MIXTRAL
+    if arch == "olmo2" and header.scalar("olmo2.attention.sliding_window", 0):
+        return OLMO3
+    if arch not in GGUF_FAMILIES:
+        raise ModelFormatError(f"architecture {shown(arch)} is not supported: use one of {', '.join(GGUF_FAMILIES)}")
+    return GGUF_FAMILIES[arch]
+
+
+def _read(path: Path, header: GGUFHeader) -> ModelConfig:
+    get = header.scalar
+    arch, kind = get("general.architecture"), kind_of_gguf(header)
+    _check_general(header)
+    _check_keys(header, arch, kind)
+    embedding = header.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ModelFormatError("tensor token_embd.weight is missing: download the file again")
+    heads, width = get(f"{arch}.attention.head_count"), get(f"{arch}.embedding_length")
+    raw = {
+        "model_type": kind.family,
+        "vocab_size": embedding.shape[0],
+        "hidden_size": width,
+        "intermediate_size": get(f"{arch}.feed_forward_length"),
+        "num_hidden_layers": get(f"{arch}.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": get(f"{arch}.attention.head_count_kv", heads),
+        "max_position_embeddings": get(f"{arch}.context_length"),
+        "rms_norm_eps": shortest(get(f"{arch}.{kind.eps}")),
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "bos_token_id": get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": [get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")],
+    }
+    head_dim = get(f"{arch}.attention.key_length")
+    if head_dim is None and all(isinstance(n, int) and n > 0 for n in (heads, width)):
+        head_dim = width // heads  # as in llama.cpp, whatever the family
+    turned = get(f"{arch}.rope.dimension_count", head_dim)
+    if kind.partial and isinstance(turned, int) and isinstance(head_dim, int) and 0 < turned <= head_dim:
+        raw["partial_rotary_factor"] = turned / head_dim
+    rope = read_gguf_rope(arch, header, path, turned, FAMILIES[kind.family])
+    config = parse_config(raw | {"head_dim": head_dim} | rope | kind.read(arch, header))
+    whole = {"rope.dimension_count": config.rotary_dim or config.head_dim, "attention.value_length": config.head_dim}
+    for key, wanted in whole.items():
+        value = get(f"{arch}.{key}", wanted)
+        if value != wanted:
+            raise ModelFormatError(
+                f"{arch}.{key}={shown(value)} is not supported: a head has {config.head_dim} dimensions, all rotated"
+            )
+    return config if kind.reads_window else _within_window(config, get(f"{arch}.attention.sliding_window"))
+
+
+def _check_general(header: GGUFHeader) -> None:
+    if header.scalar("split.count", 0) not in (0, 1):
+        raise ModelFormatError(
+            f"split.count={shown(header.scalar('split.count'))}: this is one part of a model, merge them first "
+            "(llama-gguf-split --merge)"
+        )
+    check_gguf_tokenizer(header)
+
+
+def _check_keys(header: GGUFHeader, arch: str, kind: GGUFFamily) -> None:
+    """llama.cpp reads a key for some architectures; for the others it changes nothing."""
+    passing, off = {*READ, kind.eps, *kind.keys}, {**OFF, **OWN_OFF.get(kind.family, {})}
+    for key in header.metadata:
+        space, _, name = key.partition(".")
+        if space != arch or name in passing:
+            continue
+        if name in off and header.scalar(key) not in off[name]:
+            raise ModelFormatError(f"{key}={shown(header.scalar(key))} is not supported: use a model without it")
+        if name not in KNOWN:
+            raise ModelFormatError(
+                f"{shown(key)}: {shown(header.metadata[key])} is not known here and may change what the model "
+                "computes: if it does not, remove it"
+            )
+
+
+def _within_window(config: ModelConfig, window: object) -> ModelConfig:
+    """In these architectures llama.cpp lets a token see all before it, and the model's authors a window.
+
+    In a context as long as the window it is the same.
+    """
+    if not isinstance(window, int) or isinstance(window, bool) or not 0 < window < config.max_seq_len:
+        return config
+    return replace(config, max_seq_len=window)

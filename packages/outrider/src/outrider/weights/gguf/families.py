@@ -1,0 +1,230 @@
+"""What llama.cpp calls the architectures, their tensors, and the keys that they have beyond Llama's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from outrider.errors import ModelFormatError
+from outrider.utils.json_files import shown
+from outrider.weights.families import Family
+from outrider.weights.families.base import num_layers
+from outrider.weights.gguf.header import GGUFHeader
+
+__all__ = ["GGUF_FAMILIES", "MIXTRAL", "OLMO3", "GGUFFamily", "shortest"]
+
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+}
+_PATTERN = "attention.sliding_window_pattern"
+_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
+_EXPERT = re.compile(r"\.experts\.\d+\.")
+
+Keys = Callable[[str, GGUFHeader], dict[str, Any]]
+"""Keys of ``config.json`` by those of ``ARCH.`` in a header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GGUFFamily:
+    """An architecture of llama.cpp."""
+
+    family: str
+    read: Keys = lambda arch, header: {}
+    keys: tuple[str, ...] = ()
+    """Keys of ``ARCH.`` that ``read`` reads."""
+    interleaved: bool = False
+    """Rows of q and k come in adjacent rotary pairs: so orders the converter those of Llama."""
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    """Names of a layer's tensors where they are not Llama's."""
+    eps: str = "attention.layer_norm_rms_epsilon"
+    partial: bool = False
+    """``rope.dimension_count`` may be less than a head."""
+    reads_window: bool = False
+    """``read`` says which layers have a window; in other families llama.cpp lets a token see all before it."""
+
+    def family_name(self, name: str) -> str:
+        """``blk.3.attn_q.weight`` as the family's own files call it; names we do not know stay as they are."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return name
+        layer, stem, kind = match.groups()
+        known = _TOP.get(stem) if layer is None else (_LAYER | dict(self.tensors)).get(stem)
+        if known is None:
+            return name
+        return f"{known}.{kind}" if layer is None else f"model.layers.{int(layer)}.{known}.{kind}"
+
+    def own_name(self, family: Family) -> Callable[[str], str]:
+        """The family's names for canonical ones, but for experts, which are stacked."""
+
+        def name(canonical: str) -> str:
+            if ".experts." in canonical or canonical.endswith(".mlp.gate.weight"):
+                return _EXPERT.sub(".experts.", canonical)
+            return family.own_name(canonical)
+
+        return name
+
+
+def _granite(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    names = {
+        "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale",
+        "attention_multiplier": "attention.scale",
+        "logits_scaling": "logit_scale",
+    }
+    return {key: shortest(header.scalar(f"{arch}.{name}", 1.0)) for key, name in names.items()}
+
+
+def _starcoder2(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    biased = "blk.0.attn_q.bias" in header.tensors
+    return {"norm_epsilon": shortest(header.scalar(f"{arch}.attention.layer_norm_epsilon")), "use_bias": biased}
+
+
+def _biased_qkv(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    return {"attention_bias": "blk.0.attn_q.bias" in header.tensors}
+
+
+def _mixtral(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    return {
+        "num_local_experts": header.scalar(f"{arch}.expert_count"),
+        "num_experts_per_tok": header.scalar(f"{arch}.expert_used_count"),
+    }
+
+
+def _qwen3moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    """llama.cpp lets the weights of the experts that are used sum to 1 in this architecture."""
+    used, whole = (header.scalar(f"{arch}.{key}") for key in ("expert_used_count", "feed_forward_length"))
+    size = whole // used if isinstance(used, int) and used and isinstance(whole, int) else None
+    return {
+        "num_experts": header.scalar(f"{arch}.expert_count"),
+        "num_experts_per_tok": used,
+        "moe_intermediate_size": header.scalar(f"{arch}.expert_feed_forward_length") or size,
+        "norm_topk_prob": True,
+    }
+
+
+def _windows(arch: str, header: GGUFHeader, every: int, otherwise: int = 0) -> dict[str, Any]:
+    """Which layers have a window: those of a list, or all but every so many."""
+    layers, window = (
+        num_layers({"num_hidden_layers": header.scalar(f"{arch}.block_count")}),
+        header.scalar(f"{arch}.attention.sliding_window", otherwise),
+    )
+    key = f"{arch}.{_PATTERN}"
+    said = header.metadata.get(key, every)
+    if isinstance(said, list | np.ndarray):
+        windowed = [bool(n) for n in said][:layers] + [False] * (layers - len(said))
+    elif isinstance(said, int) and said >= 0:
+        windowed = [said == 0 or i % said < said - 1 for i in range(layers)]
+    else:
+        raise ModelFormatError(f"{key}={shown(said)} is no number of layers: download the file again")
+    if window == 0:
+        windowed = [False] * layers
+    kinds = ["sliding_attention" if on else "full_attention" for on in windowed]
+    return {"layer_types": kinds, "sliding_window": window}
+
+
+def _gemma(arch: str, header: GGUFHeader, largest: int) -> dict[str, Any]:
+    """Scores are scaled by the head, but in the largest model by the width for each head."""
+    get = header.scalar
+    scale = get(f"{arch}.attention.key_length", 256)
+    if get(f"{arch}.block_count") == largest:
+        scale = get(f"{arch}.embedding_length") // get(f"{arch}.attention.head_count")
+    return {"query_pre_attn_scalar": scale}
+
+
+def _gemma2(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    own = {k: shortest(header.scalar(f"{arch}.{k}", cap)) for k, cap in caps.items()}
+    return _gemma(arch, header, 46) | own | _windows(arch, header, 2, 4096)
+
+
+def _gemma3(arch: str, header: GGUFHeader) -> dict[str, Any]:
+    cap = shortest(header.scalar(f"{arch}.final_logit_softcapping")) or None
+    return _gemma(arch, header, 62) | {"final_logit_softcapping": cap} | _windows(arch, header, 6)
+
+
+def shortest(value: Any) -> Any:
+    """GGUF keeps 1e-5 as float32, 9.99999974e-06; take the decimal that was meant."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+_POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+_GEMMA = _POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"}
+_EXPERTS = ("expert_count", "expert_used_count")
+
+GGUF_FAMILIES: dict[str, GGUFFamily] = {
+    "llama": GGUFFamily(family="llama", interleaved=True),  # Mistral models call themselves llama, and Mixtral
+    "qwen2": GGUFFamily(family="qwen2"),
+    "qwen3": GGUFFamily(family="qwen3"),
+    "phi3": GGUFFamily(family="phi3", tensors={"ffn_up": "mlp.gate_up_proj"}, partial=True),
+    "granite": GGUFFamily(
+        family="granite",
+        interleaved=True,
+        read=_granite,
+        keys=("embedding_scale", "residual_scale", "attention.scale", "logit_scale"),
+    ),
+    "smollm3": GGUFFamily(family="smollm3", interleaved=True),
+    "olmo2": GGUFFamily(family="olmo2", tensors=_POST_NORMS),
+    "starcoder2": GGUFFamily(
+        family="starcoder2",
+        read=_starcoder2,
+        tensors={"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+        eps="attention.layer_norm_epsilon",
+    ),
+    "glm4": GGUFFamily(
+        family="glm4",
+        interleaved=True,
+        read=_biased_qkv,
+        tensors={
+            "ffn_up": "mlp.gate_up_proj",
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+        partial=True,
+    ),
+    "gemma": GGUFFamily(family="gemma"),
+    "gemma2": GGUFFamily(
+        family="gemma2",
+        read=_gemma2,
+        keys=("attn_logit_softcapping", "final_logit_softcapping", _PATTERN),
+        tensors=_GEMMA,
+        reads_window=True,
+    ),
+    "gemma3": GGUFFamily(
+        family="gemma3_text",
+        read=_gemma3,
+        keys=("final_logit_softcapping", _PATTERN, "rope.freq_base_swa"),
+        tensors=_GEMMA,
+        reads_window=True,
+    ),
+    "qwen3moe": GGUFFamily(family="qwen3_moe", read=_qwen3moe, keys=(*_EXPERTS, "expert_feed_forward_length")),
+}
+MIXTRAL = GGUFFamily(family="mixtral", interleaved=True, read=_mixtral, keys=_EXPERTS)
+"""A llama with experts."""
+OLMO3 = GGUFFamily(
+    family="olmo3",
+    read=lambda arch, header: _windows(arch, header, 4),
+    keys=(_PATTERN, "rope.freq_base_swa"),
+    tensors=_POST_NORMS,
+    reads_window=True,
+)
+"""An olmo2 with windows."""

@@ -1,0 +1,138 @@
+"""EAGLE's layer in the native library is the layer in torch operations, within rounding."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from outrider.cache import CacheSpec
+from outrider.drafters.heads.eagle import EagleLayer
+from outrider.drafters.trained.eagle_runner import EagleRunner, TorchEagle, make_runner
+from outrider.drafters.trained.native_eagle import NativeEagle
+from outrider.models.base import HeadTarget
+from outrider.models.batch import Span
+from outrider.native.library import available_isas, library
+from outrider.verify.tree import ancestor_mask, depths
+from outrider_torch.drafters.torch_target import torch_target
+from tests import tiny
+from tests.drafters.heads import random_head
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
+
+PARENTS = (-1, -1, 0, 0, 1, 2)  # a tree behind the second prompt
+PROMPTS = (5, 9)
+TOLERANCE = {"fp32": 2e-5, "int8": 0.06}  # int8: torch keeps float32 keys, the library bfloat16 ones
+OWN: list[dict[str, Any]] = [{}, {"own_lm_head": True}, {"draft_vocab_size": None}, {"window": 3}]
+NEW = {"fc_norm": True, "norm_output": True, "window": 4}  # EAGLE-3.1, and a window that ends within the tree
+
+
+def spec(kind: str) -> CacheSpec:
+    return CacheSpec(slots=2, max_seq_len=64, kind=kind, block_size=4, prefix_reuse=False)  # type: ignore[arg-type]
+
+
+def head_of(kind: str, **changes: Any) -> EagleLayer:
+    head = random_head(kind, **changes)
+    assert isinstance(head, EagleLayer)
+    for i, parameter in enumerate(head.parameters()):  # norms that are all alike could be mixed up
+        if parameter.dim() == 1:
+            parameter.add_(0.3 * normal(1, len(parameter), seed=100 + i)[0])
+    return head
+
+
+def normal(rows: int, width: int, seed: int) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def two_passes(runner: EagleRunner, head: EagleLayer) -> list[Tensor]:
+    """Two prompts in one pass, of which some rows are scored; then a tree behind one and a row behind the other."""
+    slots = [runner.cache.allocate() for _ in PROMPTS]
+    rows, d = sum(PROMPTS), head.config.hidden_size
+    for slot, count in zip(slots, PROMPTS, strict=True):
+        runner.cache.extend(slot, count)
+    features = runner.fuse(normal(rows, d * max(1, len(head.config.feature_layers)), seed=1))
+    spans = [Span(slot, 0, count) for slot, count in zip(slots, PROMPTS, strict=True)]
+    positions = [p for count in PROMPTS for p in range(count)]
+    first = runner.run(features, tiny.ids(rows, seed=2), positions, spans, [4, rows - 1])
+    runner.cache.extend(slots[0], 1)
+    runner.cache.extend(slots[1], len(PARENTS))
+    spans = [Span(slots[0], 5, 1), Span(slots[1], 9, len(PARENTS), ancestor_mask(PARENTS))]
+    positions = [5, *(9 + depth for depth in depths(PARENTS))]
+    count = len(positions)
+    added = normal(count, d, seed=5)
+    second = runner.run(normal(count, d, seed=3), tiny.ids(count, seed=4), positions, spans, range(count), added)
+    return [features, *first, *second]
+
+
+@pytest.mark.parametrize("cache", ["contiguous", "paged"])
+@pytest.mark.parametrize("own", OWN, ids=str)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "dflash"])
+@torch.inference_mode()
+def test_native_is_torch(kind: str, precision: str, own: dict[str, Any], cache: str) -> None:
+    check_native(head_of(kind, **own), precision, cache)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@torch.inference_mode()
+def test_native_eagle31_is_torch(precision: str) -> None:
+    head = head_of("eagle3", **NEW)
+    check_native(head, precision, "paged")
+    old, new = (make_runner(head_of("eagle3", **own), target_of("fp32"), spec("paged")) for own in ({}, NEW))
+    assert all(not tiny.identical(a, b) for a, b in zip(two_passes(old, head), two_passes(new, head), strict=True))
+
+
+def target_of(precision: str) -> HeadTarget:
+    return tiny.llama(precision, tie_embeddings=False, max_seq_len=64)
+
+
+def check_native(head: EagleLayer, precision: str, cache: str) -> None:
+    """Outputs and logits of both passes."""
+    target = target_of(precision)
+    native = make_runner(copy.deepcopy(head), target, spec(cache))
+    reference = TorchEagle(head, torch_target(target), spec(cache))
+    assert isinstance(native, NativeEagle)
+    assert (native.vocabulary is None) == (reference.vocabulary is None)
+    for ours, theirs in zip(two_passes(native, head), two_passes(reference, head), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=TOLERANCE[precision] * float(theirs.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("eagle", {}), ("eagle3", {}), ("eagle3", NEW)], ids=str)
+@torch.inference_mode()
+def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[str, Any]) -> None:
+    functions = library()
+    assert functions is not None
+    target, head = target_of("int8"), head_of(kind, **own)
+    threads, isa, first = functions.outrider_threads(), functions.outrider_isa(), list[Tensor]()
+    try:
+        for name in available_isas(functions):
+            for count in (1, 3):
+                runner = make_runner(copy.deepcopy(head), target, spec("contiguous"))
+                functions.outrider_set_isa(name.encode())
+                functions.outrider_set_threads(count)
+                found = two_passes(runner, head)
+                first = first or found
+                assert all(tiny.identical(a, b) for a, b in zip(found, first, strict=True)), (name, count)
+    finally:
+        functions.outrider_set_isa(isa)
+        functions.outrider_set_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("token", "position", "error"), [(64, 0, IndexError), (1, 64, ValueError), (1, -1, ValueError)]
+)
+@torch.inference_mode()
+def test_what_is_out_of_range_is_refused(token: int, position: int, error: type[Exception]) -> None:
+    target = tiny.llama("fp32", max_seq_len=64)
+    runner = make_runner(head_of("eagle3"), target, spec("contiguous"))
+    slot = runner.cache.allocate()
+    runner.cache.extend(slot, 1)
+    with pytest.raises(error, match=r"out of range|are not all rows"):
+        runner.run(torch.zeros(1, target.config.hidden_size), [token], [position], [Span(slot, 0, 1)], [0])
+
+
+def test_without_the_native_model_the_layer_runs_in_torch() -> None:
+    assert isinstance(make_runner(head_of("eagle3"), tiny.torch_llama(), spec("contiguous")), TorchEagle)

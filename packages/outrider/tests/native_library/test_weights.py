@@ -1,0 +1,260 @@
+"""Packed matrices hold the numbers of their files; damaged files and impossible sizes are one clear error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType, quantize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.arrays import randn
+
+from outrider.errors import ConfigError, ModelFormatError
+from outrider.native.library import library
+from outrider.native.stored import GGUF_TYPES, StoredTensor
+from outrider.native.weights import NativeWeight, StoredRows, Target, native_library, pack, pack_array
+from outrider.verify.arrays import Floats
+from outrider.weights.files.layout import expected_shapes
+from outrider.weights.hf_config.config import parse_config
+from outrider_torch.kernels.native_tensors import pack_tensor
+from tests.native_library.blocks import block_inputs, numbers, random_rows
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
+Q8, Q4 = 2, 3
+QUANTISED = ("q8_0", "q4_0", "q4_1")
+
+
+def stored(kind: str, rows: int, inputs: int, seed: int = 0) -> StoredTensor:
+    return StoredTensor(kind, (rows, inputs), random_rows(kind, rows, inputs, seed))
+
+
+def all_rows(weight: NativeWeight) -> Floats:
+    return weight.rows(np.arange(weight.outputs))
+
+
+@pytest.mark.parametrize("kind", GGUF_TYPES)
+def test_rows_are_the_numbers_that_gguf_computes(kind: str) -> None:
+    """To the last bit: products of scales and codes are exact in float32, so no order of multiplying matters."""
+    inputs = 3 * max(32, block_inputs(kind))
+    tensor = stored(kind, 21, inputs)
+    packed = pack(tensor)
+    assert (packed.outputs, packed.inputs) == (21, inputs)
+    assert np.array_equal(all_rows(packed), numbers(kind, tensor.data))
+    assert packed.struct.panels % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout", "group", "half_scales", "has_minimum"),
+    [
+        ("Q4_0", Q4, 32, 1, 0),
+        ("Q4_1", Q4, 32, 1, 1),
+        ("Q5_1", Q8, 32, 1, 1),
+        ("Q8_0", Q8, 32, 1, 0),
+        ("Q2_K", Q4, 16, 0, 1),
+        ("Q3_K", Q4, 16, 0, 0),
+        ("Q4_K", Q4, 32, 0, 1),
+        ("Q6_K", Q8, 16, 0, 0),
+        ("IQ3_S", Q4, 32, 0, 0),
+        ("IQ1_M", Q4, 16, 0, 0),
+        ("IQ4_NL", Q4, 32, 1, 0),
+        ("MXFP4", Q4, 32, 0, 0),
+        ("TQ1_0", Q4, 32, 1, 0),
+    ],
+)
+def test_at_most_16_values_take_4_bits(kind: str, layout: int, group: int, half_scales: int, has_minimum: int) -> None:
+    struct = pack(stored(kind, 16, 256)).struct
+    found = (struct.layout, struct.group, struct.half_scales, struct.has_minimum)
+    assert found == (layout, group, half_scales, has_minimum)
+    bits = (4 if layout == Q4 else 8) + (16 if half_scales else 32) * (1 + has_minimum) / group
+    assert struct.panel_bytes == 16 * 256 * bits / 8
+
+
+def test_a_panel_is_laid_out_as_the_header_says() -> None:
+    tensor = stored("Q4_1", 16, 64)
+    panel, blocks = pack(tensor).panels, tensor.data.reshape(16, 2, 20)
+    second = panel[len(panel) // 2 :]  # of two groups
+    assert np.array_equal(second[:32].view("<u2"), blocks[:, 1, :2].copy().view("<u2")[:, 0])
+    assert np.array_equal(second[32:64].view("<u2"), blocks[:, 1, 2:4].copy().view("<u2")[:, 0])
+    codes = second[64:].reshape(4, 16, 4)  # [group / 8][output][4]
+    assert np.array_equal(codes.transpose(1, 0, 2).reshape(16, 16), blocks[:, 1, 4:])
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0", "Q4_1", "IQ4_XS", "IQ2_S"])
+def test_rows_in_another_order(kind: str) -> None:
+    tensor = stored(kind, 40, 256)
+    values = numbers(kind, tensor.data)
+    order = np.array([39, 0, 7, 7, *range(20)])
+    assert np.array_equal(all_rows(pack(tensor, order=order)), values[order])
+    own = np.random.default_rng(1).permutation(40)
+    permuted = StoredTensor(kind, tensor.shape, tensor.data, own)
+    assert np.array_equal(all_rows(pack(permuted)), values[own])
+    assert np.array_equal(all_rows(pack(permuted, order=order)), values[own][order])
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        *((kind, None) for kind in ("F16", "BF16", "Q8_0", "Q4_1", "Q4_K", "IQ4_NL", "IQ3_XXS")),
+        *(("F16", target) for target in (*QUANTISED, "bfloat16")),
+        ("Q5_K", "float32"),
+    ],
+)
+def test_missing_outputs_are_zero(kind: str, target: Target | None) -> None:
+    packed = pack(stored(kind, 19, 256), target=target)
+    packed.struct.outputs = 32  # look behind the last row
+    assert np.array_equal(packed.rows(np.arange(19, 32)), np.zeros((13, 256)))
+
+
+@pytest.mark.parametrize("inputs", [96, 72, 5])
+@pytest.mark.parametrize("target", QUANTISED)
+def test_rounding_is_that_of_the_format(target: Target, inputs: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((19, inputs)).astype(np.float32) * 10.0 ** rng.integers(-9, 5, (19, 1)).astype(np.float32)
+    x[3] = 0
+    x[4] = 0.25
+    x[5, :3] = 1e-40, -1e-40, 0
+    kind = GGMLQuantizationType[target.upper()]
+    whole = np.pad(x, ((0, 0), (0, -inputs % 32)), mode="edge" if target == "q4_1" else "constant")
+    with np.errstate(all="ignore"):
+        expected = numbers(kind.name, quantize(whole, kind).view(np.uint8))
+    packed = pack_array(x, target)
+    assert packed.struct.half_scales
+    assert np.array_equal(all_rows(packed), expected[:, :inputs])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_floats(dtype: torch.dtype) -> None:
+    x = torch.from_numpy(randn(33, 7)).to(dtype)
+    x[0, :3] = torch.tensor([1 + 2**-9, 1 + 3 * 2**-9, -(2**-24)]).to(dtype)  # two ties; a subnormal float16
+    assert np.array_equal(all_rows(pack_tensor(x).weight), x.float().numpy())
+    assert np.array_equal(all_rows(pack_tensor(x, "bfloat16").weight), x.bfloat16().float().numpy())
+    assert pack_tensor(x, "bfloat16").nbytes == 3 * 16 * 7 * 2
+    assert torch.equal(pack_tensor(x).rows(torch.tensor([2, 0])), x[[2, 0]].float())
+    assert np.array_equal(all_rows(pack_array(x.float().numpy(), "bfloat16")), x.float().bfloat16().float().numpy())
+
+
+@pytest.mark.parametrize("target", ["bfloat16", "float32", "q8_0"])
+def test_blocks_to_another_type(target: Target) -> None:
+    tensor = stored("Q6_K", 16, 256)
+    tensor.data.reshape(16, 210)[:, 209] &= 0x03  # scales of at most 2^-14
+    values = numbers("Q6_K", tensor.data)
+    expected = all_rows(pack_array(values, target))
+    assert np.array_equal(all_rows(pack(tensor, target=target)), expected)
+
+
+def test_a_bias_travels_with_its_matrix() -> None:
+    packed = pack_tensor(torch.ones(3, 4), bias=torch.tensor([1.0, 2.0, 3.0]).half()).weight
+    assert packed.bias is not None
+    assert packed.bias.tolist() == [1, 2, 3]
+    assert packed.nbytes == 16 * 4 * 4 + 12
+    with pytest.raises(ModelFormatError, match=r"bias of shape \[4\] does not fit 3 outputs"):
+        pack_array(np.ones((3, 4), np.float32), bias=np.ones(4, np.float32))
+    with pytest.raises(ModelFormatError, match="bias holds NaN"):
+        pack_array(np.ones((3, 4), np.float32), bias=np.array([1.0, math.nan, 3.0], np.float32))
+
+
+def test_tinyllama_in_two_bits_takes_three_quarters_of_a_gigabyte() -> None:
+    raw = {"model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632}
+    raw |= {"num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4}
+    shapes = [shape for shape in expected_shapes(parse_config(raw)).values() if len(shape) == 2]
+    panels = native_library().outrider_panel_bytes
+    total = sum(-(-rows // 16) * panels(Q4, 32, 0, 0, inputs) for rows, inputs in shapes)
+    assert sum(map(math.prod, shapes)) > 1.09e9
+    assert total <= 0.75e9
+
+
+@pytest.mark.parametrize(
+    "kind", ["Q4_0", "Q4_1", "Q8_0", "Q2_K", "Q4_K", "Q6_K", "IQ2_XXS", "IQ1_S", "IQ4_XS", "TQ2_0"]
+)
+@pytest.mark.parametrize("half", [0x7C00, 0xFC00, 0x7E00])
+def test_scales_that_are_no_numbers(kind: str, half: int) -> None:
+    tensor = stored(kind, 5, 512)
+    at = {"Q2_K": 82, "Q6_K": 208, "Q4_1": 2, "TQ2_0": 64}.get(kind, 0)
+    blocks = tensor.data.reshape(5, 512 // block_inputs(kind), -1)
+    blocks[4, -1, at : at + 2] = half & 255, half >> 8
+    if kind in ("Q2_K", "Q4_K", "Q6_K", "IQ4_XS"):
+        blocks[4, -1, {"Q2_K": slice(0, 16), "Q6_K": slice(192, 208)}.get(kind, slice(4, 8))] = 0xFF
+    with pytest.raises(ModelFormatError, match=rf"{kind} \[5, 512\] holds NaN or infinity"):
+        pack(tensor)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("target", [None, "bfloat16", "q4_1"])
+def test_floats_that_are_no_numbers(value: float, target: Target | None) -> None:
+    x = np.zeros((4, 40), np.float32)
+    x[3, 39] = value
+    with pytest.raises(ModelFormatError, match="holds NaN or infinity"):
+        pack_array(x, target)
+
+
+@pytest.mark.parametrize("target", ["bfloat16", *QUANTISED])
+@pytest.mark.parametrize("value", [3.4e38, -3.4e38])
+def test_floats_too_large_for_a_target(value: float, target: Target) -> None:
+    x = np.zeros((2, 32), np.float32)
+    x[1, 1] = value
+    assert pack_array(x).rows(np.array([1]))[0, 1] == x[1, 1]
+    with pytest.raises(ModelFormatError, match=f"too large for {target}: use float32"):
+        pack_array(x, target)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "size", "says"),
+    [
+        ("Q4_0", (2, 64), 71, r"\[2, 64\] does not fit 71 bytes"),
+        ("Q4_0", (2, 64), 73, "does not fit 73 bytes"),
+        ("Q4_0", (2, 48), 54, "does not fit"),
+        ("Q4_K", (1, 32), 18, "does not fit"),
+        ("F32", (2, 3), 23, "does not fit"),
+        ("F32", (2**62, 2**62), 0, "does not fit"),
+        ("F32", (2**33, 2**31), 0, "does not fit"),
+        ("Q8_0", (2**40, 2**26), 0, "does not fit"),
+        ("F32", (0, 4), 0, "out of range"),
+        ("F32", (4, 2**63), 0, "out of range"),
+        ("F32", (4,), 16, "two dimensions"),
+        ("Q8_1", (1, 32), 36, "type Q8_1 cannot be packed: use one of F32"),
+        ("no such", (1, 32), 36, "type no such cannot be packed"),
+    ],
+)
+def test_sizes_that_cannot_be(kind: str, shape: tuple[int, ...], size: int, says: str) -> None:
+    with pytest.raises(ModelFormatError, match=says):
+        pack(StoredTensor(kind, shape, np.zeros(size, np.uint8)))
+
+
+def test_mistakes_of_a_caller() -> None:
+    tensor = stored("Q8_0", 4, 32)
+    for order in ([4], [-1], [0, 2**62]):
+        with pytest.raises(IndexError, match="row that is not there"):
+            pack(tensor, order=np.array(order))
+    with pytest.raises(ConfigError, match="target='q5_0' is unknown: use one of float32"):
+        pack(tensor, target="q5_0")  # type: ignore[arg-type]
+    with pytest.raises(ModelFormatError, match=r"torch\.int64 cannot be packed"):
+        pack_tensor(torch.ones(2, 2, dtype=torch.int64))
+    with pytest.raises(IndexError, match="rows of a matrix of 4"):
+        pack(tensor).rows(np.array([0, 4]))
+
+
+@settings(max_examples=60, deadline=2000)
+@given(kind=st.sampled_from(GGUF_TYPES), seed=st.integers(0, 2**32), data=st.data())
+def test_any_bytes_become_numbers_or_one_error(kind: str, seed: int, data: st.DataObject) -> None:
+    tensor = stored(kind, 3, max(32, block_inputs(kind)), seed)
+    at = data.draw(st.lists(st.integers(0, tensor.data.size - 1), max_size=6))
+    tensor.data.reshape(-1)[at] = data.draw(st.integers(0, 255))
+    try:
+        packed = pack(tensor)
+    except ModelFormatError:
+        return
+    assert np.isfinite(all_rows(packed)).all()
+
+
+def test_rows_of_a_file_are_those_of_the_packed_matrix() -> None:
+    values = randn(40, 64, seed=3)
+    data = quantize(values, GGMLQuantizationType.Q5_0)
+    stored = StoredTensor("Q5_0", (40, 64), data.reshape(-1).view(np.uint8))
+    ids = np.array([39, 0, 7, 7])
+    assert np.array_equal(StoredRows(stored).rows(ids), pack(stored).rows(ids))
+    assert StoredRows(stored).rows(ids[:0]).shape == (0, 64)
+    with pytest.raises(IndexError, match="not there"):
+        StoredRows(stored).rows(np.array([40]))

@@ -1,0 +1,163 @@
+"""Any ``config.json`` of the families beyond Llama's: the logits are those of transformers, or the file is refused.
+
+The tensors are those that our reading asks for. If transformers asks for others, it says so, and the test fails.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from outrider.cache import CacheSpec
+from outrider.config import ModelOptions
+from outrider.errors import ModelFormatError
+from outrider.weights.families import FAMILIES
+from outrider.weights.files.parts import find_parts
+from outrider.weights.hf_config.config import parse_config
+from outrider.weights.loader import load_model
+from tests import tiny
+from tests.weights.test_generated_configs import LLAMAS, SUPPRESSED, TOKENS, raw_dims, theirs
+
+_KINDS = st.lists(st.sampled_from(["full_attention", "sliding_attention"]), min_size=2, max_size=2)
+_YARN = {"rope_type": "yarn", "factor": 4.0}
+_LONG = {"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.0]}
+_ROPES = st.sampled_from(
+    [
+        *(None, {"rope_type": "linear", "factor": 3.0}, {"rope_type": "default", "rope_theta": 300.0}),
+        *(_YARN, _YARN | {"original_max_position_embeddings": 16, "beta_fast": 4, "attention_factor": 1.5}),
+        *(_YARN | {"factor": 0.5}, _YARN | {"truncate": False}, _YARN | {"mscale": 0.7, "mscale_all_dim": 1.0}),
+        *(_LONG, _LONG | {"factor": 3.0}, _LONG | {"type": "su"}, {"rope_type": "dynamic", "factor": 2.0}),
+        {"rope_type": "default", "partial_rotary_factor": 0.5},
+    ]
+)
+_NESTED = st.sampled_from(
+    [
+        {"full_attention": {"rope_type": "linear", "factor": 2.0}},
+        {"full_attention": _YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}},
+        {"sliding_attention": {"rope_type": "linear", "factor": 2.0}},
+    ]
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "num_key_value_heads": st.sampled_from([None, 1, 4]),
+    "head_dim": st.sampled_from([None, 4, 8]),
+    "rope_theta": st.sampled_from([100.0, 5e5]),
+    "rope_scaling": _ROPES,
+    "rope_parameters": st.one_of(_ROPES, _NESTED),
+    "rope_local_base_freq": st.sampled_from([50.0, 10000.0]),
+    "partial_rotary_factor": st.sampled_from([1.0, 0.5, 0.75, 0.1]),
+    "original_max_position_embeddings": st.sampled_from([48, 64]),
+    "max_position_embeddings": st.sampled_from([64, 128]),
+    "tie_word_embeddings": st.booleans(),
+    "sliding_window": st.sampled_from([None, 3, 16]),
+    "use_sliding_window": st.booleans(),
+    "layer_types": st.one_of(st.none(), _KINDS),
+    "attention_bias": st.booleans(),
+    "mlp_bias": st.booleans(),
+    "use_bias": st.booleans(),
+    "hidden_act": st.sampled_from(["silu", "gelu", "gelu_pytorch_tanh"]),
+    "hidden_activation": st.sampled_from([None, "gelu_pytorch_tanh", "relu"]),
+    "norm_epsilon": st.sampled_from([1e-6, 1e-2]),
+    "rms_norm_eps": st.sampled_from([1e-6, 1e-2]),
+    "embedding_multiplier": st.sampled_from([1.0, 12]),
+    "residual_multiplier": st.sampled_from([0.22, 1.0]),
+    "attention_multiplier": st.sampled_from([0.5, 1]),
+    "logits_scaling": st.sampled_from([1.0, 16.0]),
+    "no_rope_layers": st.sampled_from([None, [1, 0], [0, 0], [1]]),
+    "no_rope_layer_interval": st.sampled_from([1, 2, 4]),
+    "query_pre_attn_scalar": st.sampled_from([8, 144]),
+    "attn_logit_softcapping": st.sampled_from([None, 2.0]),
+    "final_logit_softcapping": st.sampled_from([None, 3.0]),
+    "sliding_window_pattern": st.sampled_from([1, 2, 6]),
+    "num_experts_per_tok": st.sampled_from([1, 3, 9]),
+    "num_experts": st.sampled_from([4, 5]),
+    "num_local_experts": st.sampled_from([4, 5]),
+    "moe_intermediate_size": st.sampled_from([16, 24]),
+    "norm_topk_prob": st.booleans(),
+    "decoder_sparse_step": st.sampled_from([1, 2, 3]),
+    "mlp_only_layers": st.sampled_from([None, [], [0]]),
+    "eos_token_id": st.sampled_from([None, 3, [3, 4]]),
+    "alibi": st.booleans(),
+}
+COMMON = (
+    *("num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings"),
+    *("tie_word_embeddings", "sliding_window", "layer_types", "eos_token_id", "hidden_act"),
+)
+
+
+def small(family: str) -> dict[str, Any]:
+    raw = raw_dims() | {"model_type": family, "pad_token_id": None, "num_key_value_heads": 2}
+    raw |= {"max_position_embeddings": 128} | ({"head_dim": 8} if "head_dim" in FAMILIES[family].defaults else {})
+    if family in ("mixtral", "qwen3_moe"):
+        raw |= {"num_local_experts" if family == "mixtral" else "num_experts": 5, "num_experts_per_tok": 2}
+    return raw | ({"moe_intermediate_size": 24} if family == "qwen3_moe" else {})
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    family = draw(st.sampled_from(sorted(FAMILIES.keys() - set(LLAMAS))))
+    kind = FAMILIES[family]
+    read = kind.keys | kind.only.keys() | ({"partial_rotary_factor"} if kind.partial else set())
+    own = sorted(VALUES.keys() & read)
+    keys = draw(st.lists(st.sampled_from([*own, *own, *COMMON]), unique=True, max_size=5))
+    if draw(st.integers(0, 9)) == 0:
+        keys.append(draw(st.sampled_from(sorted(VALUES))))  # of another family
+    return small(family) | {key: draw(VALUES[key]) for key in keys}
+
+
+def write(folder: Path, raw: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(raw))
+    config, kind, generator = parse_config(raw), FAMILIES[raw["model_type"]], torch.Generator().manual_seed(0)
+    tensors = {}
+    for name, shape in find_parts(config, kind.own_name, interleaved=kind.interleaved)[1].items():
+        noise = torch.randn(shape, generator=generator)
+        if "norm" in name and name.endswith("weight"):
+            tensors[name] = 1 - kind.norm_offset + 0.2 * noise
+        elif "embed" in name:
+            tensors[name] = 0.1 * noise
+        else:
+            tensors[name] = noise / shape[-1] ** 0.5 if len(shape) > 1 else 0.3 * noise
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def check(folder: Path, raw: dict[str, Any]) -> str:
+    """Compare both on one model: "refused", "alone" where only we read it, or "same"."""
+    try:
+        write(folder, raw)
+        model = load_model(folder, ModelOptions(dtype="float32", device="cpu"))
+    except ModelFormatError as error:
+        return "refused" if "\n" not in str(error) else "many lines"
+    expected = theirs(folder)
+    if expected is None:
+        return "alone"
+    cache = model.new_cache(CacheSpec(max_seq_len=48))
+    ours = tiny.feed(model, cache, (cache.allocate(), TOKENS))[0]
+    worst = float(np.abs(ours - expected[0]).max() / np.abs(expected[0]).max())
+    assert worst < 1e-3, f"{raw}: the logits differ by {worst:.1e} of the largest"
+    assert set(model.config.eos_token_ids) == expected[1], raw
+    return "same"
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - set(LLAMAS)))
+def test_the_small_ones_are_read(family: str, tmp_path: Path) -> None:
+    assert check(tmp_path, small(family)) == "same"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=SUPPRESSED)
+@given(raw=configs())
+def test_every_config_is_read_as_by_transformers_or_refused(raw: dict[str, Any], tmp_path: Path) -> None:
+    event(check(tmp_path, raw))
+
+
+@pytest.mark.slow
+@settings(max_examples=3000, deadline=None, suppress_health_check=SUPPRESSED)
+@given(raw=configs())
+def test_many_configs(raw: dict[str, Any], tmp_path: Path) -> None:
+    event(check(tmp_path, raw))

@@ -1,0 +1,102 @@
+"""Tokenizers of GGUF files: the ids are llama.cpp's, but where transformers has the authors' (docs/models.md).
+
+``gguf_splits.json`` keeps llama.cpp's ids (``record_splits``).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
+
+from outrider.errors import ModelFormatError
+from outrider.hub.convert_tokenizer import tokenizer_from_gguf
+from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.gguf.header import read_gguf_header
+from outrider.weights.gguf.reader import open_gguf
+from outrider.weights.gguf.splits import SPLITS
+from outrider.weights.gguf.tokenizer import correct_tokenizer
+from tests.weights.gguf_models import write_case
+from tests.weights.record_splits import OTHERS, REFERENCE, TEXTS, write
+
+TABLE: dict[str, Any] = json.loads(REFERENCE.read_text())
+PREFIXED = ["hello", " hello", "he</s>lo", "world"]
+
+
+def tokenizer(path: Path, out: Path) -> Tokenizer:
+    out.mkdir()
+    tokenizer_from_gguf(path, read_gguf_header(path), out)
+    return Tokenizer.from_folder(out)
+
+
+@pytest.mark.parametrize("pre", SPLITS)
+def test_text_is_split_as_the_file_says(pre: str, tmp_path: Path) -> None:
+    write(tmp_path / "m.gguf", TABLE, pre)
+    vocabulary = {token: i for i, token in enumerate(TABLE["tokens"])}
+    plain = models.BPE(vocab=vocabulary, merges=[tuple(merge.split(" ")) for merge in TABLE["merges"]])
+    raw = json.loads(Backend(plain).to_str())
+    correct_tokenizer(raw, read_gguf_header(tmp_path / "m.gguf"))
+    backend = Backend.from_str(json.dumps(raw))
+    assert [backend.encode(text).ids for text in TEXTS] == TABLE["ids"][pre]
+
+
+@pytest.mark.parametrize("pre", ["starcoder", "glm4", "llama-bpe"])
+def test_through_the_whole_conversion(pre: str, tmp_path: Path) -> None:
+    write(tmp_path / "m.gguf", TABLE, pre)
+    found = tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    assert [found.encode(text) for text in TEXTS] == TABLE["ids"][pre]
+
+
+@pytest.mark.parametrize("pre", OTHERS)
+def test_a_split_that_is_refused_gives_other_ids_than_gpt2s(pre: str, tmp_path: Path) -> None:
+    """Which transformers takes for every name that it does not know."""
+    assert TABLE["ids"][pre] != TABLE["ids"]["gpt-2"]
+    write(tmp_path / "m.gguf", TABLE, pre)
+    with pytest.raises(ModelFormatError, match=pre):
+        open_gguf(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3", "llama", "phi3"])
+def test_no_space_before_a_text_where_the_file_says_so(name: str, tmp_path: Path) -> None:
+    write_case(tmp_path / "m.gguf", name, {"tokenizer.ggml.add_space_prefix": False})
+    open_gguf(tmp_path / "m.gguf")
+    found = tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    assert [found.encode(text) for text in PREFIXED] == TABLE["prefix"][f"{name} False"]
+    assert found.decode(found.encode(" hello")) == " hello"
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3"])
+@pytest.mark.parametrize("flag", [True, None])
+def test_a_space_before_gemmas_texts_is_refused(name: str, flag: bool | None, tmp_path: Path) -> None:
+    assert TABLE["prefix"][f"{name} True"] != TABLE["prefix"][f"{name} False"]
+    write_case(tmp_path / "m.gguf", name, {"tokenizer.ggml.add_space_prefix": flag})
+    with pytest.raises(ModelFormatError, match="add_space_prefix is not false"):
+        open_gguf(tmp_path / "m.gguf")
+
+
+def test_behind_a_special_token_and_before_a_space_the_ids_are_transformers(tmp_path: Path) -> None:
+    """llama.cpp puts a space before every text behind a special token; transformers before the first word alone."""
+    from transformers import AutoTokenizer
+
+    write_case(tmp_path / "m.gguf", "llama")
+    found = tokenizer(tmp_path / "m.gguf", tmp_path / "out")
+    theirs = AutoTokenizer.from_pretrained(tmp_path, gguf_file="m.gguf")
+    ids = [found.encode(text) for text in PREFIXED]
+    assert ids == [theirs(text).input_ids for text in PREFIXED]
+    llama_cpp = TABLE["prefix"]["llama True"]
+    assert [a == b for a, b in zip(ids, llama_cpp, strict=True)] == [True, False, False, True]
+    assert (ids[2], llama_cpp[2]) == ([1, 271, 2, 272], [1, 271, 2, 259, 272])
+
+
+def test_tokens_that_are_never_sampled() -> None:
+    """llama.cpp's programs take these out of every answer; here they would be sampled, so that a file is refused."""
+    assert TABLE["suppressed"] == [3]
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", "rwkv", "no_vocab", "sparkle"])
+def test_a_vocabulary_of_another_kind_gives_other_ids_or_none(kind: str) -> None:
+    assert TABLE["prefix"][kind] != TABLE["prefix"]["llama True"]

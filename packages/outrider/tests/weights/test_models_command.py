@@ -1,0 +1,161 @@
+"""``outrider models``: what it prints for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import scan_cache_dir
+from typer.testing import CliRunner
+
+from outrider.cli.models import app
+from outrider.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError
+from tests.tokenizer.vocabularies import sentencepiece
+from tests.weights.files import write_folder, write_gguf
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", _no_hub_cache)
+    return tmp_path / "cache"
+
+
+def _no_hub_cache() -> None:
+    from huggingface_hub import CacheNotFound
+
+    raise CacheNotFound("none", cache_dir="none")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def run_json(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json"))
+
+
+def test_list_shows_built_in_and_converted_models(tmp_path: Path) -> None:
+    names = [entry["name"] for entry in run_json("list")]
+    assert names == ["smollm2-135m-instruct", "tinyllama-1.1b-chat", "stories15m"]
+    write_gguf(tmp_path / "m.gguf")
+    run("pull", str(tmp_path / "m.gguf"))
+    entry = run_json("list")[-1]
+    assert (entry["name"], entry["kind"], entry["pulled"]) == (str(tmp_path / "m.gguf"), "gguf", True)
+    assert entry["parameters"] > 10_000
+    table = run("list")
+    assert "Apache-2.0" in table
+    assert "MIT" in table
+    assert "135 M" in table
+
+
+def test_list_shows_hub_models_with_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, file in (("good", "model.safetensors"), ("pickled", "pytorch_model.bin")):
+        snapshot = tmp_path / "hub" / f"models--org--{name}" / "snapshots" / "abc"
+        write_folder(snapshot)
+        (snapshot / "model.safetensors").rename(snapshot / file)
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", lambda: scan_cache_dir(tmp_path / "hub"))
+    entry = run_json("list")[-1]
+    assert (entry["name"], entry["kind"], entry["licence"]) == ("org/good", "hub", None)
+    assert entry["folder"].endswith("abc")
+
+
+def test_pull_tells_where(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    (pulled,) = run_json("pull", str(tmp_path / "m.gguf"))
+    assert Path(pulled["folder"]).is_dir()
+    assert pulled["folder"] in run("pull", str(tmp_path / "m.gguf"))
+
+
+def test_info_of_a_converted_model(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    facts = run_json("info", str(tmp_path / "m.gguf"), "--verify")
+    expected = {"family": "llama", "layers": 2, "hidden_size": 64, "heads": 4, "kv_heads": 2, "head_dim": 16}
+    expected |= {"context": 128, "dtype": "F32", "vocabulary": 277, "eos_token_ids": [2], "chat_template": True}
+    assert facts.items() >= expected.items()
+    assert len(facts["sha256"]) == 64
+    assert facts["verified"] == "every byte of 5 files"
+    weights = Path(facts["folder"]) / "model.gguf"
+    content = weights.read_bytes()
+    weights.unlink()  # it is a link to the source
+    weights.write_bytes(content[:-1] + b"\x7f")
+    with pytest.raises(ModelFormatError, match="not what was written"):
+        run("info", str(tmp_path / "m.gguf"), "--verify")
+
+
+def test_info_of_a_folder(tmp_path: Path) -> None:
+    write_folder(tmp_path / "m", "qwen3")
+    sentencepiece(tmp_path / "m")
+    text = run("info", str(tmp_path / "m"), "--verify")
+    assert "family          qwen3" in text
+    assert "chat template   no" in text
+    assert "no manifest" in text
+
+
+def test_info_of_a_built_in_model_does_not_pull_it(cache: Path) -> None:
+    facts = run_json("info", "tinyllama-1.1b-chat")
+    assert (facts["licence"], facts["pulled"], facts["download_bytes"]) == ("Apache-2.0", False, 322_591_712)
+    assert not (cache / "models").exists()
+
+
+def test_unknown_names_are_outrider_errors() -> None:
+    with pytest.raises(ModelNotFoundError, match="did you mean stories15m"):
+        run("info", "stories15")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, outrider.cli.models; "
+        "print({'torch', 'transformers', 'tokenizers', 'huggingface_hub', 'gguf'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_removed_models_are_gone_and_files_of_the_user_stay(tmp_path: Path, cache: Path) -> None:
+    gguf = tmp_path / "m.gguf"
+    write_gguf(gguf)
+    run("pull", str(gguf))
+    (entry,) = [entry for entry in run_json("list") if entry["kind"] == "gguf"]
+    assert f"1 in Outrider's cache, 0 MB: {cache}" in run("list")
+    (gone,) = run_json("rm", str(gguf))
+    assert gone["bytes"] >= entry["bytes"] > 0
+    assert not Path(gone["folder"]).exists()
+    assert gguf.exists()
+    assert [entry["kind"] for entry in run_json("list")] == ["built-in"] * 3
+    built_in = cache / "models" / "stories15m"
+    built_in.mkdir(parents=True)
+    (built_in / "config.json").write_text("{")  # damaged, and removed all the same
+    assert "stories15m: 0 MB freed" in run("rm", "stories15m")
+    assert not built_in.exists()
+
+
+@pytest.mark.parametrize("ref", ["stories15m", "org/none", "nowhere.gguf", "nonsense"])
+def test_what_no_cache_holds_cannot_be_removed(ref: str) -> None:
+    with pytest.raises(ModelNotFoundError, match="no cache holds"):
+        CliRunner().invoke(app, ["rm", ref], catch_exceptions=False)
+
+
+def test_a_folder_of_the_user_is_not_removed(tmp_path: Path) -> None:
+    write_folder(tmp_path / "mine")
+    with pytest.raises(InvalidRequestError, match="a folder of your own"):
+        CliRunner().invoke(app, ["rm", str(tmp_path / "mine")], catch_exceptions=False)
+    assert (tmp_path / "mine" / "config.json").exists()
+
+
+def test_a_hub_model_is_removed_from_the_hub_s_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "hub" / "models--org--good"
+    snapshot = folder / "snapshots" / ("a" * 40)
+    write_folder(snapshot)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("a" * 40)
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", lambda: scan_cache_dir(tmp_path / "hub"))
+    assert "in the hub's cache" in run("list")
+    run("rm", "org/good")
+    assert not folder.exists()

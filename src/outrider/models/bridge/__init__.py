@@ -1,5 +1,0 @@
-"""Causal language models of transformers, by its own modelling code, over our caches (docs/models.md#bridge)."""
-
-from outrider.models.bridge.model import BridgedModel
-
-__all__ = ["BridgedModel"]

@@ -1,9 +1,0 @@
-"""Speculative execution of any slow sampler: values that need not be tokens."""
-
-from __future__ import annotations
-
-from outrider.speculation.laws import Density, Normal, Point
-from outrider.speculation.report import Report, Result
-from outrider.speculation.run import speculate, speculate_async
-
-__all__ = ["Density", "Normal", "Point", "Report", "Result", "speculate", "speculate_async"]
