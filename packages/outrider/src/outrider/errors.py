@@ -3,6 +3,7 @@
     OutriderError                 one line for the user: the value at fault, and the remedy
     ├── InvalidRequestError       a request asks for something impossible (also a ValueError)
     ├── ConfigError               engine or model options that cannot work together (also a ValueError)
+    │   └── MissingExtensionError a part of Outrider that is not installed
     ├── ModelNotFoundError        a name, path or hub id leads to no model
     ├── ModelFormatError          a model file is damaged, unsafe or of an unsupported kind
     ├── IncompatibleDraftError    a draft that does not share the target's vocabulary
@@ -39,6 +40,10 @@ class ConfigError(OutriderError, ValueError):
     """Options that are wrong in themselves or together."""
 
     exit_code = 2
+
+
+class MissingExtensionError(ConfigError):
+    """A part of Outrider that another distribution brings, which is not installed."""
 
 
 class ModelNotFoundError(OutriderError):

@@ -1,0 +1,86 @@
+"""What other distributions add, found by their entry points: commands, draft sources, backends and more.
+
+A distribution names what it brings in its ``pyproject.toml``::
+
+    [project.entry-points."outrider.commands"]
+    serve = "outrider_server.commands.serve:command"
+
+The core imports no such distribution by name. Where a known one is absent, the error says how to install it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from outrider.errors import MissingExtensionError
+
+Group = Literal[
+    "commands",  # of the command line
+    "drafters",  # records of draft sources
+    "families",  # loaders of model folders that are not read natively
+    "backends",  # implementations of a model
+    "decode_methods",  # other than sampling, as beam search
+    "input_sources",  # other than text, as images and sounds
+    "server_apis",  # dialects of the server
+    "names",  # of ``from outrider import name``
+]
+
+EXTRAS: Mapping[str, Mapping[str, str]] = {
+    "commands": {
+        "serve": "server", "ollama": "server", "transcribe": "speech", "train": "train", "certify": "lab",
+        "bench": "lab", "plan": "lab", "pick": "lab", "figures": "lab",
+    },
+    "drafters": {
+        "medusa": "torch", "blockwise": "torch", "pass": "torch", "lookahead": "drafters", "recycling": "drafters",
+        "universal": "drafters", "hierarchical": "drafters", "layer_skip": "drafters", "models": "drafters",
+    },
+    "families": {"encoder_decoder": "speech", "vision_language": "vision", "transformers": "transformers"},
+    "backends": {"torch": "torch", "transformers": "transformers", "tensor_parallel": "fleet"},
+    "decode_methods": {"beam_search": "drafters"},
+    "input_sources": {"images": "vision", "sounds": "speech"},
+    "names": {
+        "Sound": "speech", "Transcript": "speech", "TranscriptionOptions": "speech",
+        "speculate": "lab", "speculate_async": "lab",
+    },
+}  # fmt: skip
+"""The extra of ``outrider`` that brings each known extension, by group and name."""
+
+
+@cache
+def _found(group: Group) -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"outrider.{group}")}
+
+
+def extension_names(group: Group) -> tuple[str, ...]:
+    """Names of the installed extensions of a group, in alphabetical order."""
+    return tuple(sorted(_found(group)))
+
+
+def has_extension(group: Group, name: str) -> bool:
+    """Whether the extension is installed."""
+    return name in _found(group)
+
+
+def extension(group: Group, name: str, asked: str = "") -> Any:
+    """The object that an entry point names.
+
+    Args:
+        asked: how the caller asked for it, for the error: ``draft='medusa'``.
+
+    Raises:
+        MissingExtensionError: no installed distribution brings it.
+    """
+    point = _found(group).get(name)
+    if point is None:
+        raise missing_extension(group, name, asked)
+    return point.load()
+
+
+def missing_extension(group: Group, name: str, asked: str = "") -> MissingExtensionError:
+    """The error that says which extra brings an extension."""
+    extra = EXTRAS.get(group, {}).get(name)
+    remedy = f"pip install 'outrider[{extra}]'" if extra else f"no installed package brings {group} {name!r}"
+    return MissingExtensionError(f"{asked or name} is not installed: {remedy}")
