@@ -3,8 +3,8 @@
     python -m benchmarks.batch --questions question.jsonl --concurrency 1 4 8 16
 
 Each round gives every backend the same N prompts at once and waits for all of them. Backends are of
-``outrider_lab.bench.worker``; peers that take one request at a time get them one after another. Reported, as medians over
-rounds: tokens per second over the whole batch, the ratio to the first backend, the 50th and 90th percentile of the
+``outrider_lab.bench.worker``; peers that take one request at a time get them one after another. Reported, as medians
+over rounds: tokens per second over the whole batch, the ratio to the first backend, the 50th and 90th percentile of the
 requests' own latencies, and how many outputs equal the first backend's.
 """
 

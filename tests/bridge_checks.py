@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.bridge_members import VOCAB, bridge, build, like
-from tests.rig import engine, generate, request, run
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
 from outrider.verify.tree import path_to
 from outrider_transformers import BridgedModel
 from tests import tiny
+from tests.bridge_members import VOCAB, bridge, build, like
+from tests.rig import engine, generate, request, run
 
 TEXT = [1 + token % (VOCAB - 1) for token in [*tiny.ids(26, VOCAB), *tiny.ids(26, VOCAB)]]
 """Longer than the windows, without token 0, which is padding at times."""

@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 
 import transformers
-from tests.bridge_checks import examine
-from tests.family_table import PAGE, fold
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from outrider.errors import ModelFormatError
 from outrider.native.processor import set_num_threads
 from outrider.weights.families import FAMILIES
+from tests.bridge_checks import examine
+from tests.family_table import PAGE, fold
 
 BEGIN, END = "<!-- bridge: made by python -m tests.bridge_table --write -->", "<!-- end of the bridge -->"
 LEFT_OUT = (

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.families import MEMBERS, VOCAB, build
 
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
@@ -24,6 +23,7 @@ from outrider.weights.files import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
+from tests.families import MEMBERS, VOCAB, build
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 BEGIN, END = "<!-- families: made by python -m tests.family_table --write -->", "<!-- end of families -->"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.config import ModelOptions
@@ -20,6 +19,7 @@ from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.native.library import library
 from outrider.weights.loader import load_model
+from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)
 LAYER = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 8, "intermediate_size": 16}

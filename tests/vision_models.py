@@ -13,8 +13,9 @@ import numpy as np
 import tokenizers
 import torch
 from PIL import Image
-from tests.encoder_decoders import randomised
 from tokenizers import decoders, models, pre_tokenizers
+
+from tests.encoder_decoders import randomised
 
 SIDE = 16  # pixels of a frame
 PER_FRAME = 4  # tokens

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.docs.running import unknown_words
 
 import outrider
 from outrider.config import EngineConfig, SpeculationParams
 from outrider_fleet.settings import FleetSettings
 from outrider_server.settings import ServerSettings
+from tests.docs.running import unknown_words
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

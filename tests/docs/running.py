@@ -17,9 +17,9 @@ from unittest import mock
 
 import pytest
 import typer
-from tests.docs.snippets import Block, words
 
 from outrider.cli import main as cli
+from tests.docs.snippets import Block, words
 
 LOCAL_SERVER = re.compile(r"http://(?:localhost|127\.0\.0\.1):8000")
 

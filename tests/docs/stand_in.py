@@ -6,11 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.docs.snippets import ROOT
-
 from outrider.hub.builtin import BUILTINS
 from outrider.hub.manifest import write_manifest
 from outrider.utils.user_cache import cache_root
+from tests.docs.snippets import ROOT
 
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.family_table import PAGE, REFUSED, block, stable
 
 from outrider.errors import ModelFormatError
 from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.config import parse_config
+from tests.family_table import PAGE, REFUSED, block, stable
 
 
 def test_every_family_has_its_line() -> None:

@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+
 from tests.docs.snippets import ROOT, blocks
 
 PROGRAMS = (

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.docs.snippets import PAGES, ROOT, RUNNABLE, blocks, prose
 
 WIDTH = 100

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs import running
-from tests.docs.running import Runner
-from tests.docs.snippets import PAGES, ROOT, RUNNABLE, Block, blocks, chains, words
 
 from outrider import LLM
 from outrider.hub.catalog import resolve
+from tests.docs import running
+from tests.docs.running import Runner
+from tests.docs.snippets import PAGES, ROOT, RUNNABLE, Block, blocks, chains, words
 from tests.server.live import Live
 
 MODEL = "smollm2-135m-instruct"

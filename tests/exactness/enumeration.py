@@ -16,12 +16,12 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tests.arrays import Floats, softmax
 
 from outrider.config import SamplingParams
 from outrider.verify import shaping
 from outrider.verify.arrays import Array, host
 from outrider.verify.noise import Noise, Purpose
+from tests.arrays import Floats, softmax
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 

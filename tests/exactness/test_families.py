@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.families import MEMBERS, VOCAB, config_of
-from tests.rig import engine, request, run
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
@@ -26,6 +24,8 @@ from outrider.models.factory import make_model
 from outrider.native.library import library
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
+from tests.families import MEMBERS, VOCAB, config_of
+from tests.rig import engine, request, run
 
 SLOTS, ROOM, TOKENS = 4, 128, 12
 PROMPT = [*tiny.ids(22, VOCAB), *tiny.ids(22, VOCAB)]  # longer than the windows

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.arrays import log, softmax
-from tests.pairwise import slow_unless
 
 from outrider.config import SamplingParams
 from outrider.verify.verifiers import Lenient, Recursive, Siblings, Verifier
+from tests.arrays import log, softmax
+from tests.pairwise import slow_unless
 
 from . import toy
 from .enumeration import law

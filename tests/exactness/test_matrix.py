@@ -17,9 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.arrays import Floats, log_softmax
-from tests.pairwise import pairwise, slow_unless, spread
-from tests.rig import Scripted, run
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SOURCES as RECORDS
@@ -55,6 +52,9 @@ from outrider_drafters.lookahead import LookaheadDrafter
 from outrider_drafters.models import ModelsDrafter
 from outrider_drafters.recycling import RecyclingDrafter
 from outrider_drafters.universal import UniversalDrafter
+from tests.arrays import Floats, log_softmax
+from tests.pairwise import pairwise, slow_unless, spread
+from tests.rig import Scripted, run
 from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY, Forgetful, Redrawn, ReplacementRatios, p_value

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.rig import engine, request, run
 from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
@@ -29,6 +28,7 @@ from outrider.models.factory import make_model
 from outrider.native.library import library
 from tests import tiny
 from tests.drafters.heads import random_head
+from tests.rig import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
 
 from .toy import BY_NAME, EXACT, LOSSY

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.arrays import floats, log
-from tests.pairwise import slow_unless
 
 from outrider.config import SamplingParams
 from outrider.verify.arrays import Array
@@ -23,6 +21,8 @@ from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import Draft
 from outrider.verify.noise import Noise, Purpose
 from outrider.verify.verifiers import DraftSampler, Siblings, Verifier
+from tests.arrays import floats, log
+from tests.pairwise import slow_unless
 
 from . import toy
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from tests.arrays import Floats, full, log, log_softmax
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.models.toy import sequence_probs
@@ -23,6 +22,7 @@ from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise
 from outrider.verify.tree import path_to
 from outrider.verify.verifiers import VERIFIERS, DraftSampler, Recursive, Siblings, Verifier, make_verifier
+from tests.arrays import Floats, full, log, log_softmax
 
 VOCAB = 4
 PROMPT = (0,)

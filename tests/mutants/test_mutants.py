@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from tests.mutants.bugs import Bug, read_bugs, stale
 from tests.mutants.run import Result, report
 

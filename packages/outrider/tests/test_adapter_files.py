@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.whole import model_folder
 
 from outrider import LLM, LoRARequest
 from outrider.adapters import Adapters
 from outrider.errors import ModelFormatError
 from outrider.weights.adapters import AdapterOptions
 from tests.test_adapters import adapter
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.whole import model_folder
 from torch import Tensor
 
 from outrider import LLM, LoRARequest, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError, ModelNotFoundError
 from tests.server.live import Live
+from tests.whole import model_folder
 
 PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
          "mlp.up_proj", "mlp.down_proj")  # fmt: skip

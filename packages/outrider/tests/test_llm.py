@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.paths import ROOT
-from tests.whole import model_folder, other_vocabulary
 
 from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams
 from outrider.config import EngineOptions, engine_config
@@ -24,6 +22,8 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import ConfigError, EngineDeadError, IncompatibleDraftError, InvalidRequestError
 from outrider.utils.json_files import shown
 from outrider_multimodal.vision import ReadPrompt
+from tests.paths import ROOT
+from tests.whole import model_folder, other_vocabulary
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
 SAID = {"role": "user", "content": "hello"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.whole import model_folder
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.config.request import SamplingOptions
 from outrider.config.sampling import ALIASES
 from outrider.errors import InvalidRequestError, OutriderError
+from tests.whole import model_folder
 
 PLAIN: dict[str, Any] = {"draft": "none"}
 SAID = [{"role": "user", "content": "hello"}]

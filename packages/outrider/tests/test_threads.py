@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rig import engine, generate, request
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from outrider.utils.turns import TurnLock
+from tests.rig import engine, generate, request
+from tests.whole import model_folder
 
 TARGET = TableModel.random(6, seed=2)
 SAMPLED = SamplingParams(max_tokens=24, temperature=0.9, seed=5, ignore_eos=True)

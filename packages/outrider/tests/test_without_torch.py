@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider.native.library import library
+from tests.whole import model_folder
 
 SCRIPT = """
 import json, sys

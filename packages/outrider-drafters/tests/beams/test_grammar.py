@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.arrays import log_softmax
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.cache import CacheSpec
 from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.arrays import Floats, host
+from tests.arrays import log_softmax
 from tests.beams.reference import search
+from tests.whole import model_folder
 
 PERSON = StructuredOutput(
     json_schema={

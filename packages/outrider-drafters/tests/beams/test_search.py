@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.arrays import Floats, log_softmax, randn
-from tests.rig import Scripted, engine, request, run
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.drafters.api import Drafter, RequestView
@@ -21,7 +19,9 @@ from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
 from outrider_drafters.beams.request import BeamRequest, RankedBeam
 from outrider_drafters.recycling import RecyclingDrafter
+from tests.arrays import Floats, log_softmax, randn
 from tests.beams.reference import Found, search
+from tests.rig import Scripted, engine, request, run
 
 VOCAB = 12
 STOPS = (3, 5)

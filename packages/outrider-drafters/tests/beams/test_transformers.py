@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.rig import engine, run
 from transformers import GenerationMixin
 
 from outrider.config import ModelOptions, SamplingParams, SpeculationParams
@@ -20,6 +19,7 @@ from outrider_drafters.recycling import RecyclingDrafter
 from outrider_multimodal.encoder_decoder import EncoderInput
 from tests import encoder_decoders, tiny
 from tests.models.test_parity import LLAMA, MISTRAL, VOCAB, build
+from tests.rig import engine, run
 
 KINDS: dict[str, Any] = {
     "llama": lambda: build(LLAMA),

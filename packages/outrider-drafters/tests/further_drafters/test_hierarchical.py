@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.rig import Scripted
 
 from outrider.cache import CacheSpec
 from outrider.drafters.api import Drafter
@@ -20,6 +19,7 @@ from outrider.verify.draft import Draft
 from outrider_drafters.hierarchical import HierarchicalDrafter
 from tests.drafters.test_model import TABLE, VOCAB, Counting
 from tests.drafters.views import grow, propose, request
+from tests.rig import Scripted
 
 
 def wrap(model: TableModel, seq: int = 2000) -> DraftModel:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.rig import engine, generate
-from tests.rig import request as ask
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
@@ -17,6 +15,8 @@ from outrider.verify.draft import EMPTY
 from outrider_drafters.layer_skip import LayerSkipDrafter
 from tests import tiny
 from tests.drafters.views import request
+from tests.rig import engine, generate
+from tests.rig import request as ask
 
 SPEC = CacheSpec(max_seq_len=64)
 

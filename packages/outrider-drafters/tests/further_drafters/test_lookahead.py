@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.rig import engine, generate, run
-from tests.rig import request as ask
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import Outcome
@@ -19,6 +17,8 @@ from outrider.verify.tree import depths, path_to
 from outrider_drafters.lookahead import LookaheadDrafter, Pool
 from tests.drafters.views import grow, request
 from tests.engine.counting import CYCLE, counting
+from tests.rig import engine, generate, run
+from tests.rig import request as ask
 
 VOCAB = 50
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider_fleet.engine_host import EngineHost
 from tests.fleet.local import load_hosts
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM
 from outrider_fleet.engine_host import EngineHost
@@ -18,6 +17,7 @@ from outrider_server.fingerprint import fingerprint
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts
 from tests.server.live import Live
 from tests.test_adapters import adapter
+from tests.whole import model_folder
 
 BODY = {"prompt": "hello world and hello", "max_tokens": 20, "temperature": 0, "ignore_eos": True}
 BEAMS = {"use_beam_search": True, "beam_width": 3, "n": 2, "max_tokens": 12}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.whole import model_folder
-
 from outrider import SamplingParams
 from outrider_fleet.engine_host import EngineHost
 from outrider_fleet.knowledge import Hub, Outbox
 from outrider_fleet.wire import Message, decode, encode, request_message
 from tests.fleet.local import load_hosts
+from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=60, ignore_eos=True, seed=1, temperature=0.7)
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider.errors import ConfigError
 from outrider_fleet.ray.cluster import require_ray
+from tests.whole import model_folder
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.whole import model_folder
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.config.structured import StructuredOutput
@@ -28,6 +27,7 @@ from outrider_fleet.pool import Pool
 from outrider_fleet.routing import RoundRobinRouter
 from tests.fleet.local import LocalBackend, LocalReplica, fleet_server, load_hosts
 from tests.server.live import Live
+from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=40, temperature=0.9, seed=5, ignore_eos=True)
 

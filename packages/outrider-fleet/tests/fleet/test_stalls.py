@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.whole import model_folder
 
 from outrider_fleet import ingress, replica_main
 from outrider_fleet.front import Front
 from outrider_fleet.settings import FleetSettings
 from outrider_server.settings import ServerSettings
 from tests.fleet.local import LocalBackend, fleet_server, load_hosts
+from tests.whole import model_folder
 
 SIZES = {"first": 2, "second": 3}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.whole import model_folder
 
 from outrider import SamplingParams
 from outrider_fleet import tracing
@@ -19,6 +18,7 @@ from outrider_fleet.metrics import FleetMetrics
 from outrider_fleet.pool import Pool
 from outrider_fleet.routing import RoundRobinRouter
 from tests.fleet.local import LocalReplica, load_hosts
+from tests.whole import model_folder
 
 
 @pytest.fixture

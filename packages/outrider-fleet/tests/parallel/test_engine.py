@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError, EngineDeadError
 from outrider.models.shard import split
 from outrider.native.library import library
+from tests.whole import model_folder
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the native library")
 

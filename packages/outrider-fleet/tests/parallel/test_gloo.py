@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams
 from outrider.errors import EngineDeadError
 from outrider.native.library import library
+from tests.whole import model_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(library() is None, reason="needs the native library")]
 PARAMS = SamplingParams(max_tokens=12, temperature=0.8, seed=3, ignore_eos=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from tests.arrays import randn
 
 from outrider.cache import CacheSpec, make_cache
 from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.tree import ancestor_mask
 from outrider_fleet.parallel.messages import FRAME, decode, encode
+from tests.arrays import randn
 
 
 def test_a_pass_with_trees_arrives_as_it_was() -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.arrays import randn
-from tests.families import MEMBERS, VOCAB, build
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import ModelOptions
@@ -21,6 +19,8 @@ from outrider.verify.arrays import Floats
 from outrider.weights.loader import load_model
 from outrider_fleet.parallel.load import ParallelGroup
 from tests import tiny
+from tests.arrays import randn
+from tests.families import MEMBERS, VOCAB, build
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs the native library")
 

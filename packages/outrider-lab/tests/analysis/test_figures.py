@@ -6,10 +6,10 @@ import csv
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM
 from outrider_lab.figures import session, theory_plots
+from tests.whole import model_folder
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider_lab.measure import (
@@ -13,6 +12,7 @@ from outrider_lab.measure import (
     measure_settings,
     truncate_rounds,
 )
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

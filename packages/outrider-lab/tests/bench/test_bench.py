@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.errors import ConfigError
@@ -18,6 +17,7 @@ from outrider_lab.bench.process import PeerProcess
 from outrider_lab.bench.regret import regret
 from outrider_lab.bench.summary import BackendResult, paired_ratio
 from outrider_lab.data.workloads import Question
+from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=10, ignore_eos=True)
 PROMPTS = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]

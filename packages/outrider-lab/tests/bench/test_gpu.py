@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from benchmarks import gpu, gpu_session, gpu_training
 from benchmarks.gpu_session import Session
-from tests.paths import LAB
-
 from outrider.drafters.heads import load_head
 from outrider.errors import ConfigError
+from tests.paths import LAB
 
 TARGET = LAB / "target"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.rows import ALPHAS, ceiling
 
+from benchmarks.rows import ALPHAS, ceiling
 from outrider_lab import theory
 from outrider_lab.cost import LatencyCurve
 

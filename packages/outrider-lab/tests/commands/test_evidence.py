@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider.cli.shared.working import Lines
 from outrider.config import SOURCES
@@ -15,6 +14,7 @@ from outrider_lab.figures import session, theory_plots
 from outrider_lab.priors import MEASURED_ALPHA
 from outrider_lab.theory import expected_tokens
 from tests.cli.test_cli import outcome, run
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from tests.exactness.enumeration import Enumerating, law
 
 from outrider import speculate
 from outrider.verify.noise import Noise, Purpose
@@ -19,6 +18,7 @@ from outrider_lab.speculation.calls import BatchCalls
 from outrider_lab.speculation.judge import Judge
 from outrider_lab.speculation.laws import Prefix
 from outrider_lab.speculation.walk import Walk
+from tests.exactness.enumeration import Enumerating, law
 from tests.speculation.cases import Batched, Chain, P, Q, Rows, walk
 
 N = 1200

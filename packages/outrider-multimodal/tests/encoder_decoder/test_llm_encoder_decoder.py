@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.errors import IncompatibleDraftError, InvalidRequestError
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from tests import encoder_decoders, tiny
+from tests.whole import model_folder
 
 SOURCES = [tiny.ids(n, 90, seed=n) for n in (3, 30, 17)]
 GREEDY = SamplingParams(max_tokens=12, temperature=0)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import scipy.signal
 from scipy.io import wavfile
-from tests.encoder_decoders import noise
 from transformers import WhisperFeatureExtractor
 
 from outrider.engine.stats import RequestStats
 from outrider.errors import InvalidRequestError
 from outrider_multimodal.speech import Segment, Transcript, audio, read_sound
 from outrider_multimodal.speech.mel import log_mel
+from tests.encoder_decoders import noise
 
 
 def wav(values: Any, rate: int = 16000) -> bytes:

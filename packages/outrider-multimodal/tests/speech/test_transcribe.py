@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.whole import model_folder
 from transformers.generation.logits_process import (
     SuppressTokensAtBeginLogitsProcessor,
     SuppressTokensLogitsProcessor,
@@ -32,6 +31,7 @@ from outrider_multimodal.speech import (
 )
 from outrider_multimodal.speech.rules import SpeechConstraint
 from tests import encoder_decoders as e
+from tests.whole import model_folder
 
 OPTIONS = TranscriptionOptions(
     language="en", temperatures=(0.0,), compression_ratio_threshold=None, log_prob_threshold=None,

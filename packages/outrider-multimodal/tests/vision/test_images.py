@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.vision_models import encoded, image
 from torch import Tensor
 
 from outrider import LLM, SamplingParams
@@ -23,6 +22,7 @@ from outrider_multimodal.images import PlacedImage, PromptImages
 from outrider_multimodal.vision.images import ImageLimits, from_data_url, read_image
 from outrider_multimodal.vision.preparation import PreparedImage
 from tests import vision_models
+from tests.vision_models import encoded, image
 
 SMALL = ImageLimits(count=2, nbytes=20_000, pixels=5000)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.vision_models import image
 
 from outrider import LLM, Output, SamplingParams
 from outrider.config import SpeculationParams
 from tests import vision_models
+from tests.vision_models import image
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=2)
 DRAWN = SamplingParams(temperature=1, seed=5, max_tokens=12, ignore_eos=True, logprobs=2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from tests.docs.running import Runner
 from tests.docs.snippets import ROOT, Block, blocks
 from tests.vision_models import image

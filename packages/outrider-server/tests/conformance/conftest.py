@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from tests.server.conftest import load
 from tests.server.live import Live
 from tests.server.test_chat import TEMPLATE, _set_template
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM
 from tests.server.live import Live
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.whole import model_folder
-
 from outrider import LLM
 from tests.server.largest import Case, cases
 from tests.server.live import Live
+from tests.whole import model_folder
 
 TICK = 0.002  # seconds
 TRIES = 4

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.vision_models import data_url, encoded, image
 from torch import Tensor
 
 from outrider import LLM
 from outrider_multimodal.vision.preparation import PreparedImage
 from tests import vision_models
 from tests.server.live import Live
+from tests.vision_models import data_url, encoded, image
 
 GREEDY = {"temperature": 0, "max_tokens": 6}
 

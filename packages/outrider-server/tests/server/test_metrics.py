@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.paths import ROOT
 
 from outrider import LLM, SpeculationParams
 from outrider_fleet.metrics import FleetMetrics
 from outrider_fleet.pool import Pool
 from outrider_fleet.routing import RoundRobinRouter
 from outrider_server.openai.schema.speculation import NAMED_HERE, SpeculationOptions
+from tests.paths import ROOT
 from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.whole import model_folder
 
 from tests.cli.test_cli import run
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM
 from tests.server.conftest import load
@@ -23,6 +22,7 @@ from tests.server.largest import cases
 from tests.server.live import Live, wait_until
 from tests.server.stress.process import Process
 from tests.tokenizer.vocabularies import byte_level
+from tests.whole import model_folder
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 PLAIN = {"prompt": "hello", "max_tokens": 2}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.pairwise import slow_unless, spread
 from torch import Tensor
 
 from outrider.cache import CacheSpec, KVCache
@@ -21,6 +20,7 @@ from outrider_torch.cuda_graphs.graphs import CudaGraphRunner
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture
+from tests.pairwise import slow_unless, spread
 
 LENGTH = 600
 DIMS: dict[str, dict[str, Any]] = {

@@ -8,8 +8,6 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from tests.paths import LAB
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams
 from outrider.cache import CacheSpec
@@ -17,6 +15,8 @@ from outrider.config import ModelOptions
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
+from tests.paths import LAB
+from tests.whole import model_folder
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.rig import engine, request, run
-from tests.whole import model_folder
 
 from outrider.cache import CacheSpec
 from outrider.cache.pool import Pool
@@ -23,6 +21,8 @@ from outrider_torch.cuda_graphs.buckets import Bucket, Grid
 from outrider_torch.cuda_graphs.graphs import CudaCapture, CudaGraphRunner
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
+from tests.rig import engine, request, run
+from tests.whole import model_folder
 
 pytestmark = [
     pytest.mark.gpu,

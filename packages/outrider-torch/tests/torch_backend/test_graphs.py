@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rig import engine, request, run
 
 from outrider.cache import CacheSpec
 from outrider.cache.protocol import KVCache
@@ -22,6 +21,7 @@ from outrider_torch.cuda_graphs.graphs import CudaGraphRunner
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
 from tests.models.tape import TapeCapture
+from tests.rig import engine, request, run
 
 SPEC = CacheSpec(slots=4, max_seq_len=128)
 

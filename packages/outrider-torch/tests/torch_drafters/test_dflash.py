@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.rig import generate, request, run
 
 from outrider.config import SamplingParams
 from outrider.engine.engine import Engine
@@ -15,6 +14,7 @@ from outrider.verify.draft import Draft
 from outrider_torch.heads.dflash import BlockHead
 from tests import tiny
 from tests.drafters.heads import random_head, served
+from tests.rig import generate, request, run
 
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.whole import model_folder
 
 from outrider_train.data.documents import Document, Line
 from outrider_train.recipes import head_trainer
 from outrider_train.setup import DataOptions, HeadOptions, TrainingSetup
 from outrider_train.tasks import HeadTask
 from outrider_train.trainer import Trainer, TrainOptions
+from tests.whole import model_folder
 
 CYCLE = 7
 

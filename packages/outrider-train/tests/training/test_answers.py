@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.whole import model_folder
 from typer.testing import CliRunner
 
 from outrider import LLM
@@ -24,6 +23,7 @@ from outrider_train.commands import app
 from outrider_train.data.documents import read_data, trainable
 from tests.tokenizer.chat_formats import tokenizers_by_format
 from tests.tokenizer.vocabularies import byte_level
+from tests.whole import model_folder
 
 OPTIONS = AnswerOptions(max_tokens=12, prompt_tokens=40, turns=(1, 2), seed=3)
 

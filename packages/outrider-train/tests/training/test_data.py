@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.whole import model_folder
 from typer.testing import CliRunner
 
 from outrider import LLM
@@ -25,6 +24,7 @@ from outrider_train.data.documents import Document, read_data, split, trainable
 from outrider_train.target.features import FeatureSpec
 from outrider_train.trainer import Trainer, TrainOptions
 from tests.training import small
+from tests.whole import model_folder
 
 
 @pytest.fixture(scope="module")

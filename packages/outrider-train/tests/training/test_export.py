@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.whole import model_folder
 
 from outrider.drafters.heads import load_head, save_head
 from outrider.drafters.heads.vocabulary import ScoringHead
@@ -21,6 +20,7 @@ from outrider_train.published.import_head import import_head
 from outrider_train.recipes import head_task
 from outrider_train.setup import HeadOptions
 from tests.training import small
+from tests.whole import model_folder
 
 
 def save(folder: Path, kind: str, **options: object) -> Path:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.whole import model_folder
 
 from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
@@ -17,6 +16,7 @@ from outrider_torch.models.llama import LlamaModel
 from outrider_train.kinds.draft import draft_model, save_model
 from outrider_train.target.llama import Llama, load_llama
 from tests import tiny
+from tests.whole import model_folder
 
 
 def both(**changes: Any) -> tuple[Llama, LlamaModel]:

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.bridge_checks import TEXT, apart, examine, invariant, like_generate, with_drafts
-from tests.bridge_members import bridge, build, like
-from tests.rig import engine, run
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec
@@ -26,6 +23,9 @@ from tests import bridge_checks, tiny
 from tests.beams.reference import search
 from tests.beams.test_transformers import requests as beam_requests
 from tests.bridge.test_bridge_docs import table_rows
+from tests.bridge_checks import TEXT, apart, examine, invariant, like_generate, with_drafts
+from tests.bridge_members import bridge, build, like
+from tests.rig import engine, run
 
 FAST = {
     "gpt2": "packed",  # learned positions, layer norms, Conv1D

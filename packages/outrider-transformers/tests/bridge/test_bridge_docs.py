@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
 from tests.bridge_table import BEGIN, END
 from tests.family_table import PAGE
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 def table_rows() -> list[list[str]]:

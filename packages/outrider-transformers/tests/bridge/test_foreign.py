@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.whole import model_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from outrider import LLM, SamplingParams
@@ -20,6 +19,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.loader import load_model
 from tests.server.live import Live
 from tests.tokenizer.vocabularies import byte_level
+from tests.whole import model_folder
 
 OPTIONS = ModelOptions(dtype="float32", device="cpu")
 

@@ -9,17 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.paths import LAB
-from tests.whole import model_folder
 
 from outrider import LLM
 from outrider.cli.chat import files
 from outrider.config import SamplingParams
 from tests.cli.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, UP, Terminal
 from tests.cli.test_cli import run
+from tests.paths import LAB
+from tests.whole import model_folder
 
 GREEN = b"\x1b[32m"  # accepted draft tokens
-LAB_TARGET = LAB / "target"
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +154,7 @@ def open_chat(folder: Path, *more: str, columns: int = 80, **env: str) -> Termin
     """A chat on a terminal, with a model of the laboratory, which writes on until it is stopped."""
     model = folder / "chatty"
     if not model.exists():
-        shutil.copytree(LAB, model)
+        shutil.copytree(LAB / "target", model)
         template = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
         changes = {
             "tokenizer_config.json": {"chat_template": template},

@@ -18,8 +18,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.paths import ROOT
-from tests.whole import model_folder, other_vocabulary
 
 from outrider import StructuredOutput
 from outrider.cli import main
@@ -29,6 +27,8 @@ from outrider.cli.shared.options import structured
 from outrider.config import EngineOptions
 from outrider.native.processor import num_threads, set_num_threads
 from outrider_server.commands.serve import serve
+from tests.paths import ROOT
+from tests.whole import model_folder, other_vocabulary
 
 EXAMPLES = str(ROOT / "examples")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

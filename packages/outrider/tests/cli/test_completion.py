@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.paths import ROOT
 
 from tests.cli.test_cli import run
+from tests.paths import ROOT
 
 
 def completions(monkeypatch: pytest.MonkeyPatch, shell: str, line: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.paths import ROOT
 
 from outrider import EngineConfig, SpeculationParams
 from outrider.config import engine_config
@@ -12,6 +11,7 @@ from outrider.config.sources import SOURCES, DraftShape, head_sources, source_re
 from outrider.drafters.heads import HEAD_KINDS
 from outrider.drafters.registry import builder_of
 from outrider.errors import ConfigError
+from tests.paths import ROOT
 
 
 @pytest.mark.parametrize(

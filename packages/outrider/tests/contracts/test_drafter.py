@@ -7,8 +7,6 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-from tests.arrays import softmax
-from tests.pairwise import pairwise, slow_unless
 
 from outrider.cache import CacheSpec
 from outrider.config import SOURCES as RECORDS
@@ -19,7 +17,9 @@ from outrider.engine.request import Request
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
 from outrider.verify.verifiers import VERIFIERS
+from tests.arrays import softmax
 from tests.drafters.views import grow, request
+from tests.pairwise import pairwise, slow_unless
 from tests.tokenizer.letters import alphabet, letters
 
 VOCAB = 6

@@ -23,7 +23,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.arrays import Floats, floats
 
 from outrider.cache import CacheSpec
 from outrider.cache.contiguous import ContiguousCache
@@ -33,6 +32,7 @@ from outrider.cache.protocol import KVCache
 from outrider.errors import CapacityError
 from outrider.verify.tree import path_to
 from tests import tiny
+from tests.arrays import Floats, floats
 
 LAYERS, SLOTS, LENGTH = 2, 3, 600  # two blocks of rows per slot, the last one not full
 MakeCache = Callable[[], KVCache]

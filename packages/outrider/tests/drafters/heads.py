@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.rig import engine
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, KVCache
@@ -20,6 +19,7 @@ from outrider.engine.engine import Engine
 from outrider.models.base import HeadTarget
 from outrider.models.toy import TableModel
 from tests.heads import heads as trained
+from tests.rig import engine
 
 KINDS = ("medusa", "blockwise", "pass", "eagle", "eagle3", "dflash")
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.arrays import softmax
 
 from outrider.drafters.api import Drafter
 from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.verify.draft import EMPTY
 from outrider_drafters.draft_table import DraftTable, count
+from tests.arrays import softmax
 from tests.drafters.views import grow, propose, request
 
 VOCAB = 10

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.arrays import randn
 
 from outrider.drafters.trees.builders import Choices, make_tree_builder, tokens_to
 from outrider.drafters.trees.child_sampler import ChildSampler
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
+from tests.arrays import randn
 from tests.drafters.views import request
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
-from tests.whole import model_folder
 from typer.testing import CliRunner
 
 from outrider import LLM, SamplingParams
@@ -22,6 +21,7 @@ from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.errors import ConfigError, ModelFormatError
 from outrider_train.commands import app
+from tests.whole import model_folder
 
 from .views import propose, request
 

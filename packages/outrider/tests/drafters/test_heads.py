@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.rig import generate, request, run
 from torch import nn
 
 from outrider.cache import CacheSpec
@@ -24,6 +23,7 @@ from outrider.verify.shapes import breadth_first, likeliest
 from outrider_torch.drafters.medusa import MedusaDrafter
 from tests import tiny
 from tests.drafters.heads import KINDS, ahead_of_a_cycle, cycle, perfect, random_head, served
+from tests.rig import generate, request, run
 
 TREES = (None, (2, 1, 1), "dynamic")
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.pairwise import pairwise, slow_unless
-from tests.rig import Scripted, generate, request, run
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -26,6 +24,8 @@ from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads.dflash import BlockHead
 from tests import tiny
 from tests.drafters.heads import random_head, served
+from tests.pairwise import pairwise, slow_unless
+from tests.rig import Scripted, generate, request, run
 
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
 HEADED: Any = torch_target(TARGET)  # as heads read it: with tensors

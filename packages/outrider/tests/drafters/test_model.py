@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.arrays import log_softmax, softmax
 
 from outrider.cache import CacheSpec
 from outrider.drafters.draft_cache import PREFILL_CHUNK, DraftModel
@@ -19,6 +18,7 @@ from outrider.verify.arrays import Floats
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Purpose
 from tests import tiny
+from tests.arrays import log_softmax, softmax
 from tests.drafters.views import propose, request
 
 VOCAB = 5

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.arrays import log_softmax, softmax
 
 from outrider.cache import CacheSpec
 from outrider.drafters.draft_cache import DraftModel
@@ -22,6 +21,7 @@ from outrider.verify.draft import Draft
 from outrider.verify.tree import depths, path_to
 from outrider.verify.verifiers import Siblings
 from tests import tiny
+from tests.arrays import log_softmax, softmax
 from tests.drafters.test_model import TABLE, VOCAB, Counting, agrees, drafter, row
 from tests.drafters.views import propose, request
 

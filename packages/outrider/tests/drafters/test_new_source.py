@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.paths import ROOT
-from tests.whole import model_folder
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.config import SOURCES, DraftShape, DraftSource
@@ -19,7 +17,9 @@ from outrider.drafters import Draft, Drafter, DrafterContext, RequestView, Singl
 from outrider_lab import plan
 from outrider_lab.bench import runner
 from outrider_lab.certify import enumeration
+from tests.paths import ROOT
 from tests.server.live import Live
+from tests.whole import model_folder
 
 RECORD = DraftSource(
     name="stutter",

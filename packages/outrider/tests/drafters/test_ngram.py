@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.arrays import softmax
 
 from outrider.drafters.text.counts import CountsDrafter
 from outrider.drafters.text.ngram import NgramDrafter, NgramTable, context_hash, most_frequent
 from outrider.verify.draft import EMPTY
+from tests.arrays import softmax
 from tests.drafters.views import grow, propose, request
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.arrays import softmax
 
 from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.responses import TOKEN_BYTES
@@ -18,6 +17,7 @@ from outrider.engine.request import Request
 from outrider.utils.domains import DOMAIN_BYTES
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.tree import children, depths
+from tests.arrays import softmax
 from tests.drafters.views import grow, request
 
 CHAINS = {"verifier": "rejection"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.rig import Scripted
 
 from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
@@ -23,6 +22,7 @@ from outrider_drafters.models import ModelsDrafter
 from outrider_multimodal.encoder_decoder import EncoderInput
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from tests import encoder_decoders, tiny
+from tests.rig import Scripted
 
 SHORT, LONG = EncoderInput.of_tokens([3, 4]), EncoderInput.of_tokens([3, 4] * 20)
 

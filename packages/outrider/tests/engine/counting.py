@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.rig import Scripted
 
 from outrider.drafters.api import RequestView
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
+from tests.rig import Scripted
 
 CYCLE = 9
 

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from tests.rig import engine, request, run
-
 from outrider.cache import KVCache
 from outrider.config import DTypeName, SamplingParams
 from outrider.drafters.api import Drafter
@@ -29,6 +27,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from tests import tiny
 from tests.drafters.heads import drafter, random_head
+from tests.rig import engine, request, run
 
 PRECISIONS: tuple[DTypeName, ...] = ("q4_1", "q4_0", "q8_0", "bfloat16", "float32")
 SOURCES = (

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.rig import engine, request, run
 
 from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
+from tests.rig import engine, request, run
 
 TARGET = TableModel.random(11, 2, seed=1, max_seq_len=96)
 DRAFT = TableModel(TARGET.table + 0.7 * TableModel.random(11, 2, seed=2).table, max_seq_len=96)

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.arrays import Floats, log
-from tests.rig import Scripted, engine, generate, request, run
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import Outcome, RequestView
@@ -21,6 +19,8 @@ from outrider.models.factory import make_model
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
 from tests import tiny
+from tests.arrays import Floats, log
+from tests.rig import Scripted, engine, generate, request, run
 
 VOCAB = 6
 TARGET = TableModel.random(VOCAB, seed=2)

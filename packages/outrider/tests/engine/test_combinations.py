@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.rig import Scripted, engine, generate, request, run
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter, RequestView
@@ -18,6 +17,7 @@ from outrider.errors import ConfigError
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from outrider_multimodal.encoder_decoder import EncoderInput
+from tests.rig import Scripted, engine, generate, request, run
 
 VOCAB = 6
 TARGET = TableModel.random(VOCAB, seed=2)

@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.rig import engine, request, run
 from torch import nn
 
 from outrider.cache import CacheSpec, KVCache
@@ -23,6 +22,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from tests import tiny
 from tests.drafters.heads import random_head
+from tests.rig import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
 
 PROMPT = [*tiny.ids(12), *tiny.ids(12)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.rig import engine, generate, request, run
 
 from outrider.config import SamplingParams
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider.models.toy import TableModel
 from tests.engine.counting import CYCLE, counting, oracle
+from tests.rig import engine, generate, request, run
 
 SOURCES = ["none", "ngram", "lookup", "model", "oracle"]
 

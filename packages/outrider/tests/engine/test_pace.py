@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.rig import request
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
@@ -24,6 +23,7 @@ from outrider.models.toy import TableModel
 from outrider.utils.row_cost import RowCost
 from outrider_drafters.hierarchical import HierarchicalDrafter
 from outrider_drafters.layer_skip import LayerSkipDrafter
+from tests.rig import request
 
 VOCAB, CONTEXT = 6, 2000
 LEVEL, PASS, ROW = 0.06, 0.02, 0.004  # seconds of a draft level, of a pass, and of each of its rows

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.rig import request
 
 from outrider.engine.runner import ScheduledRequest
 from outrider.verify.draft import Draft
+from tests.rig import request
 
 
 def scheduled(draft: Draft) -> ScheduledRequest:

@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.pairwise import pairwise, slow_unless
-from tests.rig import engine, request, run
 
 from outrider.config import SamplingParams
 from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from tests import tiny
+from tests.pairwise import pairwise, slow_unless
+from tests.rig import engine, request, run
 
 PROMPT = [*tiny.ids(30), *tiny.ids(30)]
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
-from tests.rig import engine, generate, request, run
-from tests.whole import model_folder, other_vocabulary
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cache import CacheSpec
@@ -18,6 +16,8 @@ from outrider.cache.pool import itemsize
 from outrider.config import engine_config
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.models.toy import TableModel, sequence_probs
+from tests.rig import engine, generate, request, run
+from tests.whole import model_folder, other_vocabulary
 
 TARGET = TableModel.random(7, 2, seed=3)
 DRAFT = TableModel(TARGET.table + 0.8 * TableModel.random(7, 2, seed=4).table)

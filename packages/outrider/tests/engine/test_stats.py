@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.rig import engine, request, run
 
 from outrider.config import SamplingParams
 from outrider.engine.stats import RequestStats
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
+from tests.rig import engine, request, run
 
 
 def test_nothing_happened() -> None:

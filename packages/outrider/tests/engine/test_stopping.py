@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.rig import Scripted, engine, request, run
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import RequestView
@@ -15,6 +14,7 @@ from outrider.engine.stopping import StopStrings
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from tests.engine.counting import CYCLE, counting, oracle
+from tests.rig import Scripted, engine, request, run
 
 TEXT = st.text("ab", max_size=4)
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.arrays import log_softmax
-from tests.rig import Scripted, engine, request, run
 
 from outrider.config import SamplingParams
 from outrider.config.structured import StructuredOutput
@@ -18,6 +16,8 @@ from outrider.engine.request import Request
 from outrider.errors import GrammarError, InvalidRequestError, NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
+from tests.arrays import log_softmax
+from tests.rig import Scripted, engine, request, run
 
 VOCAB, EOS = 8, 7
 TARGET = TableModel.random(VOCAB, seed=3, max_seq_len=64)

@@ -7,12 +7,12 @@ import resource
 from typing import Any
 
 import pytest
-from tests.paths import ROOT
-from tests.rig import engine, request
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.engine.request import Request
 from outrider.models.toy import TableModel
+from tests.paths import ROOT
+from tests.rig import engine, request
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.whole import model_folder, other_vocabulary
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.errors import InvalidRequestError
+from tests.whole import model_folder, other_vocabulary
 
 PERSON = StructuredOutput(
     json_schema={

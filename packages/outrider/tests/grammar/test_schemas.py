@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
-from tests.whole import model_folder
 
 from outrider import LLM, Output, SamplingParams, SpeculationParams, StructuredOutput
+from tests.whole import model_folder
 
 from .schemas import Schema, random_schema
 

@@ -9,9 +9,9 @@ import functools
 from typing import Any
 
 import pytest
-from tests.paths import LAB
 
 from outrider import LLM, Output, SamplingParams, SpeculationParams
+from tests.paths import LAB
 
 PROMPTS = ("ROMEO:\n", "First Citizen:\nWe are", "KING RICHARD III:\nMy lord, ")
 DRAFTS: dict[str, dict[str, Any]] = {

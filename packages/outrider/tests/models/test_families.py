@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.families import MEMBERS, VOCAB, build
 
 from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
@@ -20,6 +19,7 @@ from outrider.weights.files import open_checkpoint
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
+from tests.families import MEMBERS, VOCAB, build
 
 TOKENS = tiny.ids(100, VOCAB)
 

@@ -9,7 +9,6 @@ from functools import cache
 
 import pytest
 import torch
-from tests.families import MEMBERS, VOCAB, config_of
 
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
@@ -19,6 +18,7 @@ from outrider.verify.arrays import Floats
 from outrider.verify.tree import path_to
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
+from tests.families import MEMBERS, VOCAB, config_of
 from tests.models.test_invariance import in_chunks, machine
 
 LENGTH = 150  # crosses the 128 keys of a chunk

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.arrays import randn
 
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
@@ -17,6 +16,7 @@ from outrider.models.batch import ForwardBatch, ForwardOutput, Span
 from outrider.verify.arrays import Floats, host
 from outrider.verify.tree import ancestor_mask, depths
 from tests import tiny
+from tests.arrays import randn
 
 SPEC = CacheSpec(slots=2, max_seq_len=64)
 PARENTS = (-1, -1, 0, 0, 1)

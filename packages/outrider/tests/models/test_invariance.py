@@ -17,7 +17,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from tests.arrays import randn
 
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
@@ -27,6 +26,7 @@ from outrider.verify.arrays import Floats
 from outrider.verify.tree import path_to
 from outrider_torch.kernels.linear.linear import TorchLinear
 from tests import tiny
+from tests.arrays import randn
 
 VOCAB = 256
 LENGTH = 1100  # crosses 512 and 1024

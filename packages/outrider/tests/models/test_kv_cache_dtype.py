@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.pairwise import pairwise
-from tests.rig import engine, request, run
 
 from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
@@ -22,6 +20,8 @@ from outrider.native.library import library
 from outrider.verify.arrays import Floats
 from outrider_torch.cache_pool import TorchPool
 from tests import tiny
+from tests.pairwise import pairwise
+from tests.rig import engine, request, run
 
 native = pytest.mark.skipif(library() is None, reason="no native library")
 CONFIG = tiny.config(head_dim=20, hidden_size=72)  # heads that fill no vector

@@ -10,7 +10,6 @@ import torch
 from gguf import GGMLQuantizationType, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.arrays import randn
 
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.native.library import library
@@ -20,6 +19,7 @@ from outrider.verify.arrays import Floats
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.hf_config.config import parse_config
 from outrider_torch.kernels.native_tensors import pack_tensor
+from tests.arrays import randn
 from tests.native_library.blocks import block_inputs, numbers, random_rows
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")

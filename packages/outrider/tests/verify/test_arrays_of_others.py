@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.arrays import log, log_softmax, randn
 
 from outrider.config import SamplingParams
 from outrider.verify.arrays import Array
@@ -16,6 +15,7 @@ from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft
 from outrider.verify.noise import Noise
 from outrider.verify.verifiers import DraftSampler, Siblings
+from tests.arrays import log, log_softmax, randn
 
 ROW = log_softmax(randn(300, seed=1, scale=2))
 KINDS: dict[str, Callable[[Any], Any]] = {

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.arrays import floats, log, randn, softmax
 
 from outrider.config import SamplingParams
 from outrider.errors import InvalidRequestError, NumericalError
 from outrider.native.processor import set_num_threads
 from outrider.verify.distribution import Context, check_token_ids, log_weights, probs
+from tests.arrays import floats, log, randn, softmax
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 

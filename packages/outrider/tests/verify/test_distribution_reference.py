@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.arrays import randn, softmax
 
 from outrider.config import SamplingParams
 from outrider.verify.distribution import Context, log_weights
+from tests.arrays import randn, softmax
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from tests.arrays import floats, log_softmax, randn
 
 from outrider.errors import NumericalError
 from outrider.verify.logprobs import token_logprobs
+from tests.arrays import floats, log_softmax, randn
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 

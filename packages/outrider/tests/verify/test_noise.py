@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.arrays import floats, full, randn
 
 from outrider.errors import NumericalError
 from outrider.native.processor import set_num_threads
 from outrider.verify.noise import Noise, Purpose, fresh_seed
+from tests.arrays import floats, full, randn
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.arrays import Floats, log, randn, softmax
-from tests.pairwise import slow_unless, spread
 
 from outrider.verify.noise import Noise, Purpose
+from tests.arrays import Floats, log, randn, softmax
+from tests.pairwise import slow_unless, spread
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 

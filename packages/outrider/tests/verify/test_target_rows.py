@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.arrays import Floats, floats, log_softmax, randn
 
 from outrider.config import SamplingParams
 from outrider.errors import NumericalError
@@ -20,6 +19,7 @@ from outrider.verify.first_largest import FirstLargest
 from outrider.verify.native import NativeSampler
 from outrider.verify.noise import Noise
 from tests import elsewhere
+from tests.arrays import Floats, floats, log_softmax, randn
 
 pytestmark = pytest.mark.usefixtures("each_sampler")
 

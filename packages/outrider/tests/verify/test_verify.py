@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.arrays import floats, log, softmax
 
 from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SamplingParams, SpeculationParams
 from outrider.config import VERIFIERS as NAMES
@@ -18,6 +17,7 @@ from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.noise import Noise, Purpose
 from outrider.verify.verifiers import VERIFIERS, DraftSampler, Lenient, Siblings, Typical, Verifier, make_verifier
 from outrider.verify.verifiers.residual import log_weights_of, q_row, residual
+from tests.arrays import floats, log, softmax
 
 INF = math.inf
 BY_NAME: dict[str, Verifier] = {

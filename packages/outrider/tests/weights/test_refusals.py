@@ -14,14 +14,17 @@ import transformers
 from torch import Tensor
 
 import outrider.weights
+import outrider_multimodal.weights
 from outrider.cache import CacheSpec
 from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
 from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.keys import EVERYWHERE, unread_keys
 from outrider.weights.loader import load_model
+from outrider_multimodal import vision_language
 from outrider_multimodal.encoder_decoder import EncoderInput, attach_input
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
+from outrider_transformers import foreign
 from tests import bridge_members, tiny
 from tests.bridge.test_bridge_docs import table_rows
 from tests.weights.acceptances import READ, unread, without_prefix
@@ -31,10 +34,11 @@ from tests.weights.transformers_reference import TOKENS, Files, compare, generat
 OPTIONS = ModelOptions(dtype="float32", device="cpu")
 _ROOT = Path(outrider.weights.__file__).parent
 CODE = [
-    *_ROOT.glob("config_*.py"),
+    *(_ROOT / "hf_config").glob("*.py"),
     *(_ROOT / "families").glob("*.py"),
-    *(_ROOT / "encoder_decoder").glob("*.py"),
-    *(_ROOT / name for name in ("hf_config.py", "foreign.py", "vision_language.py", "weights/layout.py")),
+    _ROOT / "files" / "layout.py",
+    *Path(outrider_multimodal.weights.__file__).parent.glob("*.py"),
+    *(Path(module.__file__ or "") for module in (foreign, vision_language)),
 ]
 """What reads the configurations and the tensors' headers of folders."""
 

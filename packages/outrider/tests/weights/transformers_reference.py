@@ -18,14 +18,14 @@ from typing import Any, Literal
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tests.encoder_decoders import bart, t5
-from tests.vision_models import model as small_vision_language
 from torch import Tensor
 
 from outrider.weights.families import FAMILIES
 from outrider_multimodal.vision_language import VISION_LANGUAGE
 from outrider_multimodal.weights import ENCODER_DECODERS
 from tests import bridge_members, tiny
+from tests.encoder_decoders import bart, t5
+from tests.vision_models import model as small_vision_language
 
 VOCAB = 40
 TOKENS = tiny.ids(40, VOCAB)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.whole import model_folder
 
 from outrider import LLM
 from outrider_lab.certify import draft_consistency, enumeration, frequencies, identity, session
@@ -15,6 +14,7 @@ from outrider_lab.certify.allowance import Allowance
 from outrider_lab.certify.report import Check
 from outrider_lab.certify.statistics import detectable_rate
 from outrider_lab.data.workloads import Question
+from tests.whole import model_folder
 
 QUESTIONS = [Question(str(i), "test", text, chat=False) for i, text in enumerate(("hello world", "one two three four"))]
 COVERAGE = session.Coverage(toy_samples=20, prompts=2, tokens=12, each=3, samples=3)

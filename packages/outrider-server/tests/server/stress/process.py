@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+
 from tests.whole import model_folder
 
 SERVE = "outrider.cli.main"

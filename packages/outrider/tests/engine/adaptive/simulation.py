@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.rig import request
-
 from outrider.config import SamplingParams
 from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import ForwardPassCost
@@ -15,6 +13,7 @@ from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
+from tests.rig import request
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 MOST = 16  # draft tokens of a step

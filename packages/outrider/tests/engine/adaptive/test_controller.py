@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from tests.rig import Scripted, request
 
 from outrider.config import SamplingParams
 from outrider.drafters.api import RequestView
@@ -20,6 +19,7 @@ from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 from outrider_multimodal.encoder_decoder import EncoderInput
+from tests.rig import Scripted, request
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 FLAT = ForwardPassCost([0.010] * len(ROWS), [0.0] * len(ROWS))  # a row more costs nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.rig import request
 
 from outrider.config import SamplingParams
 from outrider.engine.adaptive.controller import AdaptiveLength
@@ -12,6 +11,7 @@ from outrider.engine.adaptive.overhead import StepOverhead
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.verify.draft import Draft
+from tests.rig import request
 
 ROWS = DEFAULT_SETTINGS.measured_rows
 FAST = ForwardPassCost([0.0010 + 0.00001 * n for n in ROWS], [0.0] * len(ROWS))  # a row more costs 1%

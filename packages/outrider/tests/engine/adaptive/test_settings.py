@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from tests.paths import ROOT
-
 from outrider.engine.adaptive.settings import AdaptiveSettings
+from tests.paths import ROOT
 
 PAGE = ROOT / "docs" / "algorithms" / "adaptive.md"
 

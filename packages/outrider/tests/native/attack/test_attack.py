@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.paths import ROOT
 
 from outrider.native.compile import SOURCES
 from outrider.native.library import library, loaded
@@ -19,6 +18,7 @@ from outrider.native.weights import pack_array
 from outrider.verify.native import sampler
 from tests.native.attack.calls import CALLS
 from tests.native.attack.cases import CASES, Case
+from tests.paths import ROOT
 
 pytestmark = [
     pytest.mark.skipif(library() is None, reason="no native library"),

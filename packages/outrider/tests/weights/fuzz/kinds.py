@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.whole import model_folder
 from torch import nn
 
 from outrider import LLM, LoRARequest, SamplingParams
@@ -28,6 +27,7 @@ from tests.test_adapters import adapter
 from tests.weights.files import write_gguf
 from tests.weights.fuzz.mutate_files import mutate_gguf, mutate_safetensors
 from tests.weights.fuzz.mutate_json import mutate
+from tests.whole import model_folder
 
 HEADS = ("eagle", "eagle3", "dflash", "medusa", "blockwise", "pass")
 NAMES = ("folder", "index", "gguf", *HEADS, "adapter", "datastore", "table")
