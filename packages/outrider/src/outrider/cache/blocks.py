@@ -1,4 +1,4 @@
-"""Bookkeeping of fixed-size cache blocks: who uses them, what they hold, which may be taken. No tensors here."""
+"""Bookkeeping of fixed-size cache blocks: their users, contents and free list. It holds no tensors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _key_bytes(key: int) -> bytes:
 
 
 class BlockPool:
-    """Every block is free, used (by one or more sequences), or cached: unused, but findable by what it holds.
+    """Every block is free, used (by one or more sequences), or cached: unused, but findable by its content.
 
     ::
 
@@ -93,7 +93,7 @@ class BlockPool:
         return list(self._by_digest)
 
     def publish(self, block: int, digest: Digest) -> None:
-        """Declare what a full block holds. The first block with some content is the one that is found."""
+        """Declare the content of a full block. Lookups find the first block with equal content."""
         if block not in self._digest_of and digest not in self._by_digest:
             self._by_digest[digest] = block
             self._digest_of[block] = digest

@@ -78,7 +78,7 @@ class ContiguousCache:
         return slot
 
     def _least_useful(self) -> int:
-        """A slot that holds nothing, else the one longest unused; without reuse, the one whose memory is warm."""
+        """An empty slot, else the least recently used one; without prefix reuse, the most recently used one."""
         if not self._prefix_reuse:
             return self._free[-1]
         return next((slot for slot in self._free if slot not in self._verified), self._free[0])
@@ -105,7 +105,7 @@ class ContiguousCache:
         self._free.append(slot)
 
     def zero(self, slot: int) -> None:
-        """Zero a slot whose rows may hold NaN: masked rows must be finite, or they poison a later sequence."""
+        """Zero a slot with possible NaN rows: masked rows must be finite, or they poison a later sequence."""
         self._verified.pop(slot, None)
         self.pool.zero_rows(self._rows(slot))
 

@@ -1,4 +1,4 @@
-"""What holds the numbers of a cache: NumPy for the native library, torch for models that torch computes."""
+"""Storage of cache rows: NumPy for the native library, torch for models that torch computes."""
 
 from __future__ import annotations
 

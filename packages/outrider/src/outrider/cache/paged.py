@@ -161,7 +161,7 @@ class PagedCache:
         self._lengths[slot] = length
 
     def keep_path(self, slot: int, base: int, path: Sequence[int]) -> None:
-        """Compact an accepted tree path (see ``ContiguousCache.keep_path``) and free what lies behind it."""
+        """Compact an accepted tree path (see ``ContiguousCache.keep_path``) and free the rows behind it."""
         if any(source != target for target, source in enumerate(path)):
             targets = [self._row(slot, base + target) for target in range(len(path))]
             sources = [self._row(slot, base + node) for node in path]

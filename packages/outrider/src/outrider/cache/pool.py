@@ -106,7 +106,7 @@ class Pool:
         return [*self.k, *self.v, *self.k_scales, *self.v_scales]
 
     def copy_rows(self, targets: Rows, sources: Rows) -> None:
-        """Make the rows ``targets`` those that ``sources`` are now: so many of both."""
+        """Copy the rows ``sources`` to the rows ``targets``, as if all reads came before all writes."""
         for held in self.arrays:
             held[targets] = held[sources]
         for observer in self.observers:

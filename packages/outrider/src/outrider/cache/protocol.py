@@ -1,4 +1,4 @@
-"""What the engine and the models ask of a key-value cache."""
+"""The key-value cache as the engine and the models see it."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class KVCache(Protocol):
         ...
 
     def held_digests(self) -> list[bytes]:
-        """What a later sequence could find: ``chain_digests`` of blocks of ``DIGEST_BLOCK`` tokens, from any thread."""
+        """Reusable prefixes: ``chain_digests`` of blocks of ``DIGEST_BLOCK`` tokens. Callable from any thread."""
         ...
 
     def free(self, slot: int) -> None: ...
 
     def zero(self, slot: int) -> None:
-        """Zero a slot whose rows may hold NaN, before it is freed."""
+        """Zero a slot with possible NaN rows before it is freed."""
         ...
 
     def length(self, slot: int) -> int: ...
@@ -91,7 +91,7 @@ class KVCache(Protocol):
 
     @property
     def attachments(self) -> dict[int, object]:
-        """What a sequence has besides rows, by slot: keys of its encoder's output. It goes when the slot is freed."""
+        """State of a sequence besides rows, by slot, as keys of its encoder's output. Freed with the slot."""
         ...
 
     def truncate_to(self, slot: int, length: int) -> None:

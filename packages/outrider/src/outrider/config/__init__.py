@@ -1,4 +1,4 @@
-"""What a caller can ask for: the only home of defaults.
+"""Options of engines and requests. All defaults live here.
 
 Every class here is frozen and validates itself on construction, so that bad input is refused before
 anything is loaded, allocated or queued.

@@ -1,4 +1,4 @@
-"""Low-rank adapters by name: what a request asks for, and what an engine is given."""
+"""Low-rank adapters by name, as options of a request and of an engine."""
 
 from __future__ import annotations
 

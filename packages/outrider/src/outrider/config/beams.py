@@ -1,4 +1,4 @@
-"""Options of beam search: what they may be, and what does not go with them."""
+"""Options of beam search: their ranges, and the options that exclude them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every option is checked with."""
+"""Checks of the values of options."""
 
 from __future__ import annotations
 

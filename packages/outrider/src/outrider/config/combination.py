@@ -92,7 +92,7 @@ def check_known(draft: str) -> Combination:
 
 
 def draft_help() -> str:
-    """What the option ``draft`` takes: every source with its line, by what it needs, then how to combine them."""
+    """Help of the option ``draft``: every source by its requirements, then how to combine sources."""
     groups: dict[str, list[str]] = {}
     for name, source in SOURCES.items():
         groups.setdefault(_group(source), []).append(f"{name} ({source.summary})")

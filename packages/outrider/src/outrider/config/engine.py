@@ -1,4 +1,4 @@
-"""How an engine is set up: models, caches, limits, and what requests get that do not choose."""
+"""Options of an engine: models, caches, limits, and the defaults of its requests."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class EngineConfig:
         self.target_options(), self.draft_options()  # each refuses what it does not know
 
     def _source(self) -> str:
-        """What ``draft="auto"`` stands for, as far as the options decide; heads are looked for when they load."""
+        """The source for ``draft="auto"``, as far as options decide it; heads are looked for when they load."""
         if self.speculation.draft != AUTO:
             return self.speculation.draft
         if self.draft_models:

@@ -1,4 +1,4 @@
-"""What the dataclasses of settings share: their documentation, the names they accept, and a short ``repr``."""
+"""Shared parts of the dataclasses of settings: documentation, accepted names, and a short ``repr``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def accept(
 
     Args:
         known: the names of ``owner``.
-        aliases: names that other libraries use, and what they are called here.
+        aliases: names of other libraries, and the names here.
 
     Raises:
         OutriderError: of the class ``error``: a name is unknown, or an option is given under two names.

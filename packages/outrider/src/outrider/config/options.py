@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class EngineOptions(TypedDict, total=False):
-    """The fields of ``EngineConfig`` but ``model``, those of ``SpeculationParams``, and their names elsewhere.
+    """The fields of ``EngineConfig`` but ``model``, those of ``SpeculationParams``, and their aliases.
 
     Defaults and documentation are with those classes.
     """

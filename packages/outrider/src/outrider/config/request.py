@@ -1,4 +1,4 @@
-"""What a request is asked with: parameters as objects, as dicts, or as keywords."""
+"""Parameters of a request, given as objects, as dicts, or as keywords."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Speculation = SpeculationParams | Mapping[str, Any] | None
 
 
 class SamplingOptions(TypedDict, total=False):
-    """The fields of ``SamplingParams``, as keywords, and their names elsewhere. Its defaults, its documentation."""
+    """The fields of ``SamplingParams`` as keywords, with its defaults and documentation, and their aliases."""
 
     max_tokens: int
     min_tokens: int
@@ -57,7 +57,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Scheduling(TypedDict, total=False):
-    """When a request runs, with whom it shares, and what it tells besides tokens."""
+    """Priority, tenant and prefix sharing of a request, and its reports besides tokens."""
 
     priority: int  # lower runs first; default 0
     cache_salt: str  # only requests with the same one share cached prefixes and what is learned; default ""

@@ -1,4 +1,4 @@
-"""What a request can ask for about the tokens it gets."""
+"""Sampling options of a request."""
 
 from __future__ import annotations
 

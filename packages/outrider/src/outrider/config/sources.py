@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class DraftShape(Enum):
-    """Which drafts a source makes. The value is what the documentation says."""
+    """The shape of a source's drafts. The documentation shows the value."""
 
     AS_ASKED = "chain, or `tree`"
     """A chain, or the tree that ``SpeculationParams.tree`` asks for."""
@@ -68,7 +68,7 @@ class DraftSource:
 
     @property
     def needs(self) -> str:
-        """What it needs besides the target and a prompt; empty: nothing."""
+        """Its requirements besides the target and a prompt; empty if there are none."""
         if self.head_kinds:
             return "a trained head"
         if self.max_draft_models == 1:

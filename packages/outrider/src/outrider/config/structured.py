@@ -17,7 +17,7 @@ MAX_SOURCE_BYTES = 256 * 1024  # of a schema, regex, grammar, or all choices tog
 
 @dataclass(frozen=True, kw_only=True)
 class StructuredOutput:
-    """What the whole output must be: exactly one of the first five is given.
+    """The form of the whole output: exactly one of the first five fields is given.
 
     StructuredOutput(json_schema={"type": "object", "properties": {"age": {"type": "integer"}}})
     StructuredOutput(regex=r"[0-9]{3}-[0-9]{4}")

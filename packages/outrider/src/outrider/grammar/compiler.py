@@ -41,7 +41,7 @@ class GrammarCompiler:
         self._compiled: OrderedDict[GrammarKey, LLMatcher | str] = OrderedDict()  # or why it was refused
 
     def constraint(self, structured: StructuredOutput, domain: str = "") -> GrammarConstraint:
-        """A new request's constraint. Requests of one ``domain`` share what has been compiled.
+        """A new request's constraint. Requests of one ``domain`` share compiled grammars.
 
         Raises:
             InvalidRequestError: the grammar is wrong, allows nothing, or is too complex; or the model names no
@@ -60,7 +60,7 @@ class GrammarCompiler:
         return GrammarConstraint(recompile, compiled, self._eos, self._tokenizer.vocab_size)
 
     def behind_thinking(self, form: Constraint, markers: tuple[str, str], prompt: Sequence[int]) -> Constraint:
-        """``form`` for what follows a thinking section. See ``grammar.thinking.behind_thinking``."""
+        """``form`` for the text behind a thinking section. See ``grammar.thinking.behind_thinking``."""
         return behind_thinking(form, markers, prompt, self._tokenizer, self._eos)
 
     def is_known(self, structured: StructuredOutput, domain: str = "") -> bool:

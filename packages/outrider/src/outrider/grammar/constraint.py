@@ -106,7 +106,7 @@ class GrammarConstraint:
 
 
 class _MatcherError(Exception):
-    """What a matcher gave as its reason."""
+    """The error text of a matcher."""
 
 
 def _check(matcher: LLMatcher) -> None:

@@ -29,7 +29,7 @@ def compile_grammar(tokenizer: LLTokenizer, kind: Kind, text: str, any_whitespac
 
 
 def cache_key(structured: StructuredOutput) -> tuple[Kind, str, bool]:
-    """What one compiled grammar differs in from another."""
+    """The identity of a compiled grammar."""
     return structured.kind, structured.text, structured.any_whitespace
 
 

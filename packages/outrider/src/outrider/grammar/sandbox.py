@@ -70,7 +70,7 @@ def _bit_from(bits: int, start: int) -> int:
 
 
 def serve(vocabulary: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The child's side: what answers requests."""
+    """The child process: answers requests to compile."""
     eos = vocabulary["eos"]
     tokenizer = llguidance_tokenizer(vocabulary["tokenizer"], vocabulary["vocab_size"], eos)
 

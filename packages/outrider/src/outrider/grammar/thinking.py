@@ -28,7 +28,7 @@ class ThinkingConstraint:
         self, form: Constraint, markers: tuple[int, int], eos: Iterable[int], vocab_size: int, *, inside: bool
     ) -> None:
         """Args:
-        form: of what follows the section.
+        form: of the text behind the section.
         markers: the tokens that begin and end it.
         inside: the prompt has opened it; else the output may begin with one, and need not.
         """
@@ -56,7 +56,7 @@ class ThinkingConstraint:
 def behind_thinking(
     form: Constraint, markers: tuple[str, str], prompt: Sequence[int], tokenizer: Tokenizer, eos: Sequence[int]
 ) -> Constraint:
-    """``form`` for what follows a thinking section, which the end of the prompt may have opened, or closed already.
+    """``form`` for the text behind a thinking section, which the prompt's end may have opened or closed.
 
     Raises InvalidRequestError if the markers are no tokens of the vocabulary.
     """

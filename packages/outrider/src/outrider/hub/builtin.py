@@ -1,4 +1,4 @@
-"""The models known by name: where the package registries carry them, what they must hash to, and their licences."""
+"""The models known by name: the packages that carry them, their digests and licences."""
 
 from __future__ import annotations
 

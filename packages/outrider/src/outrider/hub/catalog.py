@@ -27,7 +27,7 @@ def resolve(ref: str, *, progress: bool = False, verify: bool = False) -> Path:
 
     ``ref`` is a folder, a ``.gguf`` file (prepared once), a built-in name (pulled once), or ``org/name`` of the hub,
     with or without its address: safetensors, or as ``org/name:Q4_K_M`` the GGUF file with weights of this type.
-    ``progress`` tells on stderr what takes time; ``verify`` reads every byte of what the cache holds.
+    ``progress`` reports long work on stderr; ``verify`` reads every byte of the cached copy.
 
     Raises ``ModelNotFoundError``, ``ModelFormatError``, ``DownloadError`` or ``CapacityError``.
     """
@@ -56,7 +56,7 @@ def _from_hub(hub: HubRef, *, progress: bool, verify: bool) -> Path:
 
 
 def _remedy(ref: str, path: Path) -> str:
-    """What to write in place of ``ref``, which is nothing."""
+    """The remedy in the error for a ``ref`` that names no model."""
     if path.suffix == ".gguf" or ref.startswith((".", "/", "~")):
         kind = "file" if path.suffix == ".gguf" else "file or folder"
         return f"there is no such {kind}{_beside(path)}. Check the path"

@@ -64,7 +64,7 @@ def convert_llama2c(model: Path, vocabulary: Path, out: Path, *, progress: bool 
 
 
 def bytes_needed(parameters: int) -> int:
-    """Disk space that a folder takes at most if so many parameters are converted to bfloat16."""
+    """Upper bound of the disk space of a folder with ``parameters`` numbers converted to bfloat16."""
     return 2 * parameters + _SMALL_FILES
 
 

@@ -39,7 +39,7 @@ def is_hub_id(ref: str) -> bool:
 
 
 def parse_hub_ref(ref: str) -> HubRef | None:
-    """What ``ref`` names on the hub: ``org/name``, ``org/name:Q4_K_M``, or either behind the hub's address."""
+    """The repository and file of ``ref``: ``org/name``, ``org/name:Q4_K_M``, or either behind the hub's address."""
     address = _ADDRESS.match(ref)
     found = _REF.fullmatch(ref[address.end() :] if address else ref)
     if found is None or (found["repo"].endswith(".gguf") and address is None):
@@ -64,7 +64,7 @@ def download(repo_id: str, *, progress: bool = False) -> Path:
 
 
 def download_gguf(repo_id: str, wanted: str, *, progress: bool = False) -> Path:
-    """The GGUF file of ``repo_id`` that has this name, or whose name ends with this type of weights, in any case.
+    """The GGUF file of ``repo_id`` with this name, or with this type of weights at its name's end, in any case.
 
     Raises as ``download``, and ``ModelNotFoundError`` if there is no such file, or more than one.
     """

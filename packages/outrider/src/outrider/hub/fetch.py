@@ -134,7 +134,7 @@ def cut_pieces(
 def _write_piece(
     piece: Piece, stream: Iterator[bytes], block: bytes, path: Path, on_bytes: Callable[[int], None]
 ) -> bytes:
-    """Write ``piece`` from ``block`` and what follows it; returns what is left of the last block."""
+    """Write ``piece`` from ``block`` and the blocks behind it; returns the rest of the last block."""
     digest, left = hashlib.sha256(), piece.size
     with path.open("wb") as file:
         while left:

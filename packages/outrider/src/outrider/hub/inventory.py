@@ -1,4 +1,4 @@
-"""What models there are on this machine, and what is known of one."""
+"""The models on this machine, and the description of one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outrider_transformers.foreign import foreign_config, is_foreign
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of ``outrider models list``. ``name`` is what to give wherever a model is asked for."""
+    """One line of ``outrider models list``. Every option for a model takes ``name``."""
 
     name: str
     kind: Literal["built-in", "gguf", "hub"]

@@ -1,4 +1,4 @@
-"""``outrider.json``: what a converted folder was made from, and the digest of every file in it."""
+"""``outrider.json``: the origin of a converted folder, and the digest of every file in it."""
 
 from __future__ import annotations
 

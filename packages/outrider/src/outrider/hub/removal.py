@@ -17,7 +17,7 @@ from outrider.utils.user_cache import cache_root, locked
 
 @dataclass(frozen=True)
 class Removed:
-    """What is gone."""
+    """The removed files."""
 
     name: str
     folder: Path
@@ -25,7 +25,7 @@ class Removed:
 
 
 def remove(ref: str) -> Removed:
-    """Delete what the caches hold of a model: a built-in one, what a ``.gguf`` file was converted to, or a hub id.
+    """Delete a model from the caches: a built-in one, the folder made from a ``.gguf`` file, or a hub id.
 
     A ``.gguf`` file itself stays, and so does every folder outside the caches.
 
@@ -67,7 +67,7 @@ def _from_hub(ref: str) -> Removed:
 
 
 def _remove_converted(repo: Path) -> None:
-    """What was made of the GGUF files of a repository of the hub."""
+    """Remove the folders made from the GGUF files of a repository of the hub."""
     for folder in (cache_root() / "gguf").glob("[!.]*"):
         if repo in Path(str((read_source(folder) or {}).get("path"))).parents:
             with locked(folder.name):

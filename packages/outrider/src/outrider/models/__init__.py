@@ -1,1 +1,1 @@
-"""Models: the Llama family, a table model for tests, and what the engine asks of any of them."""
+"""Models: the Llama family, a table model for tests, and the protocol that the engine needs."""

@@ -1,4 +1,4 @@
-"""A low-rank adapter (LoRA, Hu et al. 2021): what it adds to the linear layers of a model, for rows of its requests."""
+"""A low-rank adapter (LoRA, Hu et al. 2021): the sum it adds to linear layers, for rows of its requests."""
 
 from __future__ import annotations
 

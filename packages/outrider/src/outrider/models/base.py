@@ -1,4 +1,4 @@
-"""What the engine asks of a model: one forward pass over packed tokens."""
+"""The model protocol of the engine: one forward pass over packed tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeadTarget(Model, Protocol):
 
     @property
     def dtype(self) -> Any:
-        """Of activations: what heads compute in. A name where NumPy holds them, else a dtype of torch."""
+        """Type of activations, in which heads compute: a name for NumPy arrays, else a dtype of torch."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class HeadTarget(Model, Protocol):
         ...
 
     def final_norm(self, x: Any) -> Any:
-        """What the LM head reads, from the last layer's output x: [n, d]."""
+        """The last norm: from the last layer's output x, [n, d], the input of the LM head."""
         ...
 
     def compute_logits(self, hidden: Any) -> Any:
@@ -59,7 +59,7 @@ class HeadTarget(Model, Protocol):
 
 
 class LoadedModel(HeadTarget, Protocol):
-    """A model whose weights are in memory."""
+    """A model with its weights in memory."""
 
     @property
     def takes_adapters(self) -> bool:
@@ -68,7 +68,7 @@ class LoadedModel(HeadTarget, Protocol):
 
     @property
     def implementation(self) -> str:
-        """What computes it: ``native``, ``torch``, or how transformers' code does."""
+        """The implementation: ``native``, ``torch``, or the way of transformers' code."""
         ...
 
     @property

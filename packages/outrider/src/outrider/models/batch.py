@@ -1,4 +1,4 @@
-"""What one forward pass takes and gives: packed tokens of any number of sequences."""
+"""Input and output of a forward pass: packed tokens of any number of sequences."""
 
 from __future__ import annotations
 

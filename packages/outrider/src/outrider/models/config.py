@@ -22,7 +22,7 @@ class Experts:
 class ModelConfig:
     """Dimensions and constants of a model, whatever file format they came from.
 
-    Every model is a Llama but for what the second half of the fields says; their defaults are Llama's.
+    Every model is a Llama, changed by the second half of the fields; their defaults are Llama's.
     """
 
     family: str  # as ``model_type`` in config.json

@@ -33,8 +33,8 @@ def make_model(
     Args:
         weights: by their canonical names, arrays or torch tensors, read one by one so that a mapping may load lazily;
             or a function that gives them, called only where they are needed.
-        stored: the same as their file holds them, which is what the native library takes.
-        dtype: ``auto`` is what the file holds (on a CPU; float32 and float16 matrices become bfloat16), and is
+        stored: the same in their file's encoding, for the native library.
+        dtype: ``auto`` is the file's own (on a CPU; float32 and float16 matrices become bfloat16), and is
             bfloat16 on a GPU.
         kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
         fixed_shapes: as in ``LlamaModel``.

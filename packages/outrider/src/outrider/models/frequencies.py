@@ -89,7 +89,7 @@ def _yarn(inverse: Doubles, theta: float, dim: int, scaling: Mapping[str, Any]) 
 
 
 def _pair_that_turns(times: float, theta: float, dim: int, context: float) -> float:
-    """Which pair turns so many times within the context; logarithms of C libraries differ in the last place."""
+    """The pair that turns ``times`` within the context; logarithms of C libraries differ in the last place."""
     with localcontext(prec=40):
         waves = Decimal(context) / (Decimal(times) * 2 * Decimal(math.pi))
         return float(Decimal(dim) * waves.ln() / (2 * Decimal(theta).ln()))

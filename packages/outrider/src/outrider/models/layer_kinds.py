@@ -1,4 +1,4 @@
-"""What layers of a model share, and what they weigh."""
+"""Kinds of layers of a model, and their weights in bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LayerKind", "kind_of", "layer_kinds", "num_layer_weights", "num_weig
 
 @dataclass(frozen=True)
 class LayerKind:
-    """How a layer looks back, and what it rotates by."""
+    """Attention window and rotation of a layer."""
 
     window: int | None
     rope: tuple[float, Mapping[str, Any]] | None

@@ -52,7 +52,7 @@ class NativeLlamaModel:
     ) -> None:
         """
         Args:
-            target: what to round matrices to; None keeps codes as they are stored, and rounds floats to bfloat16.
+            target: type to round matrices to; None keeps stored codes, and rounds floats to bfloat16.
             shard: this process's share; None: the whole model. The process that leads has the whole embedding and LM
                 head, as heads and draft sources read them, and others take inputs in place of tokens.
 
@@ -186,7 +186,7 @@ class NativeLlamaModel:
         return self._embedding if isinstance(self._embedding, NativeWeight) else None
 
     def final_norm(self, x: Floats) -> Floats:
-        """What the LM head reads, from the last layer's output x: [n, d]."""
+        """The last norm: from the last layer's output x, [n, d], the input of the LM head."""
         x = np.ascontiguousarray(x, np.float32)
         out, norm, eps = np.empty_like(x), self._final_norm, self.config.rms_norm_eps
         check_status(self._library.outrider_norm(*x.shape, x.ctypes.data, norm.weight, norm.bias, eps, out.ctypes.data))

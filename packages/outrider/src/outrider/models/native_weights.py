@@ -29,7 +29,7 @@ Stored = Mapping[str, Any]
 
 
 class NativeLayers:
-    """Makes the structs of layers; ``held`` is what they point to."""
+    """Makes the structs of layers; ``held`` keeps the arrays that they point to alive."""
 
     def __init__(self, config: ModelConfig, packer: Packer) -> None:
         self._config, self._packer = config, packer
@@ -75,7 +75,7 @@ class NativeLayers:
         return found
 
     def _mlp(self, name: str) -> MLPStruct:
-        """Without a gate, what is activated stands in its place."""
+        """Without a gate, the up projection stands in its place and is activated."""
         gated, parts = self._config.gated, self._packer
         return MLPStruct(
             gate=parts.matrix(name + ("gate_proj" if gated else "up_proj")).struct,
@@ -147,7 +147,7 @@ class Packer:
         return packed
 
     def rows(self, name: str) -> NativeWeight | StoredRows:
-        """A matrix of which only rows are read."""
+        """A matrix that is read row by row, as an embedding."""
         weight = self._weights[f"{name}.weight"]
         if isinstance(weight, StoredTensor) and self._target is None:
             return StoredRows(weight)

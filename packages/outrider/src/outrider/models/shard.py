@@ -23,7 +23,7 @@ _GROUP = 32
 
 
 class Exchange(Protocol):
-    """How the processes gather what each of them has computed."""
+    """Gathers the columns that each process has computed."""
 
     @property
     def function(self) -> int:
@@ -55,7 +55,7 @@ def split(total: int, size: int, unit: int = 1) -> list[int]:
 
 
 def check_size(config: ModelConfig, size: int) -> None:
-    """Raise ConfigError unless each of so many processes would have a share of every MLP."""
+    """Raise ConfigError unless each process of ``size`` would have a share of every MLP."""
     sizes = [config.intermediate_size, *([config.experts.size] if config.experts else ())]
     most = min(-(-inner // _GROUP) for inner in sizes)
     if size > most:
@@ -92,7 +92,7 @@ class Shard:
 
 
 class ShardOf:
-    """A shard of one model: bounds of its matrices, and what the native library reads of them."""
+    """A shard of one model: bounds of its matrices, and their struct for the native library."""
 
     def __init__(self, shard: Shard, config: ModelConfig) -> None:
         self.shard, c = shard, config

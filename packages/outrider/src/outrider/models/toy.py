@@ -2,7 +2,7 @@
 
 model = TableModel(table)                  # logits of the next token after each sequence of last tokens
 engine = Engine(model, drafters={...}, eos_token_ids=(), vocab_size=4)
-sequence_probs(table, params, prompt, 3)   # what its samples must follow
+sequence_probs(table, params, prompt, 3)   # the law of its samples
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TableModel:
     """The next token depends on the last ``order`` tokens, by a table.
 
     It is handed nothing but new tokens, as any model is, and finds the ones before in the cache: each row holds a
-    token id as its key and a position as its value. A row sees what its span's mask lets it see, and looks up the
+    token id as its key and a position as its value. A row sees the keys that its span's mask allows, and looks up the
     token at each position it depends on. So a row too many, too few, out of place or left over is another token:
 
     ::

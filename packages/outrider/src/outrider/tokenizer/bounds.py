@@ -1,4 +1,4 @@
-"""How much text so many tokens can stand for: more than that need not be tokenized to be known as too long."""
+"""Upper bounds of the text of n tokens: a longer text is too long, and need not be tokenized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SAME_LENGTH = {"Prepend", "Lowercase", "ByteLevel"}
 
 
 def characters_per_token(backend: tokenizers.Tokenizer) -> int | None:
-    """Characters of text that one token stands for at most; None if there is no such number.
+    """Characters of text that one token stands for at most; None if it is unbounded.
 
     There is none where runs of unknown characters or of spaces become one token, or none.
     """

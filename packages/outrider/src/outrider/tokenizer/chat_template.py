@@ -32,7 +32,7 @@ _CHILDREN = Children(
 
 
 def find_template(folder: Path, configured: object) -> str | None:
-    """The template of a model folder: ``chat_template.jinja``, else what ``tokenizer_config.json`` says.
+    """The template of a model folder: ``chat_template.jinja``, else that of ``tokenizer_config.json``.
 
     Between the two comes ``chat_template.json``, where models that see or hear once had it.
 

@@ -1,4 +1,4 @@
-"""Text as it grows: what a new token adds to the output, never half a character."""
+"""Text as it grows: the text that a new token adds, never half a character."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class IncrementalDetokenizer:
         return "".join(self._push_one(i) for i in kept if self._tokenizer.has_token(i))
 
     def flush(self) -> str:
-        """End the text: return what was held back, incomplete characters as U+FFFD."""
+        """End the text: return the held-back part, incomplete characters as U+FFFD."""
         return self._utf8.decode(b"", final=True) + self._end_run()
 
     def _push_one(self, token_id: int) -> str:
@@ -89,7 +89,7 @@ class IncrementalDetokenizer:
         return text
 
     def _text_after(self, ids: list[int]) -> str:
-        """What ``ids`` add to the text of the ids before them: where SentencePiece drops a leading space, it shows."""
+        """The text that ``ids`` add to the ids before them, with the leading space that SentencePiece drops."""
         decode = self._tokenizer.decode
         shown = decode(self._before, skip_special_tokens=False)
         return decode([*self._before, *ids], skip_special_tokens=False)[len(shown) :]

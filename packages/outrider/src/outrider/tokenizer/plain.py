@@ -38,7 +38,7 @@ class PlainEncoder:
         self._ids = {self._backend.token_to_id(self._names[token.content]): i for i, token in special.items()}
 
     def encode(self, pieces: Sequence[str], *, add_special_tokens: bool = False) -> list[int]:
-        """Text, control token, text, ...: only what stands at odd places becomes control tokens."""
+        """Text, control token, text, ...: only parts at odd places become control tokens."""
         text = "".join(self._names.get(piece, piece) if place % 2 else piece for place, piece in enumerate(pieces))
         try:
             ids = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids

@@ -22,7 +22,7 @@ _PRIVATE = range(0xE000, 0xF900)  # code points that mean nothing (Unicode Stand
 def guarded(render: Render, given: Mapping[str, Any], controls: Sequence[str]) -> tuple[str, Pieces | None]:
     """The rendered text, and its pieces if the caller's words spell a control token in it.
 
-    ``given`` is what ``render`` takes, all of it the caller's.
+    ``given`` holds the arguments of ``render``, all of them the caller's.
     """
     text = render(given)
     edges = {control[0] for control in controls} | {control[-1] for control in controls}
@@ -38,7 +38,7 @@ def guarded(render: Render, given: Mapping[str, Any], controls: Sequence[str]) -
 def _pieces(
     render: Render, given: Mapping[str, Any], controls: Sequence[str], text: str, stand_ins: Mapping[str, str]
 ) -> Pieces:
-    """Of ``text`` itself, or, where they cannot be told, of what the template makes of words it cannot read."""
+    """Of ``text`` itself, or, where ambiguous, of the template's output for words it cannot read."""
     table = {ord(original): stand_in for original, stand_in in stand_ins.items()}
     hidden = _split(render(_mapped(given, lambda s: s.translate(table))), controls, stand_ins)
     if "".join(hidden) == text:

@@ -23,7 +23,7 @@ FAILURES = (jinja2.TemplateError, TypeError, ValueError, LookupError, Arithmetic
 
 
 def serve(_: None) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What answers requests: ``ChatTemplate`` makes them."""
+    """The child process: answers requests of ``ChatTemplate``."""
     environment = _environment()
     templates: OrderedDict[str, tuple[jinja2.Template, Mapping[str, str], list[str]]] = OrderedDict()
 

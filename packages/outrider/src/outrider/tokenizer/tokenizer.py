@@ -66,7 +66,7 @@ class Tokenizer:
     def from_folder(cls, path: Path, name: str | None = None) -> Tokenizer:
         """Read ``tokenizer.json`` and, where present, the configurations beside it.
 
-        ``name`` is what messages call the model, if not by its folder's name.
+        ``name`` is the model's name in messages; by default its folder's.
 
         Raises ``ModelFormatError`` if a file is missing or damaged.
         """
@@ -174,7 +174,7 @@ class Tokenizer:
         return self.token_bytes(token_id).decode(errors="replace")
 
     def is_byte_token(self, token_id: int) -> bool:
-        """Whether this is one byte of a SentencePiece character, such as ``<0xE2>``."""
+        """Whether this is one byte of a SentencePiece character, as ``<0xE2>``."""
         return self.byte_fallback and bool(_BYTE_TOKEN.fullmatch(self._spelling(token_id) or ""))
 
     @cached_property
@@ -234,7 +234,7 @@ class Tokenizer:
         )
 
     def encode_rendered(self, rendered: Rendered, *, parse_special: bool = False) -> list[int]:
-        """A rendered conversation as ids; ``parse_special``: also what messages spell becomes special tokens."""
+        """A rendered conversation as ids; ``parse_special``: special tokens spelled in messages count too."""
         if rendered.pieces is None or parse_special:
             return self.encode(rendered.text, add_special_tokens=False)
         return self._plain.encode(rendered.pieces)
@@ -244,7 +244,7 @@ class Tokenizer:
         return self._plain.encode([text], add_special_tokens=add_special_tokens)
 
     def prepare(self) -> None:
-        """Do what the first requests would otherwise wait for: half a second for a large vocabulary."""
+        """Build lazy tables now, so that first requests do not wait: half a second for a large vocabulary."""
         _ = self.characters_per_token, self._plain
         if self.chat_template is not None:
             with contextlib.suppress(OutriderError):  # told to whoever uses it

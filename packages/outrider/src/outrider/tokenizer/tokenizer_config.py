@@ -1,4 +1,4 @@
-"""What ``tokenizer_config.json`` adds to ``tokenizer.json``, and which parts of the latter are understood.
+"""Additions of ``tokenizer_config.json`` to ``tokenizer.json``, and the supported parts of the latter.
 
 As in transformers 5, ``tokenizer.json`` alone says how text is split and framed: ``tokenizer_class``,
 ``add_bos_token``, ``add_eos_token``, ``add_prefix_space``, ``legacy`` and lengths change nothing. The configuration
@@ -31,7 +31,7 @@ _DECODERS: Mapping[str, Mapping[str, Any]] = {  # steps of a SentencePiece decod
 
 
 def check_parts(backend: tokenizers.Tokenizer) -> None:
-    """Raise ``ModelFormatError`` for a tokenizer whose single tokens could not be told as bytes.
+    """Raise ``ModelFormatError`` for a tokenizer whose tokens cannot be mapped to bytes.
 
     Encoding and decoding are the library's own, whatever the parts.
     """

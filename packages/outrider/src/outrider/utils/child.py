@@ -29,7 +29,7 @@ _PIECE = 1 << 16
 
 
 class ChildError(Exception):
-    """What became of a process that did not answer, in words that follow "it"; it has been killed."""
+    """The end of a process that did not answer, in words that follow "it"; it has been killed."""
 
 
 class ChildCancelledError(Exception):
@@ -37,7 +37,7 @@ class ChildCancelledError(Exception):
 
 
 class Cancellation:
-    """Ends what a thread waits for from another thread. ``with cancellation:`` makes it that of the calling thread."""
+    """Lets one thread end another thread's wait. ``with cancellation:`` makes it that of the calling thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,10 +84,10 @@ class Children:
     def __init__(self, target: str, setup: Any, *, count: int, memory: int, deadline: float, name: str) -> None:
         """
         Args:
-            target: ``module:function``, called in the child with ``setup``; it returns what answers requests.
+            target: ``module:function``, called in the child with ``setup``; it returns the answering function.
             memory: bytes of address space that a child may have.
             deadline: seconds for one answer.
-            name: what a child does, for errors: "tries grammars".
+            name: the child's work, for errors: "tries grammars".
         """
         self.deadline = deadline
         self._target, self._setup, self._memory, self._name = target, setup, memory, name

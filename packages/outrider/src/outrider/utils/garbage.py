@@ -6,7 +6,7 @@ import gc
 
 
 def keep_loaded() -> None:
-    """Never look through what is loaded now again: with torch's modules that stops everything for a tenth of a second.
+    """Exclude all objects of now from garbage collection: with torch's modules it stops all threads for 0.1 s.
 
     For a process that keeps it until it ends.
     """

@@ -42,7 +42,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _check_text(value: object) -> None:
-    """Refuse what JSON can spell and no text can hold: ``"\\ud800"`` would fail wherever it is used."""
+    """Refuse strings that JSON can spell and no text can hold: ``"\\ud800"`` would fail wherever it is used."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

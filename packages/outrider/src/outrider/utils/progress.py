@@ -60,7 +60,7 @@ def work_bar(description: str, total: int, *, show: bool) -> Iterator[Callable[[
 
 @contextmanager
 def growth(folder: Path, pattern: str, tell: Callable[[int], None]) -> Iterator[None]:
-    """Tell by how many bytes what matches ``pattern`` in ``folder`` has grown, while other programs write there."""
+    """Report the growth in bytes of files that match ``pattern`` in ``folder``, while other programs write."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -81,7 +81,7 @@ def growth(folder: Path, pattern: str, tell: Callable[[int], None]) -> Iterator[
 
 
 def _size(folder: Path, pattern: str) -> int:
-    """Bytes of the largest file below what matches: a tool may copy what it has fetched."""
+    """Bytes of the largest file below the matches: a tool may copy a fetched file."""
     sizes = [0]
     for found in folder.glob(pattern):
         with contextlib.suppress(OSError):  # files come and go

@@ -1,4 +1,4 @@
-"""What passes of a model take by the number of their rows: measured while it runs, at no cost."""
+"""Time of a forward pass by its number of rows, measured while the engine runs, at no cost."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class RowCost:
 
     A pass of more rows takes longer, and each of its rows less long. So what passes of about ``n`` rows took bounds
     those of any other number from above: ``t`` for fewer rows, ``t rows / n`` for more. A pass that took longer than
-    another's bound says that what is known of the other is out of date.
+    another's bound shows that the other's time is out of date.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[float, float]] = {}  # rows and seconds, by the power of two that rows are below
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A pass of so many rows has taken so long."""
+        """Record one pass of ``rows`` rows that took ``seconds``."""
         own = rows.bit_length()
         for key, (n, t) in self._known.items():
             bound = t * max(1.0, rows / n)
@@ -30,7 +30,7 @@ class RowCost:
         self._known[own] = n + WEIGHT * (rows - n), t + WEIGHT * (min(seconds, _MOST * t) - t)
 
     def rows_within(self, seconds: float) -> int:
-        """Rows of a pass that is likely to take no longer than so many seconds; ``_LEAST_ROWS`` at least."""
+        """Rows of a pass that likely takes at most ``seconds``; ``_LEAST_ROWS`` at least."""
         if not self._known:
             return _TRIAL_ROWS
         fitting = [n / t for n, t in self._known.values() if t <= seconds]

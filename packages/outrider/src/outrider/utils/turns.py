@@ -1,4 +1,4 @@
-"""A lock whose waiters get it in turn, and that nobody gets any more once the interpreter exits.
+"""A first-in, first-out lock, which cannot be taken once the interpreter exits.
 
 A daemon thread that is within a native library when the interpreter goes would end the process by a signal. So at exit,
 when only daemon threads are left, every lock is taken for good, as soon as whoever holds it has done.
@@ -36,7 +36,7 @@ class TurnLock:
             self.release()
 
     def take(self, timeout: float = -1) -> bool:
-        """Wait for it, for so many seconds at most; whether it has come."""
+        """Wait for the lock, at most ``timeout`` seconds; return whether it was taken."""
         with self._guard:
             if not self._held:
                 self._held = True

@@ -1,4 +1,4 @@
-"""The per-user cache folder: where it is, who may write to it now, and folders that appear whole or not at all.
+"""The per-user cache folder: its place, its locks, and folders that appear whole or not at all.
 
 models/NAME/   built-in models, ready to load        gguf/NAME-HASH/   converted GGUF files
 downloads/     finished parts of unfinished pulls    locks/            one lock file per name

@@ -1,4 +1,4 @@
-"""The per-user state folder: what a program remembers between its starts and cannot fetch again."""
+"""The per-user state folder: data kept between starts that cannot be fetched again."""
 
 from __future__ import annotations
 

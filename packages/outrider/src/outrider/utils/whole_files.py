@@ -18,7 +18,7 @@ _SAID = ("No space left", "os error 28", "os error 122", "os error 27")
 def write_whole(path: Path, write: Callable[[Path], object], remedy: str = "free some space, then try again") -> None:
     """Let ``write(temporary path)`` make the file, put it on the disk, then give it its name.
 
-    What is there and no file, as a pipe or ``/dev/stdout``, is written to as it is.
+    An existing path that is no regular file, as a pipe or ``/dev/stdout``, is written in place.
 
     Raises:
         CapacityError: the disk is full.

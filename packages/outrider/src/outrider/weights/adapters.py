@@ -45,7 +45,7 @@ def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
 
     Raises:
         ModelNotFoundError: there is none.
-        ModelFormatError: it is damaged, for another model, or does what is not supported.
+        ModelFormatError: the adapter is damaged, for another model, or of an unsupported kind.
     """
     told, path = folder / "adapter_config.json", folder / "adapter_model.safetensors"
     for file in (told, path):
@@ -75,7 +75,7 @@ def load_adapter(name: str, folder: Path, config: ModelConfig) -> Adapter:
 
 
 class AdapterOptions:
-    """What ``adapter_config.json`` says, checked."""
+    """The checked content of ``adapter_config.json``."""
 
     def __init__(self, name: str, raw: Mapping[str, Any]) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class AdapterOptions:
         return next((rank for pattern, rank in self._ranks if _names(pattern, module)), self._rank)
 
     def scale(self, module: str) -> float:
-        """What PEFT multiplies B A by."""
+        """The factor of B A in PEFT."""
         alpha = next((alpha for pattern, alpha in self._alphas if _names(pattern, module)), self._alpha)
         rank = self.rank(module)
         return alpha / rank**0.5 if self._rooted else alpha / rank

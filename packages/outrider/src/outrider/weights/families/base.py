@@ -1,4 +1,4 @@
-"""What a family of models is: its defaults, the keys it reads, and how its layers differ from Llama's."""
+"""A family of models: its defaults, the keys it reads, and how its layers differ from Llama's."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def biases(raw: Raw) -> dict[str, Any]:
 
 
 def num_layers(raw: Raw) -> int:
-    """``num_hidden_layers``, which may be a lie of damaged files: lists of so many are made of it."""
+    """``num_hidden_layers``, bounded: damaged files may claim any number, and lists of that length are made."""
     layers = positive_integer(raw, "num_hidden_layers")
     if layers > _MOST_LAYERS:
         raise ModelFormatError(f"num_hidden_layers={layers}: {layers} layers are declared, more than any model has")
@@ -159,7 +159,7 @@ def layer_kinds(raw: Raw) -> list[str] | None:
 
 
 def pattern(raw: Raw, full_every: int) -> dict[str, Any]:
-    """Which layers have the window: those of ``layer_types``, or all but every so many."""
+    """The windowed layers: those of ``layer_types``, or all but every n-th."""
     kinds = layer_kinds(raw) or [_KINDS[(i + 1) % full_every != 0] for i in range(num_layers(raw))]
     windowed = tuple(kind == _KINDS[1] for kind in kinds)
     if not any(windowed):

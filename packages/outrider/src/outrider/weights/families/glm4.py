@@ -1,4 +1,4 @@
-"""GLM-4: half of a head rotated, in adjacent pairs; GLM-4-0414 also norms what blocks give."""
+"""GLM-4: half of a head rotated, in adjacent pairs; GLM-4-0414 also norms the outputs of blocks."""
 
 from __future__ import annotations
 

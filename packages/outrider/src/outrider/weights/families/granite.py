@@ -1,4 +1,4 @@
-"""Granite 3: a factor on the embedding, on what each block adds, on scores and on logits."""
+"""Granite 3: a factor on the embedding, on the output of each block, on scores and on logits."""
 
 from __future__ import annotations
 

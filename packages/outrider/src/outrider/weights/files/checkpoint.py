@@ -1,4 +1,4 @@
-"""What opening a model's files gives."""
+"""The opened files of a model."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Open a folder: ``config.json`` and one or more safetensors files, or ``model.gguf``.
 
     Every expected tensor is checked for presence and shape in the file headers before any is loaded.
-    Raises ``ModelFormatError`` naming the file or tensor at fault, what was found and what was expected.
+    Raises ``ModelFormatError`` naming the file or tensor at fault, the value found and the value expected.
     """
     config = read_config(folder)
     if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():

@@ -69,7 +69,7 @@ def _projections(config: ModelConfig, name: str, size: int) -> dict[str, tuple[i
 
 
 def check_counts(config: ModelConfig, tensors: int, where: Path) -> None:
-    """Refuse counts that cannot be true of so many tensors, before names are built for them."""
+    """Refuse counts of layers or experts larger than the number of tensors, before names are built for them."""
     layers, experts = config.num_layers, config.experts.count if config.experts is not None else 0
     if layers > max(tensors, 1):
         raise ModelFormatError(f"{where}: {layers} layers are declared, but there are {tensors} tensors")

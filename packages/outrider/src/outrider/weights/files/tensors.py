@@ -22,7 +22,7 @@ _STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as th
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors by name, from what their files hold."""
+    """Tensors by name, read from mapped files."""
 
     def __init__(self, stored: Mapping[str, StoredTensor], *, quantised: bool = False) -> None:
         """``quantised``: of a GGUF file. All numbers are then bfloat16, computed from blocks."""

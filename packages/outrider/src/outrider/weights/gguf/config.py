@@ -31,7 +31,7 @@ READ: tuple[str, ...] = (
 
 
 def read_gguf_config(path: Path, header: GGUFHeader) -> ModelConfig:
-    """The configuration of a file. Raises ``ModelFormatError`` naming what is not implemented or contradicts itself."""
+    """The configuration of a file. Raises ``ModelFormatError`` naming the unsupported or contradictory key."""
     try:
         return _read(path, header)
     except ModelFormatError as error:

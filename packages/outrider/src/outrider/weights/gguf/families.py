@@ -1,4 +1,4 @@
-"""What llama.cpp calls the architectures, their tensors, and the keys that they have beyond Llama's."""
+"""llama.cpp's names of architectures and tensors, and the keys of each architecture beyond Llama's."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _qwen3moe(arch: str, header: GGUFHeader) -> dict[str, Any]:
 
 
 def _windows(arch: str, header: GGUFHeader, every: int, otherwise: int = 0) -> dict[str, Any]:
-    """Which layers have a window: those of a list, or all but every so many."""
+    """The windowed layers: those of a list, or all but every n-th."""
     layers, window = (
         num_layers({"num_hidden_layers": header.scalar(f"{arch}.block_count")}),
         header.scalar(f"{arch}.attention.sliding_window", otherwise),

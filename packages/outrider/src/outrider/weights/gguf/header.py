@@ -39,7 +39,7 @@ class GGUFTensor:
 
 @dataclass(frozen=True)
 class GGUFHeader:
-    """What a file declares: metadata by key (arrays as lists or numpy arrays) and tensors by name."""
+    """A file's header: metadata by key (arrays as lists or NumPy arrays) and tensors by name."""
 
     metadata: dict[str, Any]
     tensors: dict[str, GGUFTensor]
@@ -55,7 +55,7 @@ class GGUFHeader:
 
 
 def read_gguf_header(path: Path) -> GGUFHeader:
-    """Scan a file's header. Raises ``ModelFormatError`` saying what is wrong with it."""
+    """Scan a file's header. Raises ``ModelFormatError`` naming the fault."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Scanner(path, data).scan()

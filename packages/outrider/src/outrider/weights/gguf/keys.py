@@ -1,4 +1,4 @@
-"""The keys of an architecture that llama.cpp knows, and what it does with those that are not computed here.
+"""llama.cpp's keys of an architecture, and the values of unsupported keys that change nothing.
 
 llama.cpp reads a key for some architectures and not for others. ``tests/weights/test_gguf_refusals.py`` keeps
 this true of the version in ``tests/weights/gguf_reference.json``.

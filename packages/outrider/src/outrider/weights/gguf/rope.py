@@ -28,7 +28,7 @@ ROPE_TENSORS = (_DIVISORS, _SHORT, _LONG)
 
 
 def read_gguf_rope(arch: str, header: GGUFHeader, path: Path, turned: object, family: Family) -> dict[str, Any]:
-    """The base and the scaling of a file, for heads of which ``turned`` dimensions are rotated.
+    """Base and scaling of a file's rotary position, for heads with ``turned`` rotated dimensions.
 
     Raises ``ModelFormatError`` for scalings that are not implemented.
     """

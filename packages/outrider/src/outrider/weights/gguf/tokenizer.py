@@ -47,7 +47,7 @@ def check_gguf_tokenizer(header: GGUFHeader) -> None:
 
 
 def correct_tokenizer(raw: dict[str, Any], header: GGUFHeader) -> None:
-    """Change ``tokenizer.json``, as an object, to what the file says."""
+    """Change ``tokenizer.json``, as an object, to the file's own settings."""
     kind = header.scalar("tokenizer.ggml.model")
     pre = header.scalar("tokenizer.ggml.pre", "default")
     if kind == "llama":

@@ -46,7 +46,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> ModelConfig:
-    """``config.json``'s object as a ``ModelConfig``. Reads what transformers 4 and 5 write.
+    """``config.json``'s object as a ``ModelConfig``, as transformers 4 and 5 write it.
 
     A key that is absent has the default that transformers gives it in this family. Raises ``ModelFormatError`` naming
     the key at fault.

@@ -1,4 +1,4 @@
-"""What each key of ``config.json`` and ``generation_config.json`` means here: read, without effect, or refused.
+"""Each key of ``config.json`` and ``generation_config.json``: read, without effect, or refused.
 
 A refusal is a claim: transformers, the reference, answers otherwise with the value that is refused than with the one
 that would be computed. ``tests/weights/refusals.py`` holds a proof of each. A key that is not listed is one that
@@ -141,9 +141,9 @@ def check_safe(raw: Mapping[str, Any], own_code: Collection[str], loader: str = 
 
 
 def _runs_as_here(auto_map: object, own_code: Collection[str], loader: str) -> bool:
-    """Whether the code is that of transformers, whose classes bear the names ``own_code``.
+    """Whether the named classes are transformers' own, ``own_code``.
 
-    What other entries name is not run: tokenizer.json has the say over tokens.
+    Classes in other entries are not run: tokens come from tokenizer.json.
     """
     if not isinstance(auto_map, dict):
         return True
