@@ -24,10 +24,11 @@ from benchmarks.decoding import Answer, alpha_at, alphas, decode, load, median_m
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cli.shared.options import draft_to_load
 from outrider.cli.shared.working import working
+from outrider.config.setting import parse_source
 from outrider.config.sources import source_record
 from outrider.errors import OutriderError
 from outrider_lab.bench.backends import OutriderBackend
-from outrider_lab.bench.runner import environment, parse_source
+from outrider_lab.bench.runner import environment
 from outrider_lab.data import workloads
 from outrider_lab.measure import measure_latency_curve
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outrider import LLM, SamplingParams
+from outrider.config.setting import parse_source
 from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
@@ -82,7 +83,7 @@ def main() -> None:
     llm = LLM(args.model, draft=args.draft, prefix_reuse=False, max_batch_size=1, progress=not args.json)
     draft = llm.config.speculation.draft
     names = ["none", *(f"{draft}:{length}" for length in args.lengths), f"{draft}:auto"]
-    settings = {name: runner.parse_source(name, "auto") for name in names}
+    settings = {name: parse_source(name, "auto") for name in names}
     params = SamplingParams(max_tokens=args.max_tokens, temperature=args.temperature, seed=1)
     backends = [OutriderBackend(name, llm, params, each, 1, None) for name, each in settings.items()]
     questions = workloads.load(args.questions, count=args.count, max_chars=args.max_chars)

@@ -82,7 +82,7 @@ def ours(folder: str, draft: str, dtype: str, draft_dtype: str, threads: int) ->
     llm = LLM(folder, draft_model=draft, **more)
 
     def run(sound: Sound, name: str) -> str:
-        return llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name)).text
+        return str(llm.transcribe(sound, OPTIONS, speculation=SpeculationParams(draft=name)).text)
 
     return {"outrider": lambda sound: run(sound, "none"), "outrider, model": lambda sound: run(sound, "model")}
 

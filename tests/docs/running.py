@@ -97,7 +97,7 @@ def unknown_words(command: str) -> Iterator[str]:
         if given[0] not in at.commands:
             yield given[0]
             return
-        at = at.commands[given.pop(0)]
+        at = _inner(at)[given.pop(0)]
     known = {name for parameter in at.params for name in (*parameter.opts, *parameter.secondary_opts)} | {
         "-h",
         "--help",
@@ -115,9 +115,15 @@ def options() -> frozenset[str]:
     waiting = [_commands()]
     while waiting:
         command = waiting.pop()
-        waiting += getattr(command, "commands", {}).values()
+        waiting += _inner(command).values()
         found.update(*(parameter.opts + parameter.secondary_opts for parameter in command.params))
     return frozenset(found)
+
+
+def _inner(group: Any) -> dict[str, Any]:
+    """The commands of a group, those of other distributions included; none of what is no group."""
+    whole = getattr(group, "whole", None)
+    return {name: whole(name) if whole else inner for name, inner in getattr(group, "commands", {}).items()}
 
 
 @cache

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import outrider
+from outrider.extensions import EXTRAS
 
 
 def test_every_public_name_is_there() -> None:
@@ -16,7 +19,12 @@ def test_every_public_name_is_there() -> None:
 
 def test_an_extension_finds_its_types_at_the_top() -> None:
     assert {"Draft", "Drafter", "Outcome", "RequestView", "StepOutput"} <= set(outrider.__all__)
-    assert dir(outrider) == sorted(outrider.__all__)
+    assert set(dir(outrider)) == {*outrider.__all__, *EXTRAS["names"]}
+
+
+@pytest.mark.parametrize("name", EXTRAS["names"])
+def test_every_distribution_brings_its_public_names(name: str) -> None:
+    assert getattr(outrider, name).__module__.partition(".")[0] != "outrider"
 
 
 def test_help_does_not_import_torch() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from outrider import LLM, SamplingParams, SpeculationParams
+from outrider.config.setting import parse_source
 from outrider.errors import ConfigError
 from outrider_lab.bench import runner, show
 from outrider_lab.bench.arrivals import closed_loop, poisson
@@ -56,7 +57,7 @@ def test_poisson_requests_arrive_over_time_whatever_is_running(llm: LLM) -> None
 
 def test_backends_take_turns_and_identical_outputs_are_counted(llm: LLM) -> None:
     questions = [Question(str(i), kind, "") for i, kind in enumerate("aab")]
-    own = [OutriderBackend(name, llm, PARAMS, runner.parse_source(name, 4), 1, None) for name in ("none", "model:4")]
+    own = [OutriderBackend(name, llm, PARAMS, parse_source(name, 4), 1, None) for name in ("none", "model:4")]
     records = runner.run_interleaved(own, PROMPTS, group=1, rounds=2)
     found = runner.results(records, questions, 1)
     assert found["model:4"]["all"]["identical"] == found["model:4"]["all"]["requests"] == 3
@@ -76,7 +77,7 @@ def test_backends_take_turns_and_identical_outputs_are_counted(llm: LLM) -> None
 
 
 def test_an_interrupted_benchmark_reports_what_all_have_finished(llm: LLM) -> None:
-    own = [OutriderBackend(name, llm, PARAMS, runner.parse_source(name, 4), 1, None) for name in ("none", "ngram:4")]
+    own = [OutriderBackend(name, llm, PARAMS, parse_source(name, 4), 1, None) for name in ("none", "ngram:4")]
     done = 0
 
     def tick(_: str) -> None:
@@ -100,7 +101,7 @@ def test_an_interrupted_benchmark_reports_what_all_have_finished(llm: LLM) -> No
 def test_a_group_of_mixed_categories_counts_for_none_of_them(llm: LLM) -> None:
     questions = [Question(str(i), kind, "") for i, kind in enumerate("aab")]
     records = runner.run_interleaved(
-        [OutriderBackend("none", llm, PARAMS, runner.parse_source("none", 4), 2, None)], PROMPTS, group=2, rounds=1
+        [OutriderBackend("none", llm, PARAMS, parse_source("none", 4), 2, None)], PROMPTS, group=2, rounds=1
     )
     assert set(runner.results(records, questions, 2)["none"]["categories"]) == {"a", "b"}
     questions[0] = Question("0", "b", "")
@@ -119,7 +120,7 @@ def test_auto_is_held_against_the_best_fixed_setting_of_each_category() -> None:
     for name, (a, b) in seconds.items():
         for unit in range(8):
             records[name].add(unit, a if unit < 4 else b, [[1]], [])
-    ours = {name: runner.parse_source(name, "auto") for name in seconds if not name.startswith("llama.cpp")}
+    ours = {name: parse_source(name, "auto") for name in seconds if not name.startswith("llama.cpp")}
     questions = [Question(str(i), "a" if i < 4 else "b", "") for i in range(8)]
     results = runner.results(records, questions, 1, ours)
     auto = results["lookup:auto"]["categories"]
@@ -149,23 +150,21 @@ def test_a_regret_within_the_noise_is_told_from_one_that_is_not() -> None:
 
 def test_a_plot_is_written(llm: LLM, tmp_path: Path) -> None:
     records = runner.run_interleaved(
-        [OutriderBackend("none", llm, PARAMS, runner.parse_source("none", 4), 1, None)], PROMPTS, group=1, rounds=1
+        [OutriderBackend("none", llm, PARAMS, parse_source("none", 4), 1, None)], PROMPTS, group=1, rounds=1
     )
     show.plot(tmp_path / "plot.png", {1: runner.results(records, [Question("", "", "")] * 3, 1)}, "title")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_settings_are_read(llm: LLM) -> None:
-    assert runner.parse_source("model:4:rejection", 9) == SpeculationParams(
-        draft="model", spec_length=4, verifier="rejection"
-    )
-    assert runner.parse_source("ngram", 9).spec_length == 9
-    assert runner.parse_source("suffix+ngram:auto:tree_nodes=24:lenience=0.5:verifier=lenient", 9) == SpeculationParams(
+    assert parse_source("model:4:rejection", 9) == SpeculationParams(draft="model", spec_length=4, verifier="rejection")
+    assert parse_source("ngram", 9).spec_length == 9
+    assert parse_source("suffix+ngram:auto:tree_nodes=24:lenience=0.5:verifier=lenient", 9) == SpeculationParams(
         draft="suffix+ngram", spec_length="auto", tree_nodes=24, lenience=0.5, verifier="lenient"
     )
     for bad in ("telepathy", "ngram:x", "ngram:3:hope", "ngram:1:matching:2", "ngram:1:speed=9"):
         with pytest.raises(ConfigError, match=bad.split(":")[0]):
-            runner.parse_source(bad, 5)
+            parse_source(bad, 5)
 
 
 def test_a_peer_runs_in_its_own_process(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def test_matching_does_not_depend_on_guesses(name: str, draft_length: int) -> No
 @pytest.mark.parametrize("verifier", ["matching", "rejection"])
 def test_it_does_not_matter_where_f_runs(verifier: Any) -> None:
     def in_a_pool(pool: Any, draft_length: int) -> list[int]:
-        return speculate(chain, near, 30, seed=7, verifier=verifier, draft_length=draft_length, pool=pool).values
+        run = speculate(chain, near, 30, seed=7, verifier=verifier, draft_length=draft_length, pool=pool)
+        return list(run.values)
 
     async def slowly(prefix: Prefix) -> Any:
         await asyncio.sleep(0.001 if len(prefix) % 2 else 0)

@@ -3,6 +3,7 @@
     from outrider import LLM, SamplingParams
 
 Names are imported when they are first used, so that ``import outrider`` and ``outrider --help`` are instant.
+Installed distributions bring further ones (``outrider.extensions``): ``speculate``, ``Sound`` and others.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from outrider.llm import LLM
     from outrider.output import Output
     from outrider.verify.draft import Draft
-    from outrider_lab.speculation import speculate, speculate_async
-    from outrider_multimodal.speech import Sound, Transcript, TranscriptionOptions
 
 _HOMES = {
     "LLM": "outrider.llm",
@@ -43,14 +42,9 @@ _HOMES = {
     "OutriderError": "outrider.errors",
     "RequestView": "outrider.drafters.api",
     "SamplingParams": "outrider.config",
-    "Sound": "outrider_multimodal.speech",
     "SpeculationParams": "outrider.config",
     "StepOutput": "outrider.engine.request",
     "StructuredOutput": "outrider.config.structured",
-    "Transcript": "outrider_multimodal.speech",
-    "TranscriptionOptions": "outrider_multimodal.speech",
-    "speculate": "outrider_lab.speculation",
-    "speculate_async": "outrider_lab.speculation",
 }
 
 __version__ = "0.1.0"
@@ -67,23 +61,27 @@ __all__ = [
     "OutriderError",
     "RequestView",
     "SamplingParams",
-    "Sound",
     "SpeculationParams",
     "StepOutput",
     "StructuredOutput",
-    "Transcript",
-    "TranscriptionOptions",
     "__version__",
-    "speculate",
-    "speculate_async",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'outrider' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if not name.startswith("_"):
+        from outrider import extensions
+
+        if extensions.has_extension("names", name):
+            return extensions.extension("names", name)
+        if extensions.is_known("names", name):
+            raise ImportError(str(extensions.missing_extension("names", name, f"outrider.{name}")))
+    raise AttributeError(f"module 'outrider' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    from outrider.extensions import extension_names
+
+    return [*__all__, *extension_names("names")]

@@ -3,7 +3,7 @@
 A distribution names what it brings in its ``pyproject.toml``::
 
     [project.entry-points."outrider.commands"]
-    serve = "outrider_server.commands.serve:command"
+    serve = "outrider_server.commands.serve:app"
 
 The core imports no such distribution by name. Where a known one is absent, the error says how to install it.
 """
@@ -26,16 +26,19 @@ Group = Literal[
     "input_sources",  # other than text, as images and sounds
     "server_apis",  # dialects of the server
     "names",  # of ``from outrider import name``
+    "outputs",  # views of a finished request
+    "replicas",  # several engines behind one server
 ]
 
 EXTRAS: Mapping[str, Mapping[str, str]] = {
     "commands": {
-        "serve": "server", "ollama": "server", "transcribe": "speech", "train": "train", "certify": "lab",
-        "bench": "lab", "plan": "lab", "pick": "lab", "figures": "lab",
+        "serve": "server", "run": "server", "ps": "server", "transcribe": "speech", "certify": "lab", "bench": "lab",
+        "plan": "lab", "pick": "lab", "figures": "lab", "train": "train",
     },
     "drafters": {
-        "medusa": "torch", "blockwise": "torch", "pass": "torch", "lookahead": "drafters", "recycling": "drafters",
-        "universal": "drafters", "hierarchical": "drafters", "layer_skip": "drafters", "models": "drafters",
+        "dflash": "torch", "medusa": "torch", "blockwise": "torch", "pass": "torch", "recycling": "drafters",
+        "lookahead": "drafters", "models": "drafters", "universal": "drafters", "layer_skip": "drafters",
+        "hierarchical": "drafters",
     },
     "families": {"encoder_decoder": "speech", "vision_language": "vision", "transformers": "transformers"},
     "backends": {"torch": "torch", "transformers": "transformers", "tensor_parallel": "fleet"},
@@ -45,6 +48,8 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "Sound": "speech", "Transcript": "speech", "TranscriptionOptions": "speech",
         "speculate": "lab", "speculate_async": "lab",
     },
+    "outputs": {"table": "lab", "plot": "lab", "tree": "lab"},
+    "replicas": {"fleet": "fleet"},
 }  # fmt: skip
 """The extra of ``outrider`` that brings each known extension, by group and name."""
 
@@ -55,13 +60,25 @@ def _found(group: Group) -> Mapping[str, EntryPoint]:
 
 
 def extension_names(group: Group) -> tuple[str, ...]:
-    """Names of the installed extensions of a group, in alphabetical order."""
-    return tuple(sorted(_found(group)))
+    """Names of the installed extensions of a group: known ones in the order of ``EXTRAS``, then others by alphabet."""
+    found, known = _found(group), EXTRAS.get(group, {})
+    return (*(name for name in known if name in found), *sorted(found.keys() - known.keys()))
+
+
+def extension_summary(group: Group, name: str) -> str:
+    """One line on an installed extension without importing it: what its distribution says of itself."""
+    distribution = _found(group)[name].dist
+    return "" if distribution is None else str(distribution.metadata["Summary"])
 
 
 def has_extension(group: Group, name: str) -> bool:
     """Whether the extension is installed."""
     return name in _found(group)
+
+
+def is_known(group: Group, name: str) -> bool:
+    """Whether a distribution of Outrider brings the extension, installed or not."""
+    return name in EXTRAS.get(group, {})
 
 
 def extension(group: Group, name: str, asked: str = "") -> Any:

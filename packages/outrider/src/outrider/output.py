@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outrider.engine.request import Origin, Request, StepOutput
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import FinishReason
-from outrider.errors import InvalidRequestError
-from outrider_lab.pictures.run import run_plot
-from outrider_lab.pictures.steps import StepTable, steps_of
-from outrider_lab.pictures.svg import Picture
-from outrider_lab.pictures.tree import draft_tree
+from outrider.extensions import extension
 
 _SHOWN = 60  # characters of the text in a repr
 _ELSEWHERE = {
@@ -94,27 +90,24 @@ class Output:
             hint = f": use {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
-    def table(self) -> StepTable:
-        """Each forward pass of the target: tokens drafted and accepted, and the text it gave."""
-        return StepTable(steps_of(self.steps, self.stats.rounds))
+    def table(self) -> Any:
+        """Each forward pass of the target: tokens drafted and accepted, and the text it gave.
 
-    def plot(self) -> Picture:
-        """Tokens of each forward pass, and τ over the answer. It needs no other package."""
-        return run_plot(steps_of(self.steps, self.stats.rounds))
+        This and the two pictures come with ``outrider[lab]``; without it they raise MissingExtensionError.
+        """
+        return extension("outputs", "table", "Output.table()")(self)
 
-    def tree(self, step: int) -> Picture:
-        """The draft tree of a step, by its number in ``table()``.
+    def plot(self) -> Any:
+        """Tokens of each forward pass, and τ over the answer, as a picture that a notebook shows."""
+        return extension("outputs", "plot", "Output.plot()")(self)
+
+    def tree(self, step: int) -> Any:
+        """The draft tree of a step, by its number in ``table()``, as a picture that a notebook shows.
 
         Raises:
             InvalidRequestError: there is no such step, or the request did not report its drafts.
         """
-        steps = steps_of(self.steps, self.stats.rounds)
-        if not 0 <= step < len(steps):
-            raise InvalidRequestError(f"step={step} is not there: use 0 to {len(steps) - 1}", param="step")
-        report = steps[step].report
-        if report is None:
-            raise InvalidRequestError(f"step={step} has no draft on record: ask with reports_drafts=True", param="step")
-        return draft_tree(steps[step], report, lambda token: self.token_texts.get(token, str(token)))
+        return extension("outputs", "tree", "Output.tree()")(self, step)
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= _SHOWN else self.text[: _SHOWN - 1] + "…"

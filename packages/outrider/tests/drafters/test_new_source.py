@@ -13,9 +13,9 @@ import pytest
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.config import SOURCES, DraftShape, DraftSource
 from outrider.config.combination import draft_help
+from outrider.config.setting import parse_source
 from outrider.drafters import Draft, Drafter, DrafterContext, RequestView, SingleRequestDrafter, registry
 from outrider_lab import plan
-from outrider_lab.bench import runner
 from outrider_lab.certify import enumeration
 from tests.paths import ROOT
 from tests.server.live import Live
@@ -83,7 +83,7 @@ def test_plan_measures_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bench_takes_it() -> None:
-    assert runner.parse_source("stutter:4", "auto").draft == "stutter"
+    assert parse_source("stutter:4", "auto").draft == "stutter"
 
 
 def test_the_commands_say_what_it_drafts() -> None:

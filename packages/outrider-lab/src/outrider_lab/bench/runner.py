@@ -5,13 +5,10 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from outrider.config import VERIFIERS, SpeculationParams
-from outrider.config.combination import check_known
-from outrider.errors import ConfigError
+from outrider.config import SpeculationParams
 from outrider.llm import LLM
 from outrider.native.processor import installed_version, num_threads, processor_name
 from outrider_lab.bench.arrivals import ServedRequest
@@ -35,38 +32,6 @@ class Contender(Protocol[Work]):
 
 
 _Prompt = TypeVar("_Prompt")
-
-
-def parse_source(setting: str, default_k: int | str) -> SpeculationParams:
-    """``SOURCE[:K][:VERIFIER][:FIELD=VALUE...]``, the fields being those of ``SpeculationParams``.
-
-    As in ``lookup``, ``ngram:8``, ``suffix+recycling:auto:tree_nodes=24``, ``model:4:rejection`` or
-    ``eagle:tree=dynamic``.
-    """
-    source, *rest = setting.split(":")
-    check_known(source)
-    options: dict[str, Any] = {"spec_length": default_k}
-    known = {field.name for field in fields(SpeculationParams)}
-    given: set[str] = set()
-    for part in rest:
-        name, _, value = part.partition("=")
-        if not value:
-            name, value = ("verifier" if part in VERIFIERS else "spec_length"), part
-        if name not in known - given or (name == "spec_length" and not (value.isdigit() or value == "auto")):
-            raise ConfigError(
-                f"source={setting!r} cannot be read at {part!r}: write SOURCE, then perhaps :K, :auto, :VERIFIER or "
-                ":FIELD=VALUE"
-            )
-        given.add(name)
-        options[name] = _value(value)
-    return SpeculationParams(draft=source, **options)
-
-
-def _value(text: str) -> bool | float | str:
-    if text in ("true", "false"):
-        return text == "true"
-    number = float(text) if text.replace(".", "", 1).isdigit() else None
-    return text if number is None else int(number) if text.isdigit() else number
 
 
 def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:

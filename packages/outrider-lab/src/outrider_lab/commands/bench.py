@@ -14,6 +14,7 @@ from outrider.cli.shared import flags
 from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import EngineConfig, SamplingParams, SpeculationParams
+from outrider.config.setting import parse_source
 from outrider.errors import InvalidRequestError
 from outrider.utils.whole_files import check_place, write_text
 from outrider_lab.data.suites import MAX_TOKENS, SUITES
@@ -55,7 +56,7 @@ MaxTokens = Annotated[
     int | None,
     typer.Option(
         "--max-tokens", "-n", help="Tokens of each answer, at most.", show_default="96; 4096 with --suite",
-        rich_help_panel=flags.GROUP["max_tokens"],
+        rich_help_panel=flags.CORE.group["max_tokens"],
     ),
 ]  # fmt: skip
 Count = Annotated[int | None, typer.Option(help="Prompts to use.", show_default="all")]
@@ -160,8 +161,6 @@ def _load(
     model: str, options: dict[str, Any], sources: Sequence[str], batch: int
 ) -> tuple[LLM, dict[str, SpeculationParams]]:
     """The model, with what ``sources`` need, and their settings by name; no sources stand for all there are."""
-    from outrider_lab.bench.runner import parse_source
-
     k = options.pop("spec_length", SpeculationParams.spec_length)
     settings = {name: parse_source(name, k) for name in sources}
     named = [name for s in settings.values() for name in s.combination.names] if settings else None

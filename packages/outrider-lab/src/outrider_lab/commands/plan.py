@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from outrider.cli.shared import flags
 from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
 from outrider.config import SamplingParams
@@ -58,6 +60,22 @@ Devices = Annotated[
 ]
 Bits = Annotated[int, typer.Option(help="Bits per weight.", rich_help_panel=_ESTIMATE, hidden=True)]
 Context = Annotated[int, typer.Option(help="Tokens of context.", rich_help_panel=_ESTIMATE, hidden=True)]
+
+
+_FLEET = " ".join(field.name for field in fields(FleetOptions))
+flags.describe(
+    FleetOptions,
+    flags.FlagTable(
+        headings={"A fleet": _FLEET},
+        rare=_FLEET,
+        shown=dict.fromkeys(("draft", "max_batch_size", "max_batched_tokens", "kv_tokens"), "the machine's"),
+        help={"draft": "A draft source to measure and to use; none: without."},
+        choices={
+            "draft": flags.draft_names,
+            "routing": lambda: ["prefix", "session", "least_load", "round_robin", "random"],
+        },
+    ),
+)
 
 
 @options_from(FleetOptions)

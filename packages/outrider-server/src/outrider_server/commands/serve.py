@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -10,13 +11,25 @@ import typer
 from outrider.cli.shared import options as o
 from outrider.cli.shared.config_file import Config
 from outrider.cli.shared.generated import Given, options_from
+from outrider.cli.shared.help import alone
 from outrider.config import EngineConfig, SpeculationParams, engine_config
 from outrider.errors import ConfigError
-from outrider_fleet.settings import FleetSettings
+from outrider.extensions import extension, has_extension
+from outrider_server.commands import flags as _flags  # noqa: F401  it says how the options look
 from outrider_server.settings import ServerSettings
 
 
-@options_from(SpeculationParams, EngineConfig, ServerSettings, FleetSettings, but=("prediction",))
+@dataclass(frozen=True)
+class _NoFleet:
+    """What is asked for where the distribution of replicas is not installed."""
+
+    replicas: str | None = None
+
+
+_FLEET: type[Any] = extension("replicas", "fleet").Settings if has_extension("replicas", "fleet") else _NoFleet
+
+
+@options_from(SpeculationParams, EngineConfig, ServerSettings, _FLEET, but=("prediction",))
 def serve(
     model: o.Model = o.DEFAULT_MODEL,
     config: Config = None,
@@ -36,28 +49,13 @@ def serve(
         raise ConfigError(f"model={model!r} and models are both given: name all models in --models")
     _check_engines(settings, model, options)  # refuse what is wrong before torch is imported
     settings.keys  # noqa: B018  and a key file that cannot be read
-    fleet = FleetSettings(**o.own(FleetSettings, given))
+    fleet = _FLEET(**o.own(_FLEET, given))
     if fleet.replicas is not None:
-        raise typer.Exit(_serve_fleet(settings, fleet, model, options))
+        serve_replicas = extension("replicas", "fleet", "--replicas").serve
+        raise typer.Exit(serve_replicas(settings, fleet, model, options))
     from outrider_server.run import serve as run
 
     raise typer.Exit(run(settings, model=model, **options))
-
-
-def _serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, options: dict[str, Any]) -> int:
-    if settings.models:
-        raise ConfigError(
-            "--replicas is for one model, and --models names several: serve each with replicas of its own"
-        )
-    if options.get("enable_lora"):
-        raise ConfigError("--enable-lora does not go with --replicas: name the adapters in --lora-modules")
-    if fleet.fleet == "ray":
-        from outrider_fleet.ray.cluster import serve_on_ray
-
-        return serve_on_ray(settings, fleet, model, **options)
-    from outrider_fleet.ingress import serve_fleet
-
-    return serve_fleet(settings, fleet, model, **options)
 
 
 def _check_engines(settings: ServerSettings, model: str, options: Mapping[str, Any]) -> None:
@@ -69,3 +67,6 @@ def _check_engines(settings: ServerSettings, model: str, options: Mapping[str, A
             engine_config(spec.model, **{**options, **spec.options})
         except ConfigError as error:
             raise ConfigError(f"models: {spec.name}: {error}") from None
+
+
+app = alone("serve", serve, context_settings={"auto_envvar_prefix": "OUTRIDER"})

@@ -7,7 +7,13 @@ import typer
 from outrider.cli.shared.help import add, print_without_command
 from outrider_train.commands import answers, datastore, drafts, export, heads, table
 
-app = typer.Typer(help="Train draft sources for a target: heads, draft models, tables.", invoke_without_command=True)
+app = typer.Typer(
+    help="Train draft sources for a target: heads, draft models, tables.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 app.callback()(print_without_command)
 add(app, "answers", answers.answers, short_help="Let the target write what drafts learn from.")
 add(app, "eagle", heads.eagle, short_help="Train EAGLE's layer.")

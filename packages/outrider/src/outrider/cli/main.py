@@ -1,4 +1,7 @@
-"""The ``outrider`` command. Commands import what they need when they run, so that ``--help`` is instant."""
+"""The ``outrider`` command: the core's commands, and those of installed distributions.
+
+Commands import what they need when they run, so that ``--help`` is instant.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,9 @@ import typer
 
 from outrider import __version__
 from outrider.cli import chat, doctor, generate, models
+from outrider.cli.shared.extended import Commands
 from outrider.cli.shared.help import add, print_without_command
 from outrider.errors import OutriderError
-from outrider_lab.commands import bench, certify, figures, pick, plan
-from outrider_multimodal.commands import transcribe
-from outrider_server.commands import ollama, serve
-from outrider_train import commands as train
 
 # Recent versions of typer carry a click of their own: its errors are found through the one that typer names.
 _UsageError, _ClickError = typer.BadParameter.__mro__[1:3]
@@ -29,6 +29,7 @@ app = typer.Typer(
     name="outrider",
     help="Run open language models several times faster, without changing what they say.",
     epilog="Ollama's commands work too: run, ps, pull, list, show and rm.",
+    cls=Commands,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -36,23 +37,9 @@ app = typer.Typer(
 )
 add(app, "generate", generate.generate, short_help="Answer one prompt, or continue a text.")
 add(app, "chat", chat.chat, short_help="Talk with a model.")
-add(app, "transcribe", transcribe.transcribe, short_help="Write down what is said in a sound file.")
-add(
-    app,
-    "serve",
-    serve.serve,
-    short_help="Serve OpenAI's API, with a playground at /.",
-    context_settings={"auto_envvar_prefix": "OUTRIDER"},
-)
+app.add_typer(models.app, name="models", short_help="List, fetch, inspect and remove models.")
 add(app, "doctor", doctor.doctor, short_help="Show what this machine offers.")
-add(app, "certify", certify.certify, short_help="Test that drafts change nothing.")
-add(app, "bench", bench.bench, short_help="Time draft sources and other engines.")
-add(app, "plan", plan.plan, short_help="Recommend a draft source by measurement.")
-add(app, "pick", pick.pick, short_help="Recommend a draft source by rules.")
-add(app, "figures", figures.figures, short_help="Draw the figures of the literature.")
 _OLLAMA: dict[str, Callable[..., None]] = {
-    "run": ollama.run,
-    "ps": ollama.ps,
     "pull": models.pull_command,
     "list": models.list_command,
     "ls": models.list_command,
@@ -61,8 +48,6 @@ _OLLAMA: dict[str, Callable[..., None]] = {
 }
 for name, command in _OLLAMA.items():
     add(app, name, command, hidden=True)
-app.add_typer(models.app, name="models", short_help="List, fetch, inspect and remove models.")
-app.add_typer(train.app, name="train", short_help="Train draft heads, draft models and tables.")
 
 
 def _print_version(wanted: bool) -> None:

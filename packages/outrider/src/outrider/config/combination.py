@@ -17,6 +17,7 @@ from itertools import chain
 
 from outrider.config.sources import SOURCES, DraftSource
 from outrider.errors import ConfigError
+from outrider.extensions import is_known, missing_extension
 from outrider.utils.suggest import unknown
 
 AUTO = "auto"
@@ -80,10 +81,12 @@ def parse(draft: str) -> Combination:
 
 
 def check_known(draft: str) -> Combination:
-    """``parse``, and refuse names that are neither built in nor of the form ``package.module:Class``."""
+    """``parse``, and refuse names that are neither installed nor of the form ``package.module:Class``."""
     combination = parse(draft)
     for name in combination.names:
         if name not in SOURCES and not is_custom(name):
+            if is_known("drafters", name):
+                raise missing_extension("drafters", name, f"draft={name!r}")
             raise ConfigError(
                 f"{unknown('draft', name, (*SOURCES, 'cascade'))}, package.module:Class for "
                 "one of your own, or several: 'a,b' (the first that has something), 'a/b' (the best), 'a+b' (merged)"

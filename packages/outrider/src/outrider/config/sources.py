@@ -1,10 +1,13 @@
-"""One record for each draft source: the only list of them. No torch."""
+"""One record for each draft source. The core's stand here; other distributions bring theirs. No torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
+
+from outrider.extensions import extension, extension_names, has_extension
 
 
 class DraftShape(Enum):
@@ -35,7 +38,8 @@ class DraftShape(Enum):
 class DraftSource:
     """All that the engine, the commands, the server and the documentation know of a draft source.
 
-    A new source is a file in ``outrider.drafters`` and a record in ``SOURCES``.
+    A new source is a file and a record: here, or in another distribution that names it as an entry point of the group
+    ``outrider.drafters``.
     """
 
     name: str
@@ -79,7 +83,7 @@ class DraftSource:
         return f"`{self.request_option}`" if self.request_option else ""
 
 
-SOURCES: dict[str, DraftSource] = {
+_CORE = {
     source.name: source
     for source in (
         DraftSource(name="none", summary="no drafts, plain decoding", builder=None),
@@ -90,13 +94,6 @@ SOURCES: dict[str, DraftSource] = {
             engine_option="datastore",
             shape=DraftShape.GROWING,
             page="suffix",
-        ),
-        DraftSource(
-            name="recycling",
-            summary="what the target held likely after the same tokens",
-            builder="outrider_drafters.recycling:build",
-            shape=DraftShape.GROWING,
-            page="recycling",
         ),
         DraftSource(
             name="lookup",
@@ -120,14 +117,6 @@ SOURCES: dict[str, DraftSource] = {
             page="prediction",
         ),
         DraftSource(
-            name="lookahead",
-            summary="guesses that each forward pass improves",
-            builder="outrider_drafters.lookahead:build",
-            shape=DraftShape.LOOKAHEAD,
-            beams=None,
-            page="lookahead",
-        ),
-        DraftSource(
             name="eagle",
             summary="a layer on the target's features",
             builder="outrider.drafters.trained.eagle:build",
@@ -135,41 +124,6 @@ SOURCES: dict[str, DraftSource] = {
             cache="its own",
             beams=None,
             page="eagle",
-        ),
-        DraftSource(
-            name="dflash",
-            summary="a layer or two on the target's features, a block of tokens in one pass",
-            builder="outrider_torch.drafters.dflash:build",
-            head_kinds=("dflash", "diffusion"),
-            cache="its own",
-            beams=None,
-            page="dflash",
-        ),
-        DraftSource(
-            name="medusa",
-            summary="heads on the target's last hidden state",
-            builder="outrider_torch.drafters.medusa:build_medusa",
-            head_kinds=("medusa",),
-            beams=None,
-            page="medusa",
-        ),
-        DraftSource(
-            name="blockwise",
-            summary="as medusa, with heads of another form",
-            builder="outrider_torch.drafters.medusa:build_blockwise",
-            head_kinds=("blockwise",),
-            beams=None,
-            page="blockwise",
-        ),
-        DraftSource(
-            name="pass",
-            summary="the target itself, at look-ahead embeddings",
-            builder="outrider_torch.drafters.pass_:build",
-            head_kinds=("pass",),
-            runs_target=True,
-            cache="the target's",
-            beams=None,
-            page="pass",
         ),
         DraftSource(
             name="model",
@@ -180,50 +134,6 @@ SOURCES: dict[str, DraftSource] = {
             cache="its own",
             beams="together",
             page="draft-model",
-        ),
-        DraftSource(
-            name="models",
-            summary="several smaller models, merged into one tree",
-            builder="outrider_drafters.models:build",
-            shape=DraftShape.MERGED,
-            min_draft_models=2,
-            max_draft_models=8,
-            cache="its own",
-            beams=None,
-            page="draft-model",
-        ),
-        DraftSource(
-            name="universal",
-            summary="a smaller model of any vocabulary, by way of text",
-            builder="outrider_drafters.universal:build",
-            shape=DraftShape.CHAIN,
-            min_draft_models=1,
-            max_draft_models=1,
-            any_vocabulary=True,
-            cache="its own",
-            beams=None,
-            page="universal",
-        ),
-        DraftSource(
-            name="layer_skip",
-            summary="the target's own first layers",
-            builder="outrider_drafters.layer_skip:build",
-            runs_target=True,
-            engine_option="draft_layers",
-            cache="the target's",
-            beams=None,
-            page="layer-skip",
-        ),
-        DraftSource(
-            name="hierarchical",
-            summary="a smaller model that is itself drafted for",
-            builder="outrider_drafters.hierarchical:build",
-            shape=DraftShape.CHAIN,
-            min_draft_models=1,
-            max_draft_models=2,
-            cache="its own",
-            beams=None,
-            page="hierarchical",
         ),
         DraftSource(
             name="bigram",
@@ -258,7 +168,42 @@ SOURCES: dict[str, DraftSource] = {
         ),
     )
 }
-"""The built-in sources by the names requests use, in the order in which they are listed."""
+
+
+class DraftSources(MutableMapping[str, DraftSource]):
+    """Records by the names that requests use: the core's, then those that installed distributions bring.
+
+    Another distribution's record is imported when it is first asked for.
+    """
+
+    def __init__(self, records: Mapping[str, DraftSource]) -> None:
+        self._records = dict(records)
+        self._loaded: dict[str, DraftSource] = {}
+
+    def __getitem__(self, name: str) -> DraftSource:
+        if name in self._records:
+            return self._records[name]
+        if name not in self._loaded:
+            if not has_extension("drafters", name):
+                raise KeyError(name)
+            self._loaded[name] = extension("drafters", name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, record: DraftSource) -> None:
+        self._records[name] = record
+
+    def __delitem__(self, name: str) -> None:
+        del self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._records, *extension_names("drafters"))))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+SOURCES = DraftSources(_CORE)
+"""The sources that are installed, in the order in which they are listed."""
 
 
 def source_record(name: str) -> DraftSource:

@@ -14,6 +14,7 @@ from rich.table import Table
 from outrider.cli.chat import settings
 from outrider.cli.chat.quotes import unquoted
 from outrider.cli.shared.screen import summary
+from outrider.config.setting import parse_source
 from outrider.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -81,8 +82,6 @@ def _set(session: Session, rest: str) -> None:
 
 def _draft(session: Session, rest: str) -> None:
     if rest:
-        from outrider_lab.bench.runner import parse_source
-
         session.use(parse_source(rest, session.llm.speculation.spec_length))
     current = session.speculation
     session.note(f"draft {current.draft}, K={current.spec_length}, verifier {current.verifier}")

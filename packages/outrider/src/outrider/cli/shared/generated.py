@@ -20,7 +20,6 @@ from outrider.config.engine import ALIASES
 from outrider.config.fields import default_of, field_docs
 from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider_server.model_specs import parse_models
 
 Given = Mapping[str, Any]
 """Fields that were given on the command line or in a file, and differ from their defaults."""
@@ -37,14 +36,6 @@ _SHORT = {
     (SamplingParams, "max_tokens"): "-n",
     (SamplingParams, "temperature"): "-t",
 }
-_REPEATED = {
-    "extra_sources": "extra_source",
-    "served_model_names": "served_model_name",
-    "api_keys": "api_key",
-    "cors_origins": "cors_origin",
-    "allowed_hosts": "allowed_host",
-}
-"""Flags of another name than their fields, as each gives one of several values."""
 
 
 def spec_length(value: str | int) -> int | str:
@@ -82,30 +73,29 @@ def read_speculative_config(text: str) -> Any:
         raise ConfigError(f"speculative_config={text!r} is not JSON: {error}") from None
 
 
-_READ: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+_READ: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
     "logit_bias": (list[str], parse_logit_bias),
     "prediction": (Path, read_prediction),
-    "models": (list[str], parse_models),
 }
 """Fields that the command line gives in another form: its type, and how to read it."""
 
 
 def option(kind: type, name: str) -> Any:
     """The option for a field: ``Annotated[int, option(EngineConfig, "threads")]``."""
+    table = flags.table_of(kind)
     default = default_of(next(field for field in fields(kind) if field.name == name))
-    flag = "--" + _REPEATED.get(name, name).replace("_", "-")
+    flag = "--" + table.singular.get(name, name).replace("_", "-")
     names = (flag, _SHORT[kind, name]) if (kind, name) in _SHORT else (flag,) if default is False else ()
     usual = default is None or default == () or name == "draft"
-    own = f"{kind.__name__}.{name}"
     more: dict[str, Any] = {"metavar": "K", "parser": spec_length} if name == "spec_length" else {}
-    if name in flags.CHOICES:
-        more["autocompletion"] = flags.completer(flags.CHOICES[name])
+    if name in table.choices:
+        more["autocompletion"] = flags.completer(table.choices[name])
     return typer.Option(
         *names,
-        help=flags.HELP.get(own) or flags.HELP.get(name) or field_docs(kind).get(name),
-        show_default=flags.SHOWN.get(own, flags.SHOWN.get(name, True)) if usual else True,
-        hidden=name in flags.RARE or own in flags.RARE,
-        rich_help_panel=flags.GROUP.get(own, flags.GROUP.get(name)),
+        help=table.help.get(name) or field_docs(kind).get(name),
+        show_default=table.shown.get(name, True) if usual else True,
+        hidden=name in table.hidden,
+        rich_help_panel=table.group.get(name),
         **more,
     )
 
@@ -130,12 +120,13 @@ class _Generated:
 def _generated(kind: type, name: str, **override: Any) -> _Generated:
     default = default_of(next(field for field in fields(kind) if field.name == name))
     form = _form(_hints(kind)[name])
-    form, read = _READ.get(name) or (form, tuple if form == list[str] else _same)
+    table = flags.table_of(kind)
+    form, read = table.read.get(name) or _READ.get(name) or (form, tuple if form == list[str] else _same)
     several = form == list[str]
     shown = override.get(name, None if several else default)
     annotation = form | None if several or default is None else form
     parameter = inspect.Parameter(
-        _REPEATED.get(name, name),
+        table.singular.get(name, name),
         inspect.Parameter.KEYWORD_ONLY,
         default=shown,
         annotation=Annotated[Any if name == "spec_length" else annotation, option(kind, name)],

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-LONG_HELP: dict[str, str] = {}
+LONG_HELP: dict[str, Callable[[], str]] = {}
 """By option: the help that ``--help-all`` shows in place of the short one."""
 
 _ALL = "outrider.help_all"
@@ -22,6 +22,13 @@ _NARROW = 70  # columns below which the help of an option stands under its name
 def add(app: typer.Typer, name: str, command: Callable[..., Any], **settings: Any) -> None:
     """Make ``command`` a command of ``app``: its hidden options with a help text are those that --help-all adds."""
     app.command(name, cls=_Command, **settings)(_with_help_all(command))
+
+
+def alone(name: str, command: Callable[..., Any], **settings: Any) -> typer.Typer:
+    """``command`` as an application of its own, for an entry point; ``settings`` are those of ``app.command``."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    add(app, name, command, **settings)
+    return app
 
 
 def print_without_command(context: typer.Context) -> None:
@@ -98,6 +105,6 @@ def _record(param: Any, ctx: Any, everything: bool) -> tuple[str, str] | None:
     if not everything:
         shown.show_envvar = False  # one sentence of the command's own says it of all
     elif getattr(param, "help", None):
-        shown.hidden, shown.help = False, LONG_HELP.get(param.name, param.help)
+        shown.hidden, shown.help = False, LONG_HELP[param.name]() if param.name in LONG_HELP else param.help
     record: tuple[str, str] | None = shown.get_help_record(ctx)
     return record and (re.sub(r"<list\[(\w+)]>", lambda kind: f"<{kind[1].lower()}>", record[0]), record[1])

@@ -34,7 +34,7 @@ TOY = (
 SAMPLING = SamplingParams()
 ENGINE = EngineConfig(model=DEFAULT_MODEL)
 
-LONG_HELP["draft"] = draft_help()
+LONG_HELP["draft"] = draft_help
 
 
 LOADING = ("dtype", "draft_dtype", "kv_cache_dtype", "device", "implementation", "threads")
