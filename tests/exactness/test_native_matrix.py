@@ -172,5 +172,6 @@ def test_tokens_are_those_of_plain_decoding_in_every_cell(precision: str, source
 )
 def test_a_sampler_that_is_wrong_is_caught(precision: str) -> None:
     """A control: what keeps neither tokens nor distribution is found, wherever the tokens come from."""
+    assert LOSSY
     for verifier in LOSSY:
         assert differences(precision, "model", [(verifier, option, True, 5) for option in OPTIONS])

@@ -19,6 +19,7 @@ LENGTH = 12
 def test_matching_gives_the_tokens_of_plain_decoding(source: str, options: str, seeds: range) -> None:
     propose = (SOURCES | TREES)[source]
     params, matching = OPTIONS[options], toy.BY_NAME["matching"]
+    assert seeds
     for seed in seeds:
         expected = toy.generate(params, matching, toy.plain, Noise(seed), LENGTH)
         assert toy.generate(params, matching, propose, Noise(seed), LENGTH) == expected
@@ -28,6 +29,8 @@ def test_matching_gives_the_tokens_of_plain_decoding(source: str, options: str, 
 @pytest.mark.parametrize("verifier", [*toy.EXACT, "typical"])
 def test_greedy_decoding_is_unchanged(verifier: str, params: SamplingParams) -> None:
     expected = toy.generate(params, toy.BY_NAME["matching"], toy.plain, Noise(0), LENGTH)
-    for source in (SOURCES | TREES if toy.BY_NAME[verifier].takes_trees else SOURCES).values():
+    sources = SOURCES | TREES if toy.BY_NAME[verifier].takes_trees else SOURCES
+    assert sources
+    for source in sources.values():
         for seed in range(3):
             assert toy.generate(params, toy.BY_NAME[verifier], source, Noise(seed), LENGTH) == expected

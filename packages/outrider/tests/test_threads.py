@@ -63,6 +63,7 @@ def test_eight_threads_generate_what_one_does(folder: Path) -> None:
         prompts = [[5 + i, 6, 7, 5 + i, 6] for i in range(8)]
         alone = [llm.generate([prompt], SAMPLED)[0].token_ids for prompt in prompts]
         together = side_by_side(*(lambda p=prompt: llm.generate([p] * 2, SAMPLED) for prompt in prompts))
+    assert len(together) == 8
     for outputs, expected in zip(together, alone, strict=True):
         assert isinstance(outputs, list), outputs
         assert [output.token_ids for output in outputs] == [expected] * 2

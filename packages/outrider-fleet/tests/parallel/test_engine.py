@@ -52,6 +52,7 @@ def llms(folder: Path) -> tuple[LLM, LLM]:
 def test_the_same_output(llms: tuple[LLM, LLM], speculation: SpeculationParams) -> None:
     for params in (GREEDY, SAMPLED):
         one, two = (llm.generate(PROMPTS, params, speculation=speculation) for llm in llms)
+        assert len(one) == len(PROMPTS)
         for a, b in zip(one, two, strict=True):
             assert a.token_ids == b.token_ids
             assert [step.logprobs for step in a.steps] == [step.logprobs for step in b.steps]

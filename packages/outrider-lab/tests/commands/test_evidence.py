@@ -58,6 +58,7 @@ def test_what_if_assumes_a_measured_alpha(options: tuple[str, ...], alpha: float
 
 def test_the_assumed_alphas_are_those_that_give_the_measured_tokens() -> None:
     measured = {"repetitive": 2.21, "mixed": 1.72, "novel": 1.31}  # lookup, K = 10: docs/choosing.md
+    assert MEASURED_ALPHA.keys() == measured.keys()
     for text, alpha in MEASURED_ALPHA.items():
         assert float(expected_tokens(alpha, 10)) == pytest.approx(measured[text], abs=0.02)
 

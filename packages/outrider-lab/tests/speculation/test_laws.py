@@ -79,7 +79,9 @@ def test_probabilities_of_all_outcomes(draft_length: int, monkeypatch: pytest.Mo
         except StopIteration:
             return tuple(done.values)
 
-    for values, probability in law(run).items():
+    outcomes = law(run)
+    assert len(outcomes) == len(TWO_P) ** 3
+    for values, probability in outcomes.items():
         exact = np.prod([TWO_P[before, after] for before, after in zip((0, *values), values, strict=False)])
         assert probability == pytest.approx(exact, abs=1e-6)  # the draws' float32
 

@@ -87,7 +87,9 @@ def test_the_target_as_its_own_draft_is_always_right(whisper_folder: Path) -> No
     """A draft model that did not hear the sound, or heard another, would not be."""
     given: dict[str, Any] = {"dtype": "float32", "draft_dtype": "float32", "spec_length": 4}
     with LLM(str(whisper_folder), draft_model=str(whisper_folder), **given) as llm:
-        for found in llm.transcribe(SOUNDS, OPTIONS):
+        transcripts = llm.transcribe(SOUNDS, OPTIONS)
+        assert len(transcripts) == len(SOUNDS)
+        for found in transcripts:
             assert found.stats.num_draft_tokens == found.stats.num_accepted_draft_tokens > 0
 
 

@@ -171,6 +171,7 @@ def test_neighbours_in_a_batch_change_nothing_that_is_counted(llm: LLM, source: 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, ROUNDS), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("source", DRAFTING)
 def test_two_worlds_look_the_same_through_every_source(server: Live, source: str, seeds: range) -> None:
+    assert seeds
     for seed in seeds:
         world = World(server, source, seed)
         seen = [world.attack(said, next(keys), next(keys)) for said in (0, 1)]
@@ -181,6 +182,7 @@ def test_two_worlds_look_the_same_through_every_source(server: Live, source: str
 @pytest.mark.parametrize("seeds", [range(100, 101), pytest.param(range(101, 103), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("source", DRAFTING)
 def test_the_attack_succeeds_where_keys_share(server: Live, source: str, seeds: range) -> None:
+    assert seeds
     for seed in seeds:
         for said in (0, 1):
             world = World(server, source, 2 * seed + said)

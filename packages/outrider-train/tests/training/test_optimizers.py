@@ -76,6 +76,7 @@ def test_what_is_no_hidden_matrix_is_updated_by_adamw() -> None:
     ours, theirs = Small(), Small()
     take_steps(ours, muon(ours))
     take_steps(theirs, torch.optim.AdamW(theirs.parameters(), lr=0.01, betas=(0.9, 0.95), weight_decay=0.1))
+    assert "fc.weight" in dict(ours.named_parameters())
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert torch.equal(a, b) == (name != "fc.weight"), name
 

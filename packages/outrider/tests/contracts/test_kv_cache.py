@@ -235,7 +235,9 @@ def test_the_table_says_where_the_rows_lie(make: MakeCache) -> None:
     for slot in (first, second):
         for layer in range(LAYERS):
             beyond = cache.pool.read(layer, cache.pool.index(_found(cache, slot, 600)))
-            for whole, read in zip(beyond, cache.read(layer, slot, 522), strict=True):
+            held = cache.read(layer, slot, 522)
+            assert held
+            for whole, read in zip(beyond, held, strict=True):
                 assert np.array_equal(whole[:522], read)
                 assert np.isfinite(np.asarray(whole)).all()
 

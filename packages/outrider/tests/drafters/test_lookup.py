@@ -74,6 +74,7 @@ def test_follows_the_output(steps: list[list[int]]) -> None:
     """The index grows with the request and never differs from one made afresh."""
     drafter, view = LookupDrafter(), request([0, 1, 0])
     drafter.start(view)
+    assert steps
     for step in steps:
         grow(drafter, view, step)
         assert propose(drafter, view, 5).tokens == by_search(view.tokens, 5)

@@ -207,11 +207,11 @@ def test_on_a_real_architecture(kind: str) -> None:
     source = ModelDrafter(DraftModel(model, vocab_size=64, cache=spec))
     source.start(view)
     draft = propose(source, view, 21)
-    at = depths(draft.parents)
-    for node in range(len(draft)):
-        if at[node] < 2:
-            text = [*before(view, draft, node), draft.tokens[node]]
-            cache = model.new_cache(spec)
-            (logits,) = tiny.feed(model, cache, (cache.allocate(), text))
-            mine = [draft.tokens[i] for i, p in enumerate(draft.parents) if p == node]
-            assert mine == best(logits[-1], 2)
+    inner = [node for node, depth in enumerate(depths(draft.parents)) if depth < 2]
+    assert inner
+    for node in inner:
+        text = [*before(view, draft, node), draft.tokens[node]]
+        cache = model.new_cache(spec)
+        (logits,) = tiny.feed(model, cache, (cache.allocate(), text))
+        mine = [draft.tokens[i] for i, p in enumerate(draft.parents) if p == node]
+        assert mine == best(logits[-1], 2)

@@ -41,6 +41,7 @@ def test_the_highest_priority_all_the_time_starves_nobody() -> None:
             scheduler.add(request("t", priority=HIGHEST))
         served += done
         assert served <= AGED * (24 + 1) + 2, "it starves"
+    assert served > 0, "nobody else was served, so that nobody could starve it"
 
 
 def test_priority_still_goes_before_arrival() -> None:

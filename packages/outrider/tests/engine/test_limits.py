@@ -98,6 +98,7 @@ def test_padding_of_the_vocabulary_is_never_said() -> None:
 def test_more_alternatives_than_tokens() -> None:
     r = request([0], SamplingParams(max_tokens=2, logprobs=20))
     outputs = run(engine(counting()), r)["r"]
+    assert len(outputs) == 2
     for output in outputs:
         assert output.logprobs is not None
         assert sorted(output.logprobs) == list(range(CYCLE))

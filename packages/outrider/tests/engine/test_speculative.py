@@ -199,6 +199,7 @@ def test_sequences_of_one_prompt_share_its_logprobs(folder: Path) -> None:
     ids = [5, 9, 20, 31, 7, 7, 60, 61, 3, 44, 10, 11]
     params = SamplingParams(n=3, prompt_logprobs=2, max_tokens=2, ignore_eos=True, seed=1)
     first, *others = llm.generate([ids], params)
+    assert len(others) == 2
     for other in others:
         assert other.prompt_logprobs == first.prompt_logprobs
         assert other.stats.cached_prompt_tokens >= 8  # it was read and scored once

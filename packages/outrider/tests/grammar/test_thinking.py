@@ -56,9 +56,12 @@ def expected(output: list[int], *, inside: bool) -> set[int] | None:
     return form | {OPEN} if form is not None and not output and not thinking else form
 
 
-@given(st.lists(st.lists(st.sampled_from([0, 1, 2, OPEN, CLOSE, EOS]), max_size=7), max_size=12), st.booleans())
+@given(
+    st.lists(st.lists(st.sampled_from([0, 1, 2, OPEN, CLOSE, EOS]), max_size=7), min_size=1, max_size=12), st.booleans()
+)
 def test_the_mask_is_a_function_of_the_output(outputs: list[list[int]], inside: bool) -> None:
     own = constraint(inside=inside)
+    assert outputs
     for output in outputs:
         assert allowed(own.mask(output)) == expected(output, inside=inside)
 

@@ -68,6 +68,7 @@ def test_in_any_company(member: str, kind: str) -> None:
     tiny.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()))
     for count, order in zip((1, 2, 5), itertools.permutations(held), strict=False):
         found = tiny.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
+        assert len(found) == len(held)
         for slot, logits in zip(order, found, strict=True):
             assert tiny.identical(logits, wanted[held[slot] : held[slot] + count])
             kv.truncate_to(slot, held[slot])

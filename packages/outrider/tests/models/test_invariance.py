@@ -141,6 +141,7 @@ def test_in_any_company(dims: str, kind: str) -> None:
     tiny.feed(target, kv, *((slot, TOKENS[:n]) for slot, n in held.items()), (slots[3], TOKENS[100:400]))
     for count, order in zip((1, 2, 4, 5, 6, 8), itertools.permutations(held), strict=True):
         found = tiny.feed(target, kv, *((slot, TOKENS[held[slot] : held[slot] + count]) for slot in order))
+        assert len(found) == len(held)
         for slot, logits in zip(order, found, strict=True):
             assert tiny.identical(logits, wanted[held[slot] : held[slot] + count])
             kv.truncate_to(slot, held[slot])

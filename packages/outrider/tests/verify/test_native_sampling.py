@@ -222,6 +222,7 @@ def test_the_most_likely_are_numpys(
     tokens, scores, found = sampler.most_likely(view, count, temperature)
     scaled = view.astype(np.float64) / temperature
     expected = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
+    assert len(tokens) == len(scores) == len(found) == n
     for i in range(n):
         order = [token for token in np.argsort(-view[i], kind="stable")[:count] if view[i, token] > -np.inf]
         assert tokens[i, : found[i]].tolist() == order

@@ -42,6 +42,7 @@ def test_any_order_becomes_breadth_first() -> None:
 
 def test_a_beginning_of_a_shape_is_a_shape() -> None:
     shape = from_widths((3, 2, 1))
+    assert len(shape) == 15
     for n in range(len(shape) + 1):
         assert all(parent < i for i, parent in enumerate(shape[:n]))
         assert sorted(depths(shape[:n])) == depths(shape[:n])

@@ -40,6 +40,7 @@ def test_nothing_inline_and_nothing_from_elsewhere(live: Live) -> None:
 
 
 def test_it_never_writes_text_as_markup(live: Live) -> None:
+    assert OWN
     for path in OWN:
         code = live.client.get(path).text
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", code)
