@@ -3,12 +3,15 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 READY := .venv/.ready
-EDITABLE := $(foreach package,$(wildcard packages/outrider*),--editable $(package))
+PACKAGES := $(sort $(wildcard packages/outrider*))
+EDITABLE := $(foreach package,$(PACKAGES),--editable $(package))
+# LOCKED=1: the exact versions of requirements-dev.txt, as CI has them.
+CONSTRAINT := $(if $(LOCKED),--constraint requirements-dev.txt)
 empty :=
 # The sources and the tests of all packages: the tests form one namespace, ``tests``.
 TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
-.PHONY: demo test test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
@@ -16,6 +19,9 @@ demo: $(READY)  ## generate text from a real model, plain and with speculation
 # Compiled tests and asserts are kept, which is a tenth of a run, also where the environment forbids it.
 test: $(READY)  ## the test-suite (no network, a few minutes)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
+
+test-core: $(READY)  ## the tests of the core alone (packages/outrider)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu" packages/outrider/tests
 
 test-slow: $(READY)  ## tests on real models, downloaded on first use
 	$(BIN)/pytest -m slow
@@ -42,6 +48,9 @@ audit: $(READY)  ## known vulnerabilities in what is installed
 docs: $(READY)  ## the documentation site, in build/site; a broken link is an error (not with --quiet, which hides it)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+lock: $(READY)  ## write the versions installed here into requirements-dev.txt (make LOCKED=1 installs them)
+	$(BIN)/python deploy/lock.py > requirements-dev.tmp && mv requirements-dev.tmp requirements-dev.txt
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -66,29 +75,28 @@ lab: $(READY)  ## train a small target and drafts for it from nothing, and compa
 
 WHEEL_PLATFORM ?= manylinux_2_28_$(shell uname -m)
 
-wheel: $(READY)  ## a wheel with the compiled library, in dist/ (WHEEL_PLATFORM=manylinux_2_28_aarch64: for Arm)
+wheel: $(READY)  ## a wheel of each distribution, the core's with the compiled library, in dist/ (WHEEL_PLATFORM=manylinux_2_28_aarch64: for Arm)
 	rm -rf dist
-	OUTRIDER_WHEEL=$(WHEEL_PLATFORM) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	OUTRIDER_WHEEL=$(WHEEL_PLATFORM) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . $(addprefix ./,$(PACKAGES))
 
-wheel-check: wheel  ## install the wheel where there is no compiler, and load its library
+wheel-check: wheel  ## install the wheels where there is no compiler, and load the library
 	rm -rf build/wheel-check
 	$(PYTHON) -m venv build/wheel-check
 	build/wheel-check/bin/python -m pip install --quiet --no-deps dist/*.whl
 	$(BIN)/python packages/outrider/tests/native/check_wheel.py build/wheel-check/bin/python
 
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
-wheel-check-all: wheel  ## install the wheel with its dependencies for each Python that is here, and use it (PYTHONS="...")
+wheel-check-all: wheel  ## install the default distribution with its dependencies for each Python that is here, and use it (PYTHONS="...")
 	@set -e; for python in $(PYTHONS); do \
 		$$python -c "" 2>/dev/null || { echo "$$python: not here"; continue; }; \
 		rm -rf build/wheel-check-all; $$python -m venv build/wheel-check-all; \
-		build/wheel-check-all/bin/python -m pip install --quiet "$(TORCH)"; \
-		build/wheel-check-all/bin/python -m pip install --quiet dist/*.whl; \
+		build/wheel-check-all/bin/python -m pip install --quiet --find-links dist dist/outrider-[0-9]*.whl; \
 		$(BIN)/python packages/outrider/tests/native/check_install.py build/wheel-check-all/bin/python; \
 	done
 
-sdist: $(READY)  ## the source distribution, in dist/
+sdist: $(READY)  ## the source distribution of each distribution, in dist/
 	$(BIN)/python -m pip install --quiet $(EDITABLE) --editable ".[release]"
-	$(BIN)/python -m build --sdist --outdir dist
+	for package in . $(PACKAGES); do $(BIN)/python -m build --sdist --outdir dist $$package || exit 1; done
 
 release: $(READY)  ## check, build and tag a release; nothing is pushed (VERSION=x.y.z)
 	$(MAKE) check test
@@ -154,6 +162,6 @@ clean:
 $(READY): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"outrider needs Python 3.11 or newer, but {sys.executable} is {v.major}.{v.minor}: make PYTHON=/path/to/python3.11")'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet $(EDITABLE) --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet $(CONSTRAINT) "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(CONSTRAINT) $(EDITABLE) --editable ".[dev]"
 	@touch $(READY)

@@ -97,6 +97,15 @@ def test_every_command_is_one_of_ours(pod: dict[str, Any], unit: configparser.Co
         assert "--api-key-file" in words
 
 
+def test_the_image_is_built_of_what_is_there_and_not_ignored() -> None:
+    copied = [text.split()[:-1] for word, text in dockerfile() if word == "COPY" and not text.startswith("--from")]
+    names = [name for words in copied for name in words]
+    assert names == ["pyproject.toml", "README.md", "LICENSE", "packages"]
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    allowed = [line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"]
+    assert set(names) <= set(allowed)
+
+
 def test_nobody_runs_as_root(pod: dict[str, Any], unit: configparser.ConfigParser) -> None:
     compose = documents("compose.yaml")[0]["services"]["outrider"]
     instructions = dockerfile()

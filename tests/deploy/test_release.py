@@ -86,5 +86,5 @@ def test_the_source_distribution_has_all_but_large_test_data() -> None:
             outside.add(name.partition("/")[0])
         elif not fnmatch.fnmatch(f"/{name}", target["exclude"][0].replace("**", "*")) and path.is_file():
             size += path.stat().st_size
-    assert outside <= {".ci", ".github", ".gitignore"}
-    assert size < 28 << 20
+    assert outside <= {".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "weights"}  # weights are fetched
+    assert size < 10 << 20
