@@ -23,8 +23,8 @@ SOURCES = [ROOT, *sorted(ROOT.glob("packages/*")), *sorted(ROOT.glob("packages/*
 LOCK = ROOT / "requirements-dev.txt"
 
 
-def read(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+def read(path: Path) -> dict[Any, Any]:
+    document: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return document
 
 
