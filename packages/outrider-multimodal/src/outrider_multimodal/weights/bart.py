@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outrider.utils.json_files import merge_ids
-from outrider.weights.hf_config.values import positive_integer
+from outrider.weights.values import positive_integer
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 from outrider_multimodal.weights.base import (
     EncoderDecoderFamily,

@@ -8,7 +8,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import merge_ids, shown
-from outrider.weights.hf_config.values import positive_integer
+from outrider.weights.values import positive_integer
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 
 __all__ = ["ACTIVATIONS", "EncoderDecoderFamily", "Raw", "bart_dimensions", "bart_like_names", "first_id"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from outrider.utils.json_files import merge_ids
 from outrider.weights.families.base import flag
-from outrider.weights.hf_config.values import positive, positive_integer
+from outrider.weights.values import positive, positive_integer
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 from outrider_multimodal.weights.base import EncoderDecoderFamily, Raw, activation_of, first_id
 

@@ -20,7 +20,7 @@ from outrider.drafters.heads.published.keys import (
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
 from outrider.weights.families.base import words
-from outrider.weights.hf_config.values import positive_integer
+from outrider.weights.values import positive_integer
 
 _OWN_KEYS = LIBRARY_KEYS | words(
     "block_size dflash_config num_target_layers target_hidden_size aux_hidden_state_layer_ids mask_token_id "

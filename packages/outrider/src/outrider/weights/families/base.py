@@ -9,7 +9,7 @@ from typing import Any, Literal
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import shown
-from outrider.weights.hf_config.values import positive, positive_integer
+from outrider.weights.values import positive, positive_integer
 
 __all__ = [
     "COMMON",

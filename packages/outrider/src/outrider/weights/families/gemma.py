@@ -17,7 +17,7 @@ from outrider.weights.families.base import (
     pattern,
     words,
 )
-from outrider.weights.hf_config.values import positive, positive_integer
+from outrider.weights.values import positive, positive_integer
 
 __all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from outrider.models.config import ModelConfig
 from outrider.weights.families.base import COMMON, Family, Raw, biases, words
-from outrider.weights.hf_config.values import positive
+from outrider.weights.values import positive
 
 __all__ = ["GRANITE"]
 

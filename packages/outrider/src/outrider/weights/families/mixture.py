@@ -8,7 +8,7 @@ from outrider.errors import ModelFormatError
 from outrider.models.config import Experts, ModelConfig
 from outrider.utils.json_files import shown
 from outrider.weights.families.base import COMMON, SILU, Family, Raw, flag, num_layers, words
-from outrider.weights.hf_config.values import positive_integer
+from outrider.weights.values import positive_integer
 
 __all__ = ["MIXTRAL", "QWEN3_MOE"]
 

@@ -17,8 +17,8 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.families.base import flag, kinds_of
 from outrider.weights.hf_config.keys import check_config_keys, check_generation_config
 from outrider.weights.hf_config.rope import Rope, read_rope
-from outrider.weights.hf_config.values import positive, positive_integer
 from outrider.weights.hf_config.windows import read_windows
+from outrider.weights.values import positive, positive_integer
 from outrider_multimodal.vision_language import VISION_LANGUAGE, text_config
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from outrider.errors import ModelFormatError
 from outrider.utils.json_files import shown
 from outrider.weights.families.base import Family
-from outrider.weights.hf_config.values import positive, positive_integer
+from outrider.weights.values import positive, positive_integer
 
 __all__ = ["Rope", "read_rope"]
 

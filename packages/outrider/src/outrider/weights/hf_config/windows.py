@@ -7,7 +7,7 @@ from typing import Any
 
 from outrider.errors import ModelFormatError
 from outrider.weights.families.base import Family, Raw, flag, layer_kinds, num_layers
-from outrider.weights.hf_config.values import positive_integer
+from outrider.weights.values import positive_integer
 
 __all__ = ["read_windows"]
 

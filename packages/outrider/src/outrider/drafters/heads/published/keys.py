@@ -12,7 +12,7 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.families.base import words
 from outrider.weights.hf_config.keys import HARMLESS
 from outrider.weights.hf_config.rope import read_rope
-from outrider.weights.hf_config.values import positive, positive_integer
+from outrider.weights.values import positive, positive_integer
 
 LAYER_KEYS = words(
     "model_type architectures vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "

@@ -1,0 +1,72 @@
+"""No distribution imports the inside of another: pyproject.toml lists the modules that others may import."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+PUBLIC: Mapping[str, Sequence[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["outrider"][
+    "public-modules"
+]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, and every name it imports from one, as ``package.module.name``."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def of_others(package: str, files: Sequence[Path]) -> set[str]:
+    """Modules and names of other distributions than ``package`` that its files import."""
+    return {
+        name
+        for path in files
+        for name in imported(path)
+        if (root := name.partition(".")[0]).startswith("outrider_") and root != package
+    }
+
+
+def is_public(name: str) -> bool:
+    """Whether a name lies in a public module."""
+    package, _, inside = name.partition(".")
+    return any(inside == module or inside.startswith(f"{module}.") for module in PUBLIC[package])
+
+
+def sources(package: str) -> list[Path]:
+    """The files of a distribution."""
+    return sorted((ROOT / "packages" / package.replace("_", "-") / "src" / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_no_distribution_imports_the_inside_of_another(package: str) -> None:
+    files = sources(package)
+    assert files
+    assert [name for name in sorted(of_others(package, files)) if not is_public(name)] == []
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_public_module_exists_and_is_imported_by_another(package: str) -> None:
+    used = {name for other in PUBLIC for name in of_others(other, sources(other))}
+    for module in PUBLIC[package]:
+        own = sources(package)[0].parent.joinpath(*module.split("."))
+        assert own.is_dir() or own.with_suffix(".py").is_file()
+        assert any(name.startswith(f"{package}.{module}.") for name in used), module
+
+
+def test_an_import_of_an_inside_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        "def late():\n    from outrider_torch.cuda_graphs.graphs import X\n    import outrider_server.app\n"
+    )
+    found = of_others("outrider_lab", [file])
+    assert found == {"outrider_torch.cuda_graphs.graphs.X", "outrider_server.app"}
+    assert [name for name in found if not is_public(name)] == ["outrider_torch.cuda_graphs.graphs.X"]
