@@ -1,4 +1,6 @@
-"""The table of the bridge in docs/models.md: ``python -m tests.bridge_table --write`` tries every family and writes it.
+"""The table of transformers' architectures: ``python -m tests.bridge_table --write`` tries each and writes the table.
+
+The table is tests/data/architectures.md; docs/models.md has the names alone.
 
 Every causal language model that transformers lists is tried as a small random model, but those ``LEFT_OUT``.
 """
@@ -9,6 +11,7 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -18,7 +21,24 @@ from outrider.native.processor import set_num_threads
 from outrider.weights.families import FAMILIES
 from tests.bridge_checks import examine
 from tests.family_table import PAGE, fold
+from tests.paths import ROOT
 
+TABLE = ROOT / "tests" / "data" / "architectures.md"
+HEAD = """# Architectures of transformers
+
+Made by `python -m tests.bridge_table --write`: a small random model of every causal language model that
+transformers lists, run through transformers' code.
+
+* *runs*: the [way](../../docs/models.md#through-transformers-code) of calling the model.
+* *apart*: the largest difference of a logit from transformers' own forward pass, relative to the largest
+  logit.
+* *`generate`*: greedy tokens equal those of `generate()`. RoBERTa and its kin number positions otherwise
+  there than in their forward pass; the reason of `moshi` is unknown.
+* *drafts*: tokens and log-probabilities are equal with n-grams, a draft model and its trees, greedy and
+  sampled.
+* *accepted*: draft tokens in those runs.
+* *alone*: rows have the same bits in any company.
+"""
 BEGIN, END = "<!-- bridge: made by python -m tests.bridge_table --write -->", "<!-- end of the bridge -->"
 LEFT_OUT = (
     *("internlm3", "iquestcoder", "gpt-sw3", "dots3_note"),  # other names of classes that have a row
@@ -54,9 +74,14 @@ def _reason(message: str) -> str:
     return (found[1] if found else message).replace("|", "/")
 
 
+def names_of(lines: Sequence[str]) -> list[str]:
+    """The types of the table's ``lines``, as folded text."""
+    return fold(", ".join(line.split(" | ")[0].strip("| ") for line in lines) + ".")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="into docs/models.md; else it is printed")
+    parser.add_argument("--write", action="store_true", help="the table and the names in docs/models.md; else print")
     parser.add_argument("names", nargs="*", help="types; none: all")
     given = parser.parse_args()
     set_num_threads(1)
@@ -82,7 +107,8 @@ def main() -> None:
     if given.write:
         page = PAGE.read_text()
         before, rest = page.split(BEGIN)
-        PAGE.write_text(before + "\n".join([BEGIN, "", *text, "", END]) + rest.split(END)[1])
+        TABLE.write_text("\n".join([HEAD, *text, ""]))
+        PAGE.write_text(before + "\n".join([BEGIN, "", *names_of(lines), "", END]) + rest.split(END)[1])
 
 
 if __name__ == "__main__":

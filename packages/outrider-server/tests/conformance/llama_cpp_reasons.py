@@ -8,7 +8,8 @@ HOW = """This command makes this page:
 
 <!-- not run: it needs the source distribution of llama-cpp-python -->
 ```sh
-python -m tests.conformance.llama_cpp llama_cpp_python-0.3.36.tar.gz --table docs/server-conformance.md
+python -m tests.conformance.llama_cpp llama_cpp_python-0.3.36.tar.gz \\
+    --table packages/outrider-server/tests/conformance/llama_cpp.md
 ```
 
 It takes these tests from the source distribution of llama-cpp-python, without those marked slow:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 # GNU OpenMP lets waiting threads spin for many milliseconds. Where another process wants the core, the spinning
 # thread keeps the working one off it, and a 15 ms run can take a second. 10000 turns (half a millisecond) cover the
-# gaps inside a run and no more; 3000 did not on slower cores, and cost a fifth of a run (docs/log.md, 2026-11-21).
-# Read once, when torch is first imported.
+# gaps inside a run and no more; 3000 did not on slower cores, and cost a fifth of a run (benchmarks/log.md,
+# 2026-11-21). Read once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ def reach(match: int) -> int | None:
     """How many tokens a match of so many is trusted for; None is no limit.
 
     On Spec-Bench summaries a copied token was kept 28% of the time after a match of one, 46 after two, 55 after three,
-    81 after eight (docs/log.md, 2026-11-20), and each further token is less likely than the one before. A run of 4
-    rows costs what one costs, so even the weakest match may draft three.
+    81 after eight (benchmarks/log.md, 2026-11-20), and each further token is less likely than the one before. A pass
+    over 4 rows costs as much as one over 1, so even the weakest match may draft three.
     """
     return None if match >= MAX_MATCH else 1 + 2 * match
 
 
 def trust(match: int) -> float:
-    """How often the first token copied after a match of so many was kept on Spec-Bench summaries (docs/log.md)."""
+    """Acceptance of the first token copied after a match of this length, on Spec-Bench summaries (benchmarks/log.md)."""
     return (0.28, 0.46, 0.55, 0.67, 0.67, 0.67, 0.67, 0.81)[min(match, MAX_MATCH) - 1]
 
 
