@@ -11,7 +11,6 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -1,1 +1,1 @@
-"""What speculation should gain, what it did gain, and whether it kept its promise."""
+"""The laboratory: predicted gains of speculation, measured gains, and proofs that outputs stay the same."""

@@ -30,7 +30,7 @@ ProbRows: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TargetText:
-    """A prompt and what the target made of it."""
+    """A prompt and the target's continuation."""
 
     prompt: list[int]
     output: list[int]
@@ -41,7 +41,7 @@ Predict: TypeAlias = Callable[[TargetText, SamplingParams], ProbRows]
 
 
 def model_probs(model: Model, vocab_size: int) -> Predict:
-    """What a model says, by reading the text once; positions beyond its context are left out (fewer rows)."""
+    """A model's probabilities over a text, read once; positions beyond its context are left out (fewer rows)."""
 
     def predict(text: TargetText, params: SamplingParams) -> ProbRows:
         tokens = [*text.prompt, *text.output][: model.config.max_seq_len]
@@ -94,7 +94,7 @@ class NgramCounts:
         return np.stack(rows)
 
     def _mixed(self, followers: Counter[int]) -> Mapping[int, float]:
-        """Weights of the tokens after one whose followers these are."""
+        """Weights of the next token from the counts of followers."""
         different = max(1, len(followers))
         total = self._single.total()
         return {
@@ -119,7 +119,7 @@ class NgramCounts:
 
 @dataclass
 class Agreement:
-    """Sums over positions of what one draft source would have won; the properties are means."""
+    """Sums over positions of one draft source's acceptance; the properties are means."""
 
     positions: int = 0
     rejection: float = 0.0

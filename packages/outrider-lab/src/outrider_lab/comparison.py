@@ -1,4 +1,4 @@
-"""Theory against measurement, as table 4 of Leviathan et al. (2023): what a source should gain, and what it gained."""
+"""Theory against measurement, as table 4 of Leviathan et al. (2023): predicted and measured speedups."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class ComparisonRow:
 
 
 def predicted_seconds(rounds: Sequence[Round], target: Cost, draft_s_per_token: float, overhead: float) -> float:
-    """What these rounds should take on a machine with these costs: Σ T(1 + drafted) + drafting + overhead."""
+    """Predicted seconds of these rounds: Σ T(1 + drafted) + drafting + overhead."""
     return sum(target(1 + drafted) + drafted * draft_s_per_token + overhead for drafted, _ in rounds)
 
 
 def decode_rounds(observed: Measurements) -> list[Round]:
-    """The rounds behind each request's first, whose time counts as reading the prompt."""
+    """The rounds behind each request's first; the first counts as reading the prompt."""
     return [pair for request in observed.rounds for pair in request[1:]]
 
 
@@ -68,7 +68,7 @@ def compare(
     rounds: int = 2,
     tick: Tick = lambda _: None,
 ) -> list[ComparisonRow]:
-    """Run every setting beside plain decoding, taking turns, and set what it gained beside what it should have.
+    """Run every setting interleaved with plain decoding, and compare measured with predicted speedups.
 
     Costs and rounds are from half of the prompts, gains from the other half, so that a prediction is one.
     """

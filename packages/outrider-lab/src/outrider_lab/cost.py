@@ -1,4 +1,4 @@
-"""What speculation gains on a real machine, where scoring n rows costs T(n) and not T(1).
+"""Speedup of speculation on a real machine, where scoring n rows costs T(n) and not T(1).
 
 Leviathan et al. (2023, theorem 3.8) let a forward pass over k + 1 tokens cost as much as over one. That holds while it
 is bound by reading weights and the batch is small. Here T is a curve: measured (``outrider plan``), or from a roofline
@@ -45,7 +45,7 @@ def flat(seconds: float = 1.0) -> Cost:
 
 @dataclass(frozen=True)
 class DraftCost:
-    """What one step's drafting costs: ``per_step`` once, and ``per_token`` for each draft token of a request.
+    """Cost of one step's drafting: ``per_step`` once, and ``per_token`` for each draft token of a request.
 
     ``per_token`` is a curve over the requests that draft together, as a draft model runs for all of them at once; a
     table look-up costs each request its own time.

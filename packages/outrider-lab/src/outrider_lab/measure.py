@@ -1,4 +1,4 @@
-"""Measures what theory assumes: the latency of a forward pass by its rows, the cost of drafts, and acceptance."""
+"""Measures the parameters of the theory: T(n), the cost of drafts, and acceptance."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Measurements:
     draft_error: str | None = None
 
     def add(self, more: Measurements) -> None:
-        """Take in what other requests gave."""
+        """Add the counts of other requests."""
         for name in ("tokens", "seconds", "rounds", "outputs", "draft_s", "score_s", "busy_s", "steps"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
         self.draft_error = self.draft_error or more.draft_error
@@ -85,7 +85,7 @@ class Measurements:
     def alpha(self) -> float | None:
         """The chance that a token that was looked at was accepted: accepted ÷ (accepted + refused).
 
-        What theory calls α. "Accepted ÷ drafted", which engines report, also counts what lies behind a refusal.
+        The theory's α. "Accepted ÷ drafted", which engines report, also counts tokens behind a refusal.
         """
         return alpha(self.all_rounds)
 
@@ -96,7 +96,7 @@ class Measurements:
 
     @property
     def overhead_s(self) -> float:
-        """Per step, what is neither drafting nor the target's run."""
+        """Seconds per step beside drafting and the target's forward pass."""
         return (self.busy_s - self.draft_s - self.score_s) / max(1, self.steps)
 
 
@@ -119,7 +119,7 @@ def acceptance_by_position(rounds: Sequence[Round], depth: int) -> list[float]:
 
 
 def truncate_rounds(rounds: Sequence[Round], k: int) -> list[Round]:
-    """What rounds observed with longer drafts would have been with at most ``k`` draft tokens.
+    """Rounds as they would have been with at most ``k`` draft tokens, from rounds with longer drafts.
 
     A stretch of tokens that one long draft covered takes several steps, in each of which the source says what it had
     said before. That is so for sources whose drafts depend on the text alone and agree with themselves.
@@ -146,8 +146,8 @@ def measure_settings(
 ) -> dict[str, Measurements]:
     """Run every prompt with every setting, one request at a time, taking turns prompt by prompt.
 
-    ``into`` is filled and returned; a caller who is interrupted has in it the prompts that all settings have run.
-    Of several rounds each prompt keeps its fastest time: what slows a run is somebody else. Sources that learn from
+    ``into`` is filled and returned; after an interruption it holds the prompts that all settings have run.
+    Of several rounds each prompt keeps its fastest time: slower ones were disturbed. Sources that learn from
     earlier responses see those of their own setting and round only.
     """
     found = {} if into is None else into

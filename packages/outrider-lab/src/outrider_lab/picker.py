@@ -1,6 +1,6 @@
 """Which draft source, K, draft temperature and tree for a workload described in flags: rules, without a model.
 
-``outrider pick`` applies them to priors from the literature; ``outrider plan`` ranks what it measured alike.
+``outrider pick`` applies them to priors from the literature; ``outrider plan`` ranks measurements by the same rules.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def warnings_for(load: Workload, target: Roofline) -> list[str]:
 
 
 def draft_temperature(load: Workload, source: str) -> float | None:
-    """What to set ``draft_temperature`` to; None for sources without one and for greedy requests."""
+    """Advice for ``draft_temperature``; None for sources without one and for greedy requests."""
     return load.temperature if source == "model" and load.temperature > 0 else None
 
 
 def training_advice(load: Workload, ranking: Sequence[RankedSource]) -> list[str]:
-    """What a trained head would bring where there is none."""
+    """The expected gain of a trained head where there is none."""
     if load.can_train:
         return []
     trained = replace(load, can_train=True)

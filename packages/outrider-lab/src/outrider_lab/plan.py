@@ -22,7 +22,7 @@ NUM_VALIDATED = 6  # sources whose best setting is run, and further settings, to
 
 @dataclass(frozen=True)
 class ValidatedPrediction:
-    """A prediction made on some prompts, and what was measured on others."""
+    """A prediction from some prompts, and the measurement on others."""
 
     source: str
     k: int
@@ -36,7 +36,7 @@ class ValidatedPrediction:
 
 @dataclass(frozen=True)
 class SpeculationPlan:
-    """What was measured and what follows. ``best`` is None where plain decoding is the advice."""
+    """Measurements and the advice that follows. ``best`` is None where plain decoding is the advice."""
 
     target: LatencyCurve
     sources: dict[str, dict[str, float | None]]  # α, c, share of steps with a draft, τ
@@ -138,7 +138,7 @@ def _measure(
     settings: Mapping[str, SpeculationParams],
     tick: Tick,
 ) -> tuple[dict[str, Measurements], bool]:
-    """What was measured, and whether that is all; raises KeyboardInterrupt if it came before the first prompt's end."""
+    """Measurements, and whether they are complete; raises KeyboardInterrupt before the first prompt's end."""
     found: dict[str, Measurements] = {}
     try:
         return measure_settings(llm, prompts, params, settings, tick=tick, into=found), True
@@ -159,7 +159,7 @@ def _to_validate(predictions: Sequence[SpeedupPrediction]) -> list[SpeedupPredic
 def _validate(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, chosen: Sequence[SpeedupPrediction], tick: Tick
 ) -> tuple[list[ValidatedPrediction], bool]:
-    """Predictions beside what was measured; nothing, and False, if that was interrupted."""
+    """Predictions beside measurements; empty, and False, after an interruption."""
     names = [f"{p.source} K={p.k}" for p in chosen]
     settings = {"none": SpeculationParams(draft="none")} | {
         name: SpeculationParams(draft=p.source, spec_length=p.k) for name, p in zip(names, chosen, strict=True)
@@ -200,7 +200,7 @@ def _reasons(
     params: SamplingParams,
     batch: int,
 ) -> list[str]:
-    """Why this and not another, and what to look out for."""
+    """Reasons for the advice, and cautions."""
     found = []
     if not ranked:
         return ["no draft source can be built for this model"]

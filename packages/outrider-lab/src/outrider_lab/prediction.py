@@ -31,7 +31,7 @@ def predict_speedup(
 ) -> SpeedupPrediction:
     """Requests of a batch are taken to draft alike, and to share each run.
 
-    What the curve does not know, such as the rows of lookahead's window or the branches of a tree, is in the ratio of
+    Costs outside the curve, as the rows of lookahead's window or the branches of a tree, are in the ratio of
     the seconds that the source's steps took to those predicted for them.
     """
 

@@ -19,7 +19,7 @@ TEXTS: tuple[TextKind, ...] = ("repetitive", "mixed", "novel")
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a user knows about a workload without measuring anything."""
+    """A user's knowledge of a workload without measurements."""
 
     target: ModelSize
     hardware: Hardware
@@ -127,9 +127,9 @@ def _falling(first: float, factor: float) -> tuple[float, ...]:
 
 
 def _by_rank(alpha: float) -> tuple[float, ...]:
-    """Acceptance by rank below one node: each further sibling takes a third of what is left.
+    """Acceptance by rank below one node: each further sibling takes a third of the rest.
 
-    A prior only; Sequoia (Chen et al. 2024) measures such rates for a pair of models and finds that they fall quickly.
+    A prior only; Sequoia (Chen et al. 2024) measures these rates for a pair of models: they fall quickly.
     """
     rates, left = [alpha], 1 - alpha
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""A roofline model: what a forward pass costs on hardware that is not at hand.
+"""A roofline model: the cost of a forward pass on hardware that is not at hand.
 
     T(n) = max(bytes of weights and KV cache / bandwidth, 2 * parameters * n / FLOP/s) + launch overhead
 
@@ -152,7 +152,7 @@ class Roofline:
 
 
 def assumptions(target: Roofline, draft: Roofline | None) -> list[str]:
-    """What an estimate assumes, one line each."""
+    """Assumptions of an estimate, one line each."""
     h, s = target.hardware, target.size
     lines = [
         f"{h.name}: {h.bandwidth / 1e12:.2f} TB/s and {h.flops / 1e12:.0f} TFLOP/s from the data sheet, of which "

@@ -76,7 +76,7 @@ def guaranteed_gain(alpha: ArrayLike, c: ArrayLike) -> Values:
 
 
 def oracle_tokens(alpha: ArrayLike) -> Values:
-    """Tokens per target run of an oracle that drafts just what will be accepted: 1 / (1 - α). Section 3.5."""
+    """Tokens per target run of an oracle that drafts exactly the accepted tokens: 1 / (1 - α). Section 3.5."""
     with np.errstate(divide="ignore"):
         return np.divide(1.0, 1 - _share("alpha", alpha))
 
@@ -124,7 +124,7 @@ def lenient_acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> Values:
 
 
 def coupled_acceptance(p: ArrayLike, q: ArrayLike) -> Values:
-    """The chance that p and q draw the same token from the same Gumbel noise, which is what matching accepts.
+    """Probability that p and q draw the same token from the same Gumbel noise: matching's acceptance.
 
     Σ_i 1 / Σ_j max(p_j/p_i, q_j/q_i), over tokens that both can draw (Daliri et al. 2024, "Coupling without
     communication and drafter-invariant speculative decoding"). At most ``acceptance``, at least half of it or so.

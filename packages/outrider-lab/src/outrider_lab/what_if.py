@@ -1,4 +1,4 @@
-"""``outrider plan --what-if``: the speedup to expect on hardware that is not at hand. Nothing is run."""
+"""``outrider plan --what-if``: the expected speedup on hardware that is not at hand. Nothing is run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What to expect of a scenario; ``by_k`` holds (K, speedup, tokens per second of one request)."""
+    """Expected speed of a scenario; ``by_k`` holds (K, speedup, tokens per second of one request)."""
 
     scenario: Scenario
     hardware: Hardware

@@ -1,7 +1,7 @@
 """llama.cpp's own server tests, run against ``outrider serve`` through a launcher in place of ``llama-server``.
 
     pip download --no-deps --no-binary :all: llama-cpp-python
-    python -m tests.conformance.llama_cpp llama_cpp_python-*.tar.gz --table packages/outrider-server/tests/conformance/llama_cpp.md
+    python -m tests.conformance.llama_cpp llama_cpp_python-*.tar.gz --table TABLE.md
 
 The tests start a server each. So that this takes minutes and not an hour, the launcher asks a process that has
 imported everything already to fork one (``Zygote``). The model is stories15m with a chat template: tests that expect

@@ -46,7 +46,7 @@ def closed_loop(
     concurrency: int,
     salt: str = "",
 ) -> list[ServedRequest]:
-    """``concurrency`` clients, each of which sends its next request when the last one is answered."""
+    """``concurrency`` clients; each sends its next request when its last one is answered."""
     return _serve(llm, prompts, params, speculation, [0.0] * len(prompts), concurrency, salt)
 
 

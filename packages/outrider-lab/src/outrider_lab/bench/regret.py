@@ -1,4 +1,4 @@
-"""What an adaptive setting lacks to the best fixed one, and whether that is more than noise."""
+"""Regret: the loss of an adaptive setting against the best fixed one, and its confidence interval."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def regret(own: Sequence[float], rivals: Sequence[Sequence[float]]) -> Regret:
 
 
 def rivals_of(name: str, settings: Mapping[str, SpeculationParams]) -> list[str]:
-    """What an adaptive setting is held against: fixed ones of the same source, and none; (): it is not adaptive, or has
+    """The rivals of an adaptive setting: fixed ones of the same source, and none; (): it is not adaptive, or has
     no fixed ones beside it."""
     own = settings[name]
     if own.spec_length != "auto" or own.draft == "none":

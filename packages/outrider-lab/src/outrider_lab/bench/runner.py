@@ -21,7 +21,7 @@ Work = TypeVar("Work", contravariant=True)
 
 
 class Contender(Protocol[Work]):
-    """A ``Backend``, or what answers something other than token ids."""
+    """A ``Backend``, or an engine that answers in text rather than token ids."""
 
     @property
     def name(self) -> str: ...
@@ -63,7 +63,7 @@ def run_interleaved(
 ) -> dict[str, BackendResult]:
     """Every backend on every group of ``group`` prompts, ``rounds`` times, the order changing each time.
 
-    Ctrl-C ends it early: what all backends have finished is returned.
+    Ctrl-C ends it early: rounds that all backends have finished are returned.
     """
     groups = [list(prompts[i : i + group]) for i in range(0, len(prompts), group)]
     records = {c.name: BackendResult() for c in backends}

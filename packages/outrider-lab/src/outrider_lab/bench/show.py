@@ -9,7 +9,7 @@ from outrider.errors import ConfigError
 
 
 def report(result: dict[str, Any]) -> list[str]:
-    """Everything a person wants to read of what ``outrider bench --json`` prints."""
+    """The report for people, from the object that ``outrider bench --json`` prints."""
     lines = []
     for at_once, results in result["results"].items():
         answered = next(iter(results.values()))["all"]["requests"]
@@ -20,7 +20,7 @@ def report(result: dict[str, Any]) -> list[str]:
 
 
 def machine(result: dict[str, Any]) -> str:
-    """The line that says what the numbers belong to."""
+    """The line with model, machine and versions."""
     where = f"{result['date']}, {result['processor']}, {result['threads']} threads, {result['dtype']}"
     return f"{where}; {', '.join(result['versions'])}"
 

@@ -14,7 +14,7 @@ _OVERALL = "Overall"
 
 
 def report(result: dict[str, Any]) -> list[str]:
-    """The tables of what ``outrider bench --suite NAME --json`` prints, one for each concurrency."""
+    """Tables from the object that ``outrider bench --suite NAME --json`` prints, one for each concurrency."""
     suite = SUITES[result["suite"]]
     lines = []
     for at_once, results in result["results"].items():
@@ -86,7 +86,7 @@ def _cell(found: dict[str, Any], key: str) -> str:
 
 
 def _identical(results: dict[str, Any]) -> Sequence[str]:
-    """A line for each method some of whose answers differ from the first's, and one if none do."""
+    """A line for each method with answers that differ from the first's, or one line if none differ."""
     first, *others = results
     differing = [name for name in others if results[name]["all"]["identical"] < results[name]["all"]["requests"]]
     if not others:

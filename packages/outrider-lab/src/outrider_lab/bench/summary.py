@@ -39,7 +39,7 @@ def paired_ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
 
 @dataclass
 class DraftCounts:
-    """What became of the drafts of some requests."""
+    """Drafted and accepted tokens of some requests."""
 
     runs: int = 0  # of the target
     tokens: int = 0  # generated
@@ -60,7 +60,7 @@ class DraftCounts:
 
 @dataclass
 class BackendResult:
-    """What one backend did: seconds[unit][round], and what its requests say of themselves."""
+    """Results of one backend: seconds[unit][round], and the statistics of its requests."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     tokens: dict[int, list[list[int]]] = field(default_factory=dict)  # by unit, of its requests

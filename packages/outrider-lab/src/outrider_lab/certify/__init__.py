@@ -1,1 +1,1 @@
-"""Is the output really what the target would have said? Evidence for any model, source and verifier."""
+"""Evidence that outputs are the target's own, for any model, source and verifier."""

@@ -4,7 +4,7 @@ Counted is the processor time of the thread that runs the engine: on a machine w
 time that goes by, and beside other work as much is tested in more time.
 
 How many samples a statistical test takes is fixed before the first is drawn, from the time that a few others took which
-are not counted. So what a test finds has no say in how long it goes on, and its level of significance holds.
+are not counted. So a test's findings do not decide its length, and its level of significance holds.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Allowance:
         return max(0.0, self._end - self._clock())
 
     def part(self, share: float) -> Allowance:
-        """``share`` of what is left, from now on."""
+        """``share`` of the time left."""
         return Allowance(share * self.left, self._clock)
 
     def times(self, work: int, *, least: int, most: int, pilot: Callable[[], int]) -> int:
-        """How often, from ``least`` to ``most``, ``work`` pieces can be done in what is left.
+        """Repetitions of ``work`` pieces that fit into the time left, from ``least`` to ``most``.
 
         ``pilot`` does some pieces and says how many; it is not called where there is no end.
         """

@@ -43,7 +43,7 @@ class _Results:
         self._parts: list[list[Floats]] = [[] for _ in range(self._layers + 1)]
 
     def run(self, batch: ForwardBatch, cache: KVCache, rows: slice) -> None:
-        """Run ``batch`` and keep what its ``rows`` give."""
+        """Run ``batch`` and keep the logits of its ``rows``."""
         result = self._model.forward(replace(batch, features=tuple(range(1, self._layers + 1))), cache)
         assert result.features is not None
         streams = np.split(host(result.features)[rows], self._layers, axis=-1)
@@ -104,7 +104,7 @@ def _first_break(a: _Results, b: _Results, batch_kind: str) -> tuple[Mismatch | 
 
 
 def _cut(model: Model, tokens: Sequence[int], rows: int, num_others: int = 0) -> _Results:
-    """Score the last ROWS tokens, ``rows`` a forward pass, beside ``num_others`` sequences of as many rows."""
+    """Score the last ROWS tokens, ``rows`` a forward pass, beside ``num_others`` sequences of ``rows`` rows each."""
     results = _Results(model)
     cache = model.new_cache(CacheSpec(slots=1 + num_others, max_seq_len=len(tokens) + 1))
     slots = [cache.allocate() for _ in range(1 + num_others)]

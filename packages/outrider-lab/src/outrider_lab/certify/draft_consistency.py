@@ -1,6 +1,6 @@
 """Does a draft model propose the same whether it kept its cache between steps or reads the text afresh?
 
-Exact verifiers hide what is wrong with a draft: a draft cache that keeps refused tokens costs acceptance, not output.
+Exact verifiers hide faults of drafts: a draft cache that keeps refused tokens costs acceptance, not output.
 So that is looked for by itself. A request resumed at any of its steps, as a new one whose prompt ends there, draws with
 the same noise, so its first step must draft just what the first request's step did.
 """
@@ -44,7 +44,7 @@ def check(
 ) -> Iterator[Check | str]:
     """Yields progress, then one check; nothing if no source keeps a cache.
 
-    What ``allowance`` has no time for is left out, but for each source's first prompt. On Ctrl-C the check says what
+    Work beyond ``allowance`` is left out, but for each source's first prompt. On Ctrl-C the check reports what
     was found until then.
     """
     sources, limit = _with_cache(sources), allowance or Allowance()

@@ -81,7 +81,7 @@ def check(
 ) -> Iterator[Check | str]:
     """Yields progress by name, then two checks: sequence frequencies, and tokens equal to plain decoding's.
 
-    ``samples`` of every setting, or as many as ``allowance`` has time for.
+    ``samples`` of every setting, or fewer if ``allowance`` ends first.
     """
     plan = all_settings(verifiers, sources, in_turn=in_turn)
     if not plan:
@@ -190,7 +190,7 @@ def _tokens(counts: dict[ToySetting, NDArray[np.float64]], different: list[str])
 
 
 def plain(params: SamplingParams) -> tuple[int, ...]:
-    """What the target says by itself: no engine, no cache, no draft. ``params`` name a seed."""
+    """The target's own output: no engine, no cache, no draft. ``params`` name a seed."""
     assert params.seed is not None
     output: list[int] = []
     noise = Noise(params.seed)

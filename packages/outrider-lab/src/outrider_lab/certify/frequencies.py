@@ -151,7 +151,7 @@ def _pit_values(p: ProbRows, keys: ProbRows, output: Sequence[int], rng: random.
 
 
 def _pit_value(p: NDArray[np.float64], keys: NDArray[np.float64], token: int, v: float) -> float:
-    """Mass of what comes before ``token``, and a share ``v`` of all that ties with it."""
+    """Probability mass before ``token``, and a share ``v`` of the mass that ties with it."""
     before, ties = p[keys > keys[token]].sum(), p[keys == keys[token]].sum()
     return float(min(before + v * ties, np.nextafter(1.0, 0.0)))
 

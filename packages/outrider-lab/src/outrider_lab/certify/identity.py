@@ -120,7 +120,7 @@ class _Comparison:
         yield self._verdict(planned)
 
     def _pilot(self) -> int:
-        """Decodes one text to see what a token costs."""
+        """Decodes one text to measure the seconds of a token."""
         return len(self._decode(0))
 
     def _decode(self, prompt: int) -> list[int]:
@@ -172,7 +172,7 @@ def _settings(sources: Sequence[str], verifiers: Sequence[str], *, sampled: bool
 
 
 def _batches(settings: dict[str, SpeculationParams], prompts: int, each: int) -> list[Batch]:
-    """What runs together, in an order that meets every setting first and repeats itself for other prompts later."""
+    """Batches of settings, ordered so that every setting comes early and repeats with other prompts later."""
     by_source: dict[str, list[str]] = {}
     for name, speculation in settings.items():
         by_source.setdefault(speculation.draft, []).append(name)

@@ -67,7 +67,7 @@ def explain_divergence(
 
 
 def _scores(logits: Floats, params: SamplingParams, context: Context, vocab_size: int) -> NDArray[np.float64]:
-    """What the next token is the largest of: log-weights, with the position's noise where the request is sampled."""
+    """Scores whose arg-max is the next token: log-weights, plus the position's noise if the request is sampled."""
     if params.greedy:  # what the largest is taken of, rather than the one-hot result
         params = replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
         ranked: NDArray[np.float64] = log_weights(logits, [params], [context], vocab_size=vocab_size)[0].astype(

@@ -1,4 +1,4 @@
-"""What a check found, and a report that can be pasted."""
+"""Findings of checks, and a report that can be pasted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one session, and what they were made on."""
+    """All checks of one session, with the model and machine."""
 
     subject: dict[str, Any]
     checks: list[Check]

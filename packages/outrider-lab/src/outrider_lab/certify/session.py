@@ -88,7 +88,7 @@ def _count(prompts: int, coverage: Coverage, sources: Sequence[str], verifiers: 
 
 
 def subject(llm: LLM, sources: Sequence[str], verifiers: Sequence[str], prompts: int) -> dict[str, Any]:
-    """What was certified, and on what."""
+    """The certified model and options, and the machine."""
     config = llm.config
     return {
         "model": config.model,

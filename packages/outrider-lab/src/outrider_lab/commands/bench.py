@@ -143,7 +143,7 @@ def _check_suite(suite: str | None, prompts: str, rate: float | None) -> None:
 
 
 def _that_fit(llm: LLM, questions: Sequence[Question]) -> list[Question]:
-    """Those whose first turn leaves room for an answer; a line on stderr counts the others."""
+    """Prompts whose first turn leaves room for an answer; a line on stderr counts the others."""
     from outrider_lab.bench.conversing import first_turn
 
     context = llm.engine.max_seq_len
@@ -160,7 +160,7 @@ def _that_fit(llm: LLM, questions: Sequence[Question]) -> list[Question]:
 def _load(
     model: str, options: dict[str, Any], sources: Sequence[str], batch: int
 ) -> tuple[LLM, dict[str, SpeculationParams]]:
-    """The model, with what ``sources`` need, and their settings by name; no sources stand for all there are."""
+    """The model with the heads and drafts of ``sources``, and their settings by name; empty: all sources."""
     k = options.pop("spec_length", SpeculationParams.spec_length)
     settings = {name: parse_source(name, k) for name in sources}
     named = [name for s in settings.values() for name in s.combination.names] if settings else None

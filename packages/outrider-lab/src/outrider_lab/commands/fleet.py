@@ -21,7 +21,7 @@ Measure = Callable[[str | None], "Machine"]
 
 
 def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *, as_json: bool) -> None:
-    """Simulate, and say what came of it. ``known``: the machine of an estimate, if one was asked for."""
+    """Simulate a fleet and print the results. ``known``: the machine of an estimate, if one was asked for."""
     from outrider.cli.shared.working import working
     from outrider_lab.fleet_planning.reporting.report import summarize, table
     from outrider_lab.fleet_planning.reporting.sizing import replicas_needed
@@ -58,7 +58,7 @@ def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *
 
 
 def _ingress(machine: Machine, options: FleetOptions) -> str:
-    """What the ingress was taken to cost, and who says so."""
+    """The assumed cost of the ingress, and its origin."""
     if not machine.ingress_per_request:
         return "the ingress is taken to cost nothing: measure a model here, or give --machine one that was"
     where = "measured now" if options.machine is None else f"from {options.machine}"

@@ -54,7 +54,7 @@ def load(
     Args:
         path: Spec-Bench's ``question.jsonl``; SPEED-Bench's rows as JSONL or Parquet, as its preparation writes them;
             ``HumanEval.jsonl``, which may be compressed (``.gz``).
-        count: take so many, round robin over the categories.
+        count: number of questions, taken round robin over the categories.
 
     Raises:
         InvalidRequestError: the file cannot be read, or is not this suite's.

@@ -1,4 +1,4 @@
-"""What to measure with: prompts of many kinds, from a file or built in."""
+"""Workloads: prompts of many kinds, from a file or built in."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load(
     repeated up to ``count``.
 
     Raises:
-        InvalidRequestError: the file cannot be read as one of these, or has fewer than ``count`` such questions.
+        InvalidRequestError: the file cannot be read as one of these, or has fewer than ``count`` questions.
     """
     if count is not None and count < 1:
         raise InvalidRequestError(f"count={count} is not valid: use at least 1", param="count")

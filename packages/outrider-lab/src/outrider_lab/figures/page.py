@@ -1,4 +1,4 @@
-"""What all figures share: how they look, and how they and their numbers are written."""
+"""Shared style of all figures, and the files of figures and their numbers."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def trace_diagram(out: Path, traces: dict[str, Trace], title: str, tokens: int =
 
 
 def draft_quality_plot(out: Path, levels: Sequence[DraftQuality], steps: int) -> WrittenFigure:
-    """Acceptance against both distances, with what theory says."""
+    """Acceptance against both distances, with the theory's curves."""
     figure, panes = pyplot().subplots(1, 2, figsize=(9.6, 3.9), sharey=True)
     names = list(levels[0].accepted)
     distances = {

@@ -59,7 +59,7 @@ def sources_of(llm: LLM) -> list[str]:
 
 
 def trace_of(llm: LLM, about: str, prompt: list[int], out: Path, tick: Tick) -> list[WrittenFigure]:
-    """Figure 5, if there is a draft model whose runs can be shown."""
+    """Figure 5, if there is a draft model."""
     if not llm.draft_models:
         return []
     params = SamplingParams(max_tokens=48, ignore_eos=True)

@@ -1,4 +1,4 @@
-"""Figures that need no model: what the equations say."""
+"""Figures of the equations, which need no model."""
 
 from __future__ import annotations
 

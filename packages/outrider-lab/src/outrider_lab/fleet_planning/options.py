@@ -1,4 +1,4 @@
-"""What ``outrider plan --fleet`` can be told; the fields are its options. It imports little, as every command does."""
+"""Options of ``outrider plan --fleet``, one for each field. It imports little, as every command does."""
 
 from __future__ import annotations
 

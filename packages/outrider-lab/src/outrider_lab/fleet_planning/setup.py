@@ -55,7 +55,7 @@ def fleet_of(options: FleetOptions, machine: Machine) -> Fleet:
 
 
 def promise_of(options: FleetOptions) -> Promise:
-    """What 99% of requests are to see. Raises InvalidRequestError."""
+    """The latency promised to 99% of requests. Raises InvalidRequestError."""
     return Promise(latency=options.target_p99, ttft=options.target_ttft)
 
 

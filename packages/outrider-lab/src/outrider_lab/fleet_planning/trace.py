@@ -23,7 +23,7 @@ def read_trace(path: Path, *, speedup: float = 1.0) -> Workload:
     prompts begin with those before, where there are no ``hash_ids``).
 
     Args:
-        speedup: requests come so many times as fast as recorded.
+        speedup: factor on the recorded rate of arrivals.
 
     Raises:
         InvalidRequestError: the file cannot be read as that; the message names the line.

@@ -1,4 +1,4 @@
-"""What a simulated fleet is asked: arrivals, lengths and shared beginnings, from distributions."""
+"""Workload of a simulated fleet: arrivals, lengths and shared prefixes, from distributions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Lengths:
 class Workload:
     """Requests in order of arrival. Arrays are [requests].
 
-    A prompt is its ``segments``, one behind the other: two prompts share what their first equal segments cover.
+    A prompt is its ``segments``, one behind the other: two prompts share their leading equal segments.
     A request that follows another (``follows``, else -1) does not come before that one's end.
     """
 

@@ -1,1 +1,1 @@
-"""What a notebook shows of a finished request: a table of its steps, a plot, and the draft tree of a step."""
+"""Views of a finished request in a notebook: a table of steps, a plot, and the draft tree of a step."""

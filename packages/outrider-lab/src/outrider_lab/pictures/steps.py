@@ -1,4 +1,4 @@
-"""The steps of a finished request: each forward pass of the target, what was drafted for it, and what it gave."""
+"""The steps of a finished request: forward passes of the target, their drafts and their tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Step:
 
     @property
     def source(self) -> str:
-        """What drafted; "none" where nothing did."""
+        """The draft source; "none" without a draft."""
         names = dict.fromkeys(name for token in self.tokens for name in token.source.split("+") if name != "none")
         return "+".join(names) or "none"
 
@@ -88,7 +88,7 @@ class StepTable:
 
 
 def visible(words: str) -> str:
-    """Text whose line breaks and tabs can be seen."""
+    """Text with visible line breaks and tabs."""
     return words.replace("\n", "⏎").replace("\t", "⇥")
 
 

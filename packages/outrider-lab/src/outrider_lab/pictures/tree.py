@@ -1,4 +1,4 @@
-"""The draft tree of a step, drawn from left to right: what was accepted, what was refused, what came instead.
+"""The draft tree of a step, drawn from left to right: accepted, refused and recovered tokens.
 
 ::
 

@@ -27,7 +27,7 @@ class Call:
 
 @dataclass
 class Counts:
-    """What calls cost."""
+    """Costs of calls."""
 
     started: int = 0
     dropped: int = 0  # their prefixes turned out otherwise
@@ -49,11 +49,11 @@ class Calls(Protocol):
     def start(self, prefix: Prefix, round_: int) -> Call: ...
 
     def drop(self, calls: Sequence[Call]) -> None:
-        """These are not needed. What has not begun does not begin; errors they end with are nobody's."""
+        """Cancel calls. Those that have not begun do not begin; their errors are ignored."""
         ...
 
     def wait(self, call: Call) -> Any:
-        """What ``f`` returned for a call, or raised."""
+        """The result of ``f`` for a call, or its exception."""
         ...
 
 

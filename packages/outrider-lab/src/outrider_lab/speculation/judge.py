@@ -102,9 +102,9 @@ class Judge:
         return (draft.tokens[0], True) if verdict.path else (verdict.token, False)
 
     def _by_density(self, p: Density, guess: Guess | None, position: int) -> tuple[Any, bool]:
-        """Keep ``x`` drawn from q with probability min(CAP, p/q), else draw from what that leaves of p.
+        """Keep ``x`` drawn from q with probability min(CAP, p/q), else draw from the residual of p.
 
-        What is kept has the density min(CAP q, p); p - min(CAP q, p) = max(0, p - CAP q) is left. A draw from p is one
+        Kept values have the density min(CAP q, p); p - min(CAP q, p) = max(0, p - CAP q) is left. A draw from p is one
         from that if kept with probability max(0, 1 - CAP q/p), and again otherwise. The sum is p for any CAP from 0 to
         1. With CAP = 1, Leviathan et al.'s rule, the residual may be so thin that no number of draws is certain to hit
         it. Below 1, at least 1 - CAP of the draws are kept, so running out of TRIES shows a density that is wrong, and
@@ -136,7 +136,7 @@ class Judge:
         )
 
     def _race(self, law: Density, prefix: Prefix) -> Any:
-        """The value that wins a race which does not know whose law it is run for: Gumbel-max without a list of values.
+        """Gumbel-max without a list of values: the same race decides for every law over the values.
 
         Points of a Poisson process over time and ``base`` arrive one by one. The one with the least time * base/law has
         the density ``law`` (Maddison et al. 2014, A* sampling; Li and El Gamal 2018). Two laws that are alike mostly

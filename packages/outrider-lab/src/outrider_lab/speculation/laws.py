@@ -1,4 +1,4 @@
-"""What ``f`` and ``g`` may return: probabilities, a density, or one value."""
+"""Laws that ``f`` and ``g`` may return: probabilities, a density, or one value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Density(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """One certain value: what a deterministic ``f`` returns, or a guess without a distribution."""
+    """One certain value, as of a deterministic ``f`` or a guess without a distribution."""
 
     value: Any
 
@@ -110,7 +110,7 @@ class _Scipy:
 
 
 def law_of(returned: Any, who: str, position: int) -> Law:
-    """What a call of ``f`` or ``g`` (``who``) for ``position`` returned, checked.
+    """The checked result of a call of ``f`` or ``g`` (named by ``who``) for ``position``.
 
     Raises:
         NumericalError: probabilities that are NaN, negative or do not sum to 1; something that is no distribution.

@@ -1,4 +1,4 @@
-"""What a run of ``speculate`` gave and cost, beside what the theory says."""
+"""Results and costs of a run of ``speculate``, beside the theory's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Report:
 
     @property
     def operations(self) -> float:
-        """Calls of ``f`` a value: what concurrency is paid with."""
+        """Calls of ``f`` per value: the price of concurrency."""
         return self.f_calls / self.values if self.values else 0.0
 
     @property
@@ -108,7 +108,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Result:
-    """What ``speculate`` returns."""
+    """Result of ``speculate``."""
 
     values: list[Any]
     origins: list[str]

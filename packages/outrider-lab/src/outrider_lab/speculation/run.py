@@ -40,7 +40,7 @@ def speculate(
     Args:
         f: the slow function, of a tuple of values. It returns the law of the next one: a vector of probabilities (the
             values are 0 to n - 1), a ``Density``, a frozen distribution of scipy.stats, or ``Point(value)``. If it has
-            a method ``batch``, that gets a list of prefixes and returns as many laws, and nothing else is called.
+            a method ``batch``, which takes a list of prefixes and returns a law for each; nothing else is called then.
         g: the cheap function, likewise, with the same support. It may also return a value without a law, or None where
             it has no guess. None: plain sampling.
         length: values to sample, fewer if ``stop`` ends them.
@@ -59,7 +59,7 @@ def speculate(
 
     Raises:
         ConfigError: an argument is not valid, or ``f`` and ``g`` do not fit together.
-        NumericalError: ``f`` or ``g`` returned what is no distribution.
+        NumericalError: ``f`` or ``g`` returned no distribution.
     """
     if is_async(f) or is_async(getattr(f, "batch", f)):
         raise ConfigError(f"f={f!r} is a coroutine function: use `await speculate_async(...)`")
@@ -134,7 +134,7 @@ def _prepared(
     seed: int | None,
     stop: Callable[[Prefix], bool] | None,
 ) -> Callable[[Calls], Walk]:
-    """Check the arguments; what is left to say is where ``f`` runs."""
+    """Check the arguments; only the executor of ``f`` is still open."""
     if not callable(f) and not hasattr(f, "batch"):
         raise ConfigError(f"f={f!r} is not valid: give a function of the prefix, or an object with batch(prefixes)")
     if g is not None and not callable(g):

@@ -45,7 +45,7 @@ class Walk:
     _unguessed: int = -1  # the position that g had no guess for
 
     def run(self) -> Generator[Call, Any, None]:
-        """Yields a call whose result is to be sent back."""
+        """Yields calls; the caller sends each result back."""
         done = False
         while not done and len(self.values) < self.length:
             if self.calls.eager or not self._asked:

@@ -1,1 +1,1 @@
-"""What a replica costs: its steps and drafts, measured, read from a file, or from a roofline."""
+"""Costs of a replica: its steps and drafts, measured, read from a file, or from a roofline."""

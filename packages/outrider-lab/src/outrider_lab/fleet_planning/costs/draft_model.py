@@ -20,7 +20,7 @@ _FREE = LatencyCurve({1: 1e-9})
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A source of drafts: how often it has one, how often each of its tokens is right, and what it costs."""
+    """A draft source: how often it drafts, the acceptance of its tokens, and its cost."""
 
     name: str
     rates: tuple[float, ...]  # chance of each depth's token, if those before were accepted
@@ -47,5 +47,5 @@ class DraftModel:
         return [0.0, *(self.seconds(n) for n in range(1, 1025))]
 
     def level_seconds(self, requests: int) -> float:
-        """Of one draft token each for so many requests."""
+        """Seconds of one draft token each for ``requests`` requests."""
         return self._levels[requests] if requests < len(self._levels) else self.seconds(requests)

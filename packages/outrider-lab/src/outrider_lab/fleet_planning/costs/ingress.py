@@ -1,4 +1,4 @@
-"""What the process before the replicas costs: our own server over one replica, and a client, all in this process.
+"""Cost of the ingress process: the server over one replica, and a client, all in this process.
 
 ::
 
@@ -50,7 +50,7 @@ class IngressCosts:
     request_jitter: float
 
     def of(self, machine: Machine) -> Machine:
-        """The machine behind such an ingress."""
+        """The machine behind this ingress."""
         return replace(machine, **asdict(self))
 
 

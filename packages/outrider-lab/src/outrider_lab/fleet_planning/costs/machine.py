@@ -1,4 +1,4 @@
-"""What a replica's steps cost and how often its drafts are right: measured, read from a file, or from a roofline."""
+"""Step costs and draft acceptance of a replica: measured, read from a file, or from a roofline."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Machine:
 
     @property
     def beside_seconds(self) -> float:
-        """What a request on its own takes at least before its first step and behind its last."""
+        """Least seconds of a lone request before its first step and behind its last."""
         return self.request_seconds + self.ingress_per_request + self.ingress_per_token + self.response_seconds
 
     @cached_property
     def seconds_by_rows(self) -> list[float]:
-        """T of 0 up to ``max_batched_tokens`` rows, and what every step costs besides."""
+        """T of 0 up to ``max_batched_tokens`` rows, plus the fixed cost of a step."""
         return [self.overhead, *(self.target(rows) + self.overhead for rows in range(1, self.max_batched_tokens + 1))]
 
     def step_seconds(self, rows: int, sequences: int, context: float, silent: int = 0) -> float:
@@ -101,7 +101,7 @@ class Machine:
         return replace(self, draft=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``from_dict`` reads; milliseconds, as in the JSON of ``outrider plan``."""
+        """The object that ``from_dict`` reads; milliseconds, as in the JSON of ``outrider plan``."""
         facts: dict[str, Any] = {
             "name": self.name,
             "target_ms_by_rows": {str(rows): round(1e3 * s, 5) for rows, s in self.target.points.items()},

@@ -1,4 +1,4 @@
-"""A machine's costs, measured with the engine that will serve: T(n), what a step costs besides, and a draft source."""
+"""A machine's costs, measured with the serving engine: T(n), the fixed cost of a step, and a draft source."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _beside(llm: LLM, target: LatencyCurve, per_context_token: float) -> tuple[f
 
 
 def _decode(llm: LLM, batch: int) -> float:
-    """Median seconds of a step in which so many requests decode."""
+    """Median seconds of a step with ``batch`` decoding requests."""
     engine, params = llm.engine, SamplingParams(max_tokens=DECODED, ignore_eos=True)
     plain = SpeculationParams(draft="none")
     requests = [llm.request([1 + i] * SHORT, params, plain) for i in range(batch)]
@@ -111,7 +111,7 @@ def _decode(llm: LLM, batch: int) -> float:
 
 
 def _draft(llm: LLM, name: str, prompts: Sequence[list[int]], params: SamplingParams, tick: Tick) -> DraftModel:
-    """What a source costs, and how often it is right."""
+    """A source's cost and acceptance."""
     settings = {
         "none": SpeculationParams(draft="none"),
         name: SpeculationParams(draft=name, spec_length=MAX_K),

@@ -1,1 +1,1 @@
-"""What came of a simulation: percentiles, how many replicas it takes, pictures."""
+"""Results of a simulation: percentiles, number of replicas, pictures."""

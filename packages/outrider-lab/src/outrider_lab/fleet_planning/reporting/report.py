@@ -1,4 +1,4 @@
-"""What a simulated run says: rates and percentiles."""
+"""Rates and percentiles of a simulated run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Summary:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether answers come as fast as requests, but for 5% and what chance explains."""
+        """Whether answers come as fast as requests, within 5% and chance."""
         return self.request_throughput >= self.request_rate * (0.95 - 2 / math.sqrt(self.requests))
 
     def as_dict(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Sizing:
-    """``replicas`` keep the promise, one fewer do not. ``tried``: what each number that was tried gave."""
+    """``replicas`` keep the promise, one fewer do not. ``tried``: results by number of replicas."""
 
     replicas: int
     run: Run

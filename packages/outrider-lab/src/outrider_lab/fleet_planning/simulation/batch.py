@@ -1,4 +1,4 @@
-"""What the requests that run on a simulated replica hold of its cache, counted so that a step costs little."""
+"""Cache use of the running requests of a simulated replica, counted so that a step costs little."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outrider_lab.fleet_planning.workload import Floats, Ints
 
 
 class Batch:
-    """Running requests and their cache: who comes in, moves on and leaves."""
+    """Running requests and their cache."""
 
     def __init__(self, machine: Machine, progress: Progress) -> None:
         self._machine, self._progress = machine, progress
@@ -28,7 +28,7 @@ class Batch:
         self.context = 0  # tokens in the cache of all running requests
 
     def check(self) -> None:
-        """Raise AssertionError unless cache and counts hold what requests and segments do."""
+        """Raise AssertionError unless cache and counts agree with requests and segments."""
         self.cache.check()
         running = self.running
         held = int((running.context - running.shared).sum())
@@ -72,7 +72,7 @@ class Batch:
         return request
 
     def grow(self, tokens: int) -> None:
-        """The running requests have so many tokens more in the cache, none of them shared yet."""
+        """Add ``tokens`` unshared tokens of the running requests to the cache."""
         self.context += tokens
         self.cache.own += tokens
 
@@ -102,7 +102,7 @@ class Batch:
         self.running.keep(~gone)
 
     def _release(self, place: int) -> None:
-        """Give back what a request holds; its last segment, grown by the answer, stays findable."""
+        """Release a request's cache; its last segment, grown by the answer, stays findable."""
         running, workload = self.running, self._progress.workload
         request, prompt = int(running.id[place]), int(workload.prompts[running.id[place]])
         context = int(running.total[place] - running.left[place] - running.pending[place])

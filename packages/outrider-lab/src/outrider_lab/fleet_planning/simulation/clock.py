@@ -1,4 +1,4 @@
-"""Simulated time: what is to happen, in order."""
+"""Simulated time: future events, in order."""
 
 from __future__ import annotations
 

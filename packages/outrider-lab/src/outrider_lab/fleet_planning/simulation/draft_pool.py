@@ -13,7 +13,7 @@ Asked = tuple[int, list[int]]
 
 
 class DraftPool:
-    """What has come when one of the machines is free is drafted as one batch."""
+    """All waiting jobs are drafted as one batch when a machine is free."""
 
     def __init__(
         self, machines: int, machine: Machine, delay: float, clock: Clock, deliver: Callable[[Asked, float], None]
@@ -26,7 +26,7 @@ class DraftPool:
         self.busy = 0.0  # seconds
 
     def ask(self, asked: Asked, now: float) -> None:
-        """A replica sends what it wants drafts for."""
+        """Queue a replica's requests for drafts."""
         self._clock.at(now + self._delay, partial(self._arrive, asked))
 
     def _arrive(self, asked: Asked, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Machines in simulated time, whose cores several replicas share."""
+"""Machines in simulated time; several replicas share the cores of one."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ class Host:
 
 
 def shared_cores(replicas: int, cores: int) -> list[float]:
-    """Speeds of replicas of one core each on a machine with so many cores."""
+    """Speeds of replicas of one core each on a machine with ``cores`` cores."""
     return [min(1.0, cores / busy) for busy in range(1, replicas + 1)]

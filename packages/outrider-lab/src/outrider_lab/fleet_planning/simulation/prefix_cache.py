@@ -9,13 +9,13 @@ from outrider_lab.fleet_planning.workload import Segment
 
 
 class PrefixCache:
-    """Counts tokens, not rows. What nobody uses is dropped block by block, the least recently used first.
+    """Counts tokens, not rows. Unused blocks are dropped one by one, the least recently used first.
 
     ::
 
         capacity  [ own: rows of running requests | shared: published segments, used or kept for later | free ]
 
-    A segment is dropped from its end, as a beginning outlives what follows it.
+    A segment is dropped from its end, as a prefix outlives its continuations.
     """
 
     def __init__(self, capacity: int, block: int, *, reuse: bool = True) -> None:
@@ -46,7 +46,7 @@ class PrefixCache:
         return found // self._block * self._block
 
     def pin(self, segments: Sequence[Segment]) -> None:
-        """A request uses what is here of its prompt; it is not dropped until ``unpin``."""
+        """Use the cached part of a request's prompt; it is not dropped until ``unpin``."""
         for name, _ in reversed(segments):
             self._users[name] = self._users.get(name, 0) + 1
             if name in self._held:
@@ -76,7 +76,7 @@ class PrefixCache:
         return moved
 
     def make_room(self, tokens: int) -> bool:
-        """Drop what nobody uses until ``tokens`` are free; False, with all of that dropped, if they cannot be."""
+        """Drop unused blocks until ``tokens`` are free; False if all were dropped and the room does not suffice."""
         missing = tokens - self.free
         looked = 0
         while missing > 0 and looked < len(self._held):

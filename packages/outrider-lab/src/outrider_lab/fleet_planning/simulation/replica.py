@@ -1,4 +1,4 @@
-"""One simulated engine: what is queued, what a step gives, and who leaves."""
+"""One simulated engine: its queue, its steps, and finished requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _at_once(now: float, tokens: int) -> Floats:
 
 @dataclass
 class Counts:
-    """What a replica did."""
+    """Counters of a replica."""
 
     steps: int = 0
     busy: float = 0.0  # seconds of work, on a machine of its own
@@ -39,7 +39,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a step's requests."""
+    """Outcome of a step's requests."""
 
     done: list[int]  # answered
     handed_on: list[int]  # read here, to be decoded elsewhere
@@ -77,7 +77,7 @@ class Replica:
         self._planner.remote_drafts = value
 
     def held(self) -> Iterator[Segment]:
-        """What later prompts would find in the cache."""
+        """Prefixes that later prompts would find in the cache."""
         return self._batch.cache.held()
 
     def add(self, request: int, *, received: bool = False) -> None:
@@ -99,7 +99,7 @@ class Replica:
         return lost
 
     def check(self) -> None:
-        """Raise AssertionError unless cache and counts hold what requests and segments do."""
+        """Raise AssertionError unless cache and counts agree with requests and segments."""
         self._batch.check()
         if self.load != self.running.count + len(self._planner.waiting):
             raise AssertionError(f"{self.load} in all: {self.running.id} run, {self._planner.waiting} wait")

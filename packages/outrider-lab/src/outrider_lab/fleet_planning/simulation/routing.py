@@ -17,7 +17,7 @@ __all__ = ["PERIOD", "Routing", "policy_name"]
 
 
 def policy_name(name: str) -> PolicyName:
-    """Raises InvalidRequestError for what is no policy."""
+    """Raises InvalidRequestError for an unknown policy."""
     if name not in POLICIES:
         raise InvalidRequestError(unknown("routing", name, POLICIES), param="routing")
     return name  # type: ignore[return-value]  # it is one of them
@@ -40,7 +40,7 @@ class _Seen:
 
 
 class Routing:
-    """One policy, and what it is told meanwhile.
+    """One policy, and the reports that it receives.
 
     The names of a prompt's blocks stand for their tokens. A block belongs to the segment that its last token is in::
 
@@ -54,14 +54,14 @@ class Routing:
         self._seen: dict[object, _Seen] = {}
 
     def choose(self, request: int, replicas: Sequence[Replica]) -> Replica:
-        """One of ``replicas``, of which there is at least one."""
+        """One of ``replicas``; at least one must be given."""
         job = self._job(request)
         name = self._router.choose(job, [Load(r.name, r.load, r.machine.max_batch_size) for r in replicas])
         self._router.routed(job, name)
         return next(replica for replica in replicas if replica.name == name)
 
     def report(self, replica: Replica) -> None:
-        """A replica says what its cache holds, as every ``PERIOD`` seconds."""
+        """Take a replica's report of its cache, sent every ``PERIOD`` seconds."""
         self._router.report(replica.name, self._held(replica))
 
     def forget(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What is simulated, and what came of it."""
+"""Input and result of a simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outrider_lab.fleet_planning.workload import Floats, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Replicas of a machine, and what is between them."""
+    """Replicas of a machine, their routing and draft pool."""
 
     machine: Machine
     replicas: int = 1
@@ -44,7 +44,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Run:
-    """What happened. Arrays are [requests], in seconds of simulated time."""
+    """Result of a run. Arrays are [requests], in seconds of simulated time."""
 
     workload: Workload
     fleet: Fleet

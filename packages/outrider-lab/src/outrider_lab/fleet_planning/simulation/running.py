@@ -1,4 +1,4 @@
-"""The requests that run on a simulated replica, in order of rank, and what became of all requests."""
+"""The running requests of a simulated replica, in order of rank, and the outcome of all requests."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TICK = 1000  # requests between two reports of progress
 
 
 class _Simulation:
-    """One run; what happens later is planned with the clock."""
+    """One run; future events are planned with the clock."""
 
     def __init__(self, fleet: Fleet, workload: Workload, seed: int, tick: Callable[[str, int], None]) -> None:
         self._fleet, self._workload, self._tick = fleet, workload, tick
@@ -75,7 +75,7 @@ class _Simulation:
             self._clock.at(when, partial(self._fail, self._all[number]))
 
     def _count(self, now: float, change: int) -> None:
-        """So many requests more are in the system."""
+        """Change the number of requests in the system by ``change``."""
         self._area += self._inside * (now - self._now)
         self._inside += change
         self._now = now

@@ -22,7 +22,7 @@ def reach(match: int) -> int | None:
 
 
 def trust(match: int) -> float:
-    """Acceptance of the first token copied after a match of this length, on Spec-Bench summaries (benchmarks/log.md)."""
+    """Acceptance of the first token copied after this match length, on Spec-Bench summaries (benchmarks/log.md)."""
     return (0.28, 0.46, 0.55, 0.67, 0.67, 0.67, 0.67, 0.81)[min(match, MAX_MATCH) - 1]
 
 
