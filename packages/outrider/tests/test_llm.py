@@ -15,11 +15,17 @@ from typing import Any
 import pytest
 import torch
 
-from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams
+from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams, extensions
 from outrider.config import EngineOptions, engine_config
 from outrider.config.engine import ALIASES
 from outrider.engine.request import Request, StepOutput
-from outrider.errors import ConfigError, EngineDeadError, IncompatibleDraftError, InvalidRequestError
+from outrider.errors import (
+    ConfigError,
+    EngineDeadError,
+    IncompatibleDraftError,
+    InvalidRequestError,
+    MissingExtensionError,
+)
 from outrider.utils.json_files import shown
 from outrider_multimodal.vision import ReadPrompt
 from tests.paths import ROOT
@@ -363,3 +369,10 @@ def test_only_sources_named_at_the_start_are_imported(folder: Path, monkeypatch:
     output = told.generate("hello hello hello", params, speculation=own)
     assert output.token_ids == told.generate("hello hello hello", params).token_ids
     assert "echo" in output.stats.by_source
+
+
+def test_beam_search_without_its_distribution_names_the_extra(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extensions, "_found", lambda group: {})
+    with pytest.raises(MissingExtensionError, match=r"beam_width=2 is not installed.*outrider\[drafters\]"):
+        llm.generate("Once", SamplingParams(beam_width=2, max_tokens=3))
+    assert llm.generate("Once", SamplingParams(max_tokens=3)).token_ids

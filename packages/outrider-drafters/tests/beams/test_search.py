@@ -17,7 +17,7 @@ from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError, NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
-from outrider_drafters.beams.request import BeamRequest, RankedBeam
+from outrider_drafters.beams.method import beam_search
 from outrider_drafters.recycling import RecyclingDrafter
 from tests.arrays import Floats, log_softmax, randn
 from tests.beams.reference import Found, search
@@ -34,13 +34,12 @@ def table(seed: int = 0) -> TableModel:
 
 def group(params: SamplingParams, prompt: list[int] = PROMPT, id: str = "r", **speculation: Any) -> list[Request]:
     """The requests of one search: the leader, and those of the other outputs."""
-    speculation = {"draft": "none"} | speculation
-    leader = BeamRequest(id, tuple(prompt), params, SpeculationParams(**speculation), frozenset(STOPS))
-    others = [
-        RankedBeam(f"{id}-{i}", tuple(prompt), params, SpeculationParams(**speculation), frozenset(STOPS), after=leader)
-        for i in range(1, params.n)
-    ]
-    return [leader, *others]
+    drafts = SpeculationParams(**{"draft": "none"} | speculation)
+    ids = [id, *(f"{id}-{i}" for i in range(1, params.n))]
+    requests = [Request(each, tuple(prompt), params, drafts, frozenset(STOPS)) for each in ids]
+    for one in requests:
+        beam_search(one, None if one is requests[0] else requests[0])
+    return requests
 
 
 def expected(model: TableModel, params: SamplingParams, prompt: list[int] = PROMPT) -> list[Found]:

@@ -14,7 +14,7 @@ from outrider.config import ModelOptions, SamplingParams, SpeculationParams
 from outrider.engine.request import Request
 from outrider.models.base import LoadedModel
 from outrider.weights.loader import load_model
-from outrider_drafters.beams.request import BeamRequest, RankedBeam
+from outrider_drafters.beams.method import beam_search
 from outrider_drafters.recycling import RecyclingDrafter
 from outrider_multimodal.encoder_decoder import EncoderInput
 from tests import encoder_decoders, tiny
@@ -40,12 +40,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Loa
 
 def requests(prompt: list[int], params: SamplingParams, stops: list[int], draft: str) -> list[Request]:
     speculation = SpeculationParams(draft=draft)
-    leader = BeamRequest("r", tuple(prompt), params, speculation, frozenset(stops))
-    more = [
-        RankedBeam(f"r{i}", tuple(prompt), params, speculation, frozenset(stops), after=leader)
-        for i in range(1, params.n)
-    ]
-    return [leader, *more]
+    made = [Request(f"r{i}", tuple(prompt), params, speculation, frozenset(stops)) for i in range(params.n)]
+    for one in made:
+        beam_search(one, None if one is made[0] else made[0])
+    return made
 
 
 def check_against_transformers(seed: int, models: dict[str, tuple[Any, LoadedModel]]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from outrider.async_llm import AsyncLLM
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import CapacityError, EngineDeadError, OutriderError
-from outrider_drafters.beams.request import BeamRequest
 from outrider_fleet.checks import check_part
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
@@ -226,10 +225,9 @@ class FleetEngine(AsyncLLM):
 def _calls(requests: Sequence[Request]) -> list[_Call]:
     """By prompt."""
     calls: dict[str, _Call] = {}
-    searches = {found.id: each for each in requests if isinstance(each, BeamRequest) for found in each.outputs}
     for index, request in enumerate(requests):
-        first = searches.get(request.id) or request.after or request
-        call = calls.setdefault(first.id, _Call([], [], searches=request.id in searches))
+        first = request.after or request
+        call = calls.setdefault(first.id, _Call([], [], searches=request.params.beam_width > 0))
         call.indices.append(index)
         call.mirrors.append(Mirror(request))
     return list(calls.values())

@@ -16,11 +16,11 @@ from outrider.config.combination import AUTO
 from outrider.config.structured import StructuredOutput
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
+from outrider.extensions import extension
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 from outrider.utils.json_files import shown
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import check_ids
-from outrider_drafters.beams.request import BeamRequest, RankedBeam
 from outrider_multimodal.encoder_decoder import EncoderInput
 from outrider_multimodal.images import PromptImages
 from outrider_multimodal.vision import ImageLimits, ImagePrompt, ImageSource, ReadPrompt, has_images, split_images
@@ -141,8 +141,7 @@ class InputProcessor:
             ids, encoder_input = self._decoder_prompt, known or EncoderInput.of_tokens(ids)
         form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
-        kind = Request if not params.beam_width else BeamRequest if after is None else RankedBeam
-        return kind(
+        request = Request(
             id=str(next(self._ids)),
             prompt=tuple(ids),
             params=params,
@@ -156,6 +155,9 @@ class InputProcessor:
             adapter=None if lora_request is None else self.adapters.find(lora_request),
             **scheduling,
         )
+        if params.beam_width:
+            extension("decode_methods", "beam_search", f"beam_width={params.beam_width}")(request, after)
+        return request
 
     def _constraint(self, form: StructuredOutput, prompt: Sequence[int], domain: str) -> Constraint:
         """What keeps an output to ``form``, which may begin only behind a thinking section."""

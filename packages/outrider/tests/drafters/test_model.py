@@ -44,8 +44,8 @@ def greedy(tokens: Sequence[int], n: int) -> tuple[int, ...]:
 
 def agrees(source: ModelDrafter, view: Request) -> None:
     """What the cache holds is what the drafter believes it holds."""
-    sequence = source._model.sequences[view.id]
-    cache = source._model.cache
+    sequence = source.model.sequences[view.id]
+    cache = source.model.cache
     assert cache.length(sequence.slot) == len(sequence.cached)
     if sequence.cached:
         keys, positions = cache.read(0, sequence.slot, len(sequence.cached))
@@ -142,7 +142,7 @@ def test_beyond_its_context_it_has_nothing_to_say() -> None:
     for _ in range(3):
         view.tokens += [1]
         assert propose(source, view, 9) is EMPTY
-    assert drafter(max_seq_len=999)._model.max_seq_len == 64
+    assert drafter(max_seq_len=999).model.max_seq_len == 64
 
 
 def test_coupled_draws_use_the_noise_of_their_position() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from outrider.config.beams import MAX_WIDTH
-from outrider.drafters.api import BeamDraft, RequestView
+from outrider.drafters.api import RequestView
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.trees.draft_batch import Feed
 from outrider.verify.arrays import Array
@@ -15,6 +15,9 @@ from outrider.verify.distribution import Context
 from outrider.verify.draft import Draft
 from outrider_drafters.beams.candidates import beam_candidates
 from outrider_drafters.beams.search import BeamSearch, Node, union
+
+BeamDraft = tuple[Node, Draft]
+"""A live beam, and what is drafted behind it."""
 
 
 def width_ahead(beam_width: int, groups: int) -> int:

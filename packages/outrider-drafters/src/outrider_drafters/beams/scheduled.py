@@ -9,12 +9,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.drafters.api import BeamDraft
+from outrider.engine.request import Request
 from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.models.batch import SequenceInput
+from outrider.verify.distribution import Context
 from outrider.verify.draft import Draft
 from outrider_drafters.beams.candidates import beam_candidates
-from outrider_drafters.beams.request import BeamRequest
+from outrider_drafters.beams.drafting import BeamDraft
 from outrider_drafters.beams.search import BeamSearch, Node
 
 
@@ -35,9 +36,19 @@ class ScheduledBeams(ScheduledRequest):
         logits                                      in order     C c1 c2 D d1
     """
 
-    def __init__(self, request: BeamRequest, num_tokens: int, drafts: Sequence[BeamDraft]) -> None:
-        """``drafts`` of live beams; there are none unless all pending rows are scheduled."""
-        self.search, self.drafts = request, drafts
+    def __init__(
+        self,
+        request: Request,
+        search: BeamSearch,
+        rest: Sequence[Node],
+        num_tokens: int,
+        drafts: Sequence[BeamDraft],
+    ) -> None:
+        """``rest``: nodes of the tree that have rows, or are pending, in this order.
+
+        ``drafts`` of live beams; there are none unless all pending rows are scheduled.
+        """
+        self.search, self.drafts = search, drafts
         self.drafted = [_nodes(tip, draft) for tip, draft in drafts]
         forest: list[int] = []
         for _, draft in drafts:
@@ -49,7 +60,7 @@ class ScheduledBeams(ScheduledRequest):
         first = request.num_computed_tokens - len(request.prompt)  # of the rest that is scheduled
         self._read = [*request.prompt[request.num_computed_tokens :][:num_tokens]]
         held, end = max(0, first), max(0, first + num_tokens)
-        self._held, self._fresh = request.rest[:held], request.rest[held:end]
+        self._held, self._fresh = rest[:held], rest[held:end]
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -60,9 +71,9 @@ class ScheduledBeams(ScheduledRequest):
     def scored(self) -> list[Node]:
         """Nodes that get logits, in that order: those not scored yet, each followed by its draft."""
         drafted = {tip: nodes for (tip, _), nodes in zip(self.drafts, self.drafted, strict=True)}
-        root = self.search.search.root
-        ends_prompt = bool(self._read) and self.search.num_computed_tokens + len(self._read) == len(self.search.prompt)
-        unscored = [node for node in ([root] if ends_prompt else []) + self._fresh if node.candidates is None]
+        root, request = self.search.root, self.request
+        ends_prompt = bool(self._read) and request.num_computed_tokens + len(self._read) == len(request.prompt)
+        unscored = [node for node in [*([root] if ends_prompt else []), *self._fresh] if node.candidates is None]
         out: list[Node] = []
         for node in dict.fromkeys((*unscored, *drafted)):
             out += [node] if node in unscored else []
@@ -78,12 +89,12 @@ class ScheduledBeams(ScheduledRequest):
         return len(self.scored)
 
     def sequence_input(self) -> SequenceInput:
-        request = self.search
+        request = self.request
         assert request.slot is not None
         start, last = request.num_computed_tokens, len(request.prompt) - 1
         fresh = self.nodes[len(self._held) :]
         place: dict[Node, int] = {node: len(self._read) + i for i, node in enumerate(fresh)}
-        place[request.search.root] = len(self._read) - 1
+        place[self.search.root] = len(self._read) - 1
         return SequenceInput(
             request.slot,
             start,
@@ -119,7 +130,7 @@ class ScheduledBeams(ScheduledRequest):
 
         Raises what ``beam_candidates`` raises of a beam that is live; drafts that no beam comes to cannot fail.
         """
-        request, search = self.search, self.search.search
+        request, search = self.request, self.search
         rows = {node: output.first + i for i, node in enumerate(self.scored)}
         count = BeamSearch.num_candidates(request.params, request.stop_ids)
         steps = 0
@@ -128,7 +139,7 @@ class ScheduledBeams(ScheduledRequest):
             if wanted:
                 found = beam_candidates(
                     output.logits[[rows[node] for node in wanted], :vocab_size],
-                    [request.context_of(node) for node in wanted],
+                    [Context(request.prompt, node.tokens()) for node in wanted],
                     request.params,
                     count,
                     stop_ids,

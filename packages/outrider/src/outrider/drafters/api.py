@@ -15,7 +15,6 @@ from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import TargetRows
 from outrider.verify.draft import Draft, Verdict
 from outrider.verify.verifiers import DraftSampler
-from outrider_drafters.beams.search import BeamSearch, Node
 from outrider_multimodal.encoder_decoder import EncoderInput
 
 
@@ -216,21 +215,5 @@ class FeatureReader(Protocol):
         Called after each run of the target, in order, between ``start`` and ``finish`` of the request. Tokens found in
         the prefix cache have not been run and have none, so ``start`` may lie beyond what was read so far; where a
         request is read again it may lie before it.
-        """
-        ...
-
-
-BeamDraft = tuple[Node, Draft]
-"""A live beam, and what is drafted behind it."""
-
-
-@runtime_checkable
-class BeamDrafter(Protocol):
-    """A draft source that drafts for all beams of a search together, in one sequence of its cache."""
-
-    def propose_beams(self, request: RequestView, search: BeamSearch, budget: int) -> list[BeamDraft]:
-        """Drafts behind the live beams of ``search``, of at most ``budget`` nodes in all.
-
-        ``request``: the search as a request that has no output yet. Between ``start`` and ``finish`` of it.
         """
         ...

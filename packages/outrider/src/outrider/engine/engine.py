@@ -5,29 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from outrider.cache.protocol import CacheSpec, KVCache
-from outrider.drafters.api import Drafter, Outcome
+from outrider.drafters.api import Drafter
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.acceptance import Measured, nothing_measured
 from outrider.engine.adaptive.controller import AdaptiveLength
 from outrider.engine.adaptive.cost import calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
-from outrider.engine.decision import Decided, Decision, decide
+from outrider.engine.decode_method import DecodeMethod, EngineParts
 from outrider.engine.drafting.rounds import Drafting
-from outrider.engine.embedding import add_hidden, with_last_layer
+from outrider.engine.embedding import with_last_layer
 from outrider.engine.memory import CacheMemory
 from outrider.engine.pace import Pace, StepTimes
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.request_checks import check_request
 from outrider.engine.runner import ScheduledRequest, TargetOutput, run_target
+from outrider.engine.sampling import Sampling
 from outrider.engine.scheduler import ScheduledTokens, Scheduler
 from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
-from outrider_drafters.beams.beams import Beams
-from outrider_drafters.beams.request import BeamRequest, RankedBeam
-from outrider_drafters.beams.scheduled import BeamSteps, ScheduledBeams
 from outrider_multimodal.encoder_decoder import attach_input, check_input, has_encoder
 
 
@@ -63,8 +62,17 @@ class Engine:
         )
         self._clock, self._pace = clock, Pace()
         self._drafting = Drafting(drafters, self.vocab_size, self._policy, clock)
-        self.memory = CacheMemory(self.cache, lambda: self._drafting.caches)
-        self._beams = Beams(self._drafting, self.memory, self._eos, self.vocab_size)
+        self.memory = CacheMemory(self.cache, lambda: self._drafting.isolated.caches)
+        self._parts = EngineParts(
+            self.memory,
+            self._drafting,
+            self.stats,
+            model.config,
+            self._eos,
+            self.vocab_size,
+            self._policy.pass_seconds,
+        )
+        self._sampling = Sampling(self._parts)
         self._scheduler: Scheduler[Request] = Scheduler(
             self.memory, max_batch_size=cache.slots, max_batched_tokens=max_batched_tokens
         )
@@ -72,12 +80,9 @@ class Engine:
     def add(self, request: Request) -> None:
         """Queue a request; raises what ``check`` raises."""
         self.check(request)
-        if isinstance(request, RankedBeam):
-            return  # its leader's search finds it
         request.max_seq_len = self.max_seq_len
-        if isinstance(request, BeamRequest):
-            request.begin(self._policy.pass_seconds)
-        self._scheduler.add(request)
+        if self._method(request).begin(request, self._parts):
+            self._scheduler.add(request)
 
     def check(self, request: Request) -> None:
         """Refuse what cannot be served; raises what ``check_request`` raises."""
@@ -87,7 +92,7 @@ class Engine:
     @property
     def drafters(self) -> Mapping[str, Drafter]:
         """The loaded draft sources, by the name requests give them."""
-        return self._drafting.drafters
+        return self._drafting.isolated.drafters
 
     def calibrate(self, sources: Sequence[str] = ()) -> None:
         """Measure what forward passes cost now, rather than when the first adaptive request drafts.
@@ -97,7 +102,7 @@ class Engine:
         self._policy.calibrate(sources if has_encoder(self._model) else ())
 
     def _time_drafts(self, source: str) -> DraftingCost | None:
-        return self._drafting.time_drafts(source)
+        return self._drafting.isolated.time_drafts(source)
 
     def abort(self, request_id: str) -> None:
         """Drop a request wherever it is and release what it holds; unknown ids are ignored."""
@@ -150,15 +155,14 @@ class Engine:
     def _draft(self, schedule: Sequence[ScheduledTokens[Request]]) -> list[ScheduledRequest]:
         """Every request's part, with its draft; drafters see all their requests at once."""
         self.stats.drafting()
-        searches = [each for each in schedule if isinstance(each.request, BeamRequest)]
-        beams = {each.request.id: self._beams.schedule(each) for each in searches}
-        others = [each for each in schedule if each.request.id not in beams]
+        own = [self._method(each.request).schedule(each) for each in schedule]
+        others = [each for each, part in zip(schedule, own, strict=True) if part is None]
         granted, num_tokens = [each.num_draft_tokens for each in others], [each.num_tokens for each in others]
         drafts = iter(self._drafting.propose([each.request for each in others], granted, num_tokens))
         self.stats.drafted()
         return [
-            beams.get(each.request.id) or ScheduledRequest(each.request, each.num_tokens, next(drafts))
-            for each in schedule
+            part or ScheduledRequest(each.request, each.num_tokens, next(drafts))
+            for each, part in zip(schedule, own, strict=True)
         ]
 
     def _score(self, scheduled: Sequence[ScheduledRequest]) -> list[TargetOutput]:
@@ -166,7 +170,7 @@ class Engine:
         if not scheduled:
             return []
         requests = [each.request for each in scheduled]
-        layers = with_last_layer(self._drafting.feature_layers(requests), requests, self._model.config)
+        layers = with_last_layer(self._drafting.features.layers(requests), requests, self._model.config)
         outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
         self._observe_cost(scheduled, self.stats.scored())
         return outputs
@@ -177,44 +181,31 @@ class Engine:
             requests, drafts = [each.request for each in scheduled], [each.draft for each in scheduled]
             self._policy.observe_forward_pass(requests, drafts, seconds)
 
-    def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Decided]:
+    def _verify(self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput]) -> list[Any]:
         """What each request accepts; None for one that still reads, or whose distribution cannot be drawn from."""
-        decisions: list[Decided] = []
+        decisions: list[Any] = []
         for each, output in zip(scheduled, outputs, strict=True):
-            decision: Decided = None
+            decision = None
             if each.decides:
                 try:
-                    decision = decide(each, output, self._eos, self.vocab_size)
+                    decision = self._method(each.request).decide(each, output)
                 except (NumericalError, GrammarError) as error:
                     self._retry_without_draft(each.request, error)
             decisions.append(decision)
         return decisions
 
     def _commit(
-        self,
-        scheduled: Sequence[ScheduledRequest],
-        outputs: Sequence[TargetOutput],
-        decisions: Sequence[Decided],
+        self, scheduled: Sequence[ScheduledRequest], outputs: Sequence[TargetOutput], decisions: Sequence[Any]
     ) -> list[StepOutput]:
         """Emit tokens, keep the accepted rows of the cache, and tell the drafters what happened."""
         emitted: list[StepOutput] = []
         for each, output, decision in zip(scheduled, outputs, decisions, strict=True):
             request = each.request
-            failed = each.decides and decision is None
-            if isinstance(each, ScheduledBeams):
-                if isinstance(decision, BeamSteps):
-                    emitted += self._beams.commit(each, output, decision)
-                    self.stats.count(each.draft, decision.accepted)
-                elif not failed:
-                    self.memory.keep(request, each.num_tokens)
-            elif not failed and self._report_prompt(request, output):
-                add_hidden(request, output, each.num_tokens, self._model.config)
-                if isinstance(decision, Decision):
-                    emitted += self._emit(each, decision)
-                else:
-                    self.memory.keep(request, each.num_tokens)
-                path = decision.verdict.path if isinstance(decision, Decision) else ()
-                self._forward_features(each, output, path)
+            if decision is not None or not each.decides:  # else it has failed
+                try:
+                    emitted += self._method(request).commit(each, output, decision)
+                except NumericalError as error:
+                    self._retry_without_draft(request, error)
             if request.finish_reason is not None or request.error is not None:
                 self.abort(request.id)
         seconds = self.stats.end(len(emitted))
@@ -222,43 +213,13 @@ class Engine:
             self._policy.observe_step(len(scheduled), seconds)
         return emitted
 
-    def _report_prompt(self, request: Request, output: TargetOutput) -> bool:
-        """Note the log-probabilities of the prompt's tokens, if asked for; False if they are not numbers."""
-        try:
-            if output.prompt_logits is not None:
-                request.add_prompt_logprobs(output.prompt_logits[:, : self.vocab_size])
-        except NumericalError as error:
-            self._retry_without_draft(request, error)
-            return False
-        return True
-
-    def _emit(self, scheduled: ScheduledRequest, decision: Decision) -> list[StepOutput]:
-        """Commit one request's decision to its tokens and to the cache."""
-        request, draft, verdict = scheduled.request, scheduled.draft, decision.verdict
-        base = len(request.tokens)
-        emitted = request.commit(draft, verdict, decision.p)
-        self.stats.count(draft, accepted=sum(output.origin == "accepted" for output in emitted))
-        self.memory.keep_path(request, base, scheduled.pack_path(verdict.path))
-        if request.finish_reason is None:
-            outcome = Outcome(request, draft, verdict, tuple(request.tokens[base:]), decision.p)
-            self._drafting.observe(outcome, request)
-        return emitted
+    def _method(self, request: Request) -> DecodeMethod:
+        return request.method or self._sampling
 
     def _finish_drafts(self, request: Request) -> None:
         """Release what draft sources hold for a request that has ended or was preempted."""
         self._drafting.finish(request)
-        self._beams.finish(request)
-
-    def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
-        """Give drafters that read features those of the tokens that are now committed and in the cache."""
-        request, count = scheduled.request, scheduled.num_tokens
-        if output.features is None or request.finish_reason is not None:
-            return
-        kept = output.features[:count]
-        if path:
-            kept = output.features[[*range(count), *(count + index for index in scheduled.pack_path(path))]]
-        start = request.num_computed_tokens - len(kept)
-        self._drafting.forward_features(request, start, kept, output.feature_layers)
+        self._method(request).finish(request)
 
     def _retry_without_draft(self, request: Request, error: NumericalError | GrammarError) -> None:
         """Read a request again without drafts; if that has been tried, the error is its own.
@@ -271,9 +232,8 @@ class Engine:
             return
         request.started_over = True
         if request.speculation.combination.names:
-            self._drafting.switch_off_all(request, error)
-        if isinstance(request, BeamRequest):
-            request.start_over()
+            self._drafting.isolated.switch_off_all(request, error)
+        self._method(request).start_over(request)
         self.memory.clear(request)
 
 

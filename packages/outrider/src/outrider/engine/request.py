@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams, SpeculationParams
+from outrider.engine.decode_method import DecodeMethod
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
@@ -67,6 +68,7 @@ class Request:
     images: PromptImages | None = None  # that its prompt shows, and what the target reads at their places
     adapter: Adapter | None = None  # what is added to the target's linear layers for it
     final_norm: Callable[[Any], Any] | None = None  # the target's, where the prompt's embedding is wanted
+    method: DecodeMethod | None = None  # how its tokens are chosen; None: they are sampled
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
@@ -142,7 +144,8 @@ class Request:
     @property
     def num_pending_tokens(self) -> int:
         """Tokens not yet in the cache: the prompt at first, then the last committed token."""
-        return len(self.tokens) - self.num_computed_tokens
+        rows = len(self.tokens) if self.method is None else self.method.num_rows(self)
+        return rows - self.num_computed_tokens
 
     @property
     def depth_limit(self) -> int:
@@ -157,7 +160,12 @@ class Request:
 
     @property
     def draft_limit(self) -> int:
-        """Draft nodes worth proposing; a node that does not lead to a longer path still takes a row of the cache."""
+        """Draft nodes worth proposing in this step."""
+        return self.path_draft_limit if self.method is None else self.method.draft_limit(self)
+
+    @property
+    def path_draft_limit(self) -> int:
+        """Draft nodes worth proposing behind the last token, all of which take a row of the cache."""
         if self.switched_off.issuperset(self.speculation.combination.names):
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
@@ -203,6 +211,8 @@ class Request:
     def fail(self, error: OutriderError) -> None:
         """End with an error."""
         self.error = error
+        if self.method is not None:
+            self.method.fail(self)
 
     def draws(self) -> DraftSampler:
         v = self.verifier

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.cache import KVCache
-from outrider.drafters.api import BeamDraft, Drafter, RequestView
+from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
 from outrider.verify.arrays import Array
 from outrider.verify.draft import Draft
-from outrider_drafters.beams.drafting import DraftBeams
-from outrider_drafters.beams.search import BeamSearch
 
 
 def build(context: DrafterContext) -> Drafter:
@@ -26,31 +24,23 @@ class ModelDrafter(Drafter):
 
     def __init__(self, model: DraftModel, name: str = "model") -> None:
         """``name``: of the source that its drafts are for."""
-        self._model, self._name = model, name
-        self._searches: dict[str, DraftBeams] = {}
+        self.model, self._name = model, name
 
     @property
     def caches(self) -> Sequence[KVCache]:
-        return (self._model.cache,)
+        return (self.model.cache,)
 
     def time_drafts(self) -> DraftingCost | None:
-        return time_drafts(self._model.model)
+        return time_drafts(self.model.model)
 
     def start(self, request: RequestView) -> None:
-        self._model.start(request.id, request.encoder_input)
+        self.model.start(request.id, request.encoder_input)
 
     def finish(self, request_id: str) -> None:
-        self._searches.pop(request_id, None)
-        self._model.finish(request_id)
-
-    def propose_beams(self, request: RequestView, search: BeamSearch, budget: int) -> list[BeamDraft]:
-        """As ``BeamDrafter`` says: with beams of the draft model (docs/algorithms/beam-search.md)."""
-        if request.id not in self._searches:
-            self._searches[request.id] = DraftBeams(self._model, request, self._name)
-        return self._searches[request.id].propose(search, budget)
+        self.model.finish(request_id)
 
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
-        model = self._model
+        model = self.model
         pending = pending_drafts(model, requests, budgets)
         texts = [(model.sequences[each.request.id], each.request.tokens) for each in pending]
         last = model.prefill(texts, lambda: requests[0].seconds_left)
@@ -62,14 +52,14 @@ class ModelDrafter(Drafter):
         return drafts_of(pending, requests, self._name)
 
     def _fits(self, each: PendingDraft, rows: int) -> bool:
-        return self._model.cache.can_extend(each.slot, rows)
+        return self.model.cache.can_extend(each.slot, rows)
 
     def _run(self, growing: Sequence[PendingDraft]) -> list[Array]:
         feeds = [each.feed() for each in growing]
         for each, feed in zip(growing, feeds, strict=True):
             if each.in_order:
-                self._model.sequences[each.request.id].cached += feed.tokens
-        return self._model.run(feeds)
+                self.model.sequences[each.request.id].cached += feed.tokens
+        return self.model.run(feeds)
 
 
 def pending_drafts(model: DraftModel, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[PendingDraft]:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from outrider.cache.protocol import KVCache
-from outrider.drafters.api import BeamDraft, BeamDrafter, Drafter, FeatureReader, Outcome, RequestView
+from outrider.drafters.api import Drafter, FeatureReader, Outcome, RequestView
 from outrider.drafters.cost import DraftingCost
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.drafting.validation import check_draft
 from outrider.engine.request import Request
 from outrider.verify.arrays import Array
 from outrider.verify.draft import Draft
-from outrider_drafters.beams.search import BeamSearch
 
 logger = logging.getLogger(__name__)
 
@@ -107,30 +106,10 @@ class IsolatedDrafters:
             self._seen[request.id, name] = len(request.tokens)
         return drafts
 
-    def propose_beams(
-        self, name: str, request: Request, view: RequestView, search: BeamSearch, budget: int
-    ) -> list[BeamDraft]:
-        """What a drafter proposes behind all live beams of a search, which ``request`` stands for.
-
-        ``view``: the request as the drafter sees it.
-        """
-        drafts: list[BeamDraft] = []
-        live = search.live()
-
-        def call(drafter: Drafter) -> None:
-            assert isinstance(drafter, BeamDrafter)
-            proposed = drafter.propose_beams(view, search, budget)
-            if any(tip not in live for tip, _ in proposed):
-                raise ValueError("it drafted behind a beam that does not go on")
-            if (total := sum(len(draft) for _, draft in proposed)) > budget:
-                raise ValueError(f"it proposed {total} tokens where {budget} were allowed")
-            for _, draft in proposed:
-                check_draft(draft, budget, request, self._vocab_size)
-            drafts.extend(proposed)
-
+    def ask(self, name: str, request: Request, call: Callable[[Drafter], None]) -> None:
+        """Call a drafter in a way of a decode method's own, for one request."""
         self._call(name, [request], call)
         self._seen[request.id, name] = len(request.tokens)
-        return drafts
 
     def observe(self, request: Request, outcome: Outcome) -> None:
         """Tell every drafter of the request what became of a draft."""

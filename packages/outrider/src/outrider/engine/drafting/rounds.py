@@ -6,23 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from outrider.cache.protocol import KVCache
 from outrider.config.combination import Group
-from outrider.drafters.api import BeamDraft, Drafter, Outcome, RequestView
-from outrider.drafters.cost import DraftingCost
+from outrider.drafters.api import Drafter, Outcome, RequestView
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.drafting.draft_time import DraftTime
-from outrider.engine.drafting.features import FeatureRouting, Layers
+from outrider.engine.drafting.features import FeatureRouting
 from outrider.engine.drafting.forced_tokens import fill_forced_tokens
 from outrider.engine.drafting.isolation import IsolatedDrafters
 from outrider.engine.drafting.merging import merge_proposals
 from outrider.engine.drafting.ranking import Ranking
 from outrider.engine.drafting.request_view import PolicyView
 from outrider.engine.request import Request
-from outrider.verify.arrays import Array
 from outrider.verify.draft import EMPTY, Draft
-from outrider_drafters.beams.search import BeamSearch
 
 
 @dataclass
@@ -58,26 +54,13 @@ class Drafting:
         policy: DraftLengthPolicy,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._isolated = IsolatedDrafters(drafters, vocab_size, clock)
-        self._features = FeatureRouting(self._isolated)
+        self.vocab_size = vocab_size
+        self.isolated = IsolatedDrafters(drafters, vocab_size, clock)
+        self.features = FeatureRouting(self.isolated)
         self._policy, self._clock = policy, clock
         self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
         self._views: dict[str, PolicyView] = {}
         self.time = DraftTime(clock)
-
-    @property
-    def drafters(self) -> Mapping[str, Drafter]:
-        """By the name requests give them."""
-        return self._isolated.drafters
-
-    @property
-    def caches(self) -> list[KVCache]:
-        """The caches that draft models keep."""
-        return self._isolated.caches
-
-    def time_drafts(self, name: str) -> DraftingCost | None:
-        """What drafts of a source take that runs an encoder before it drafts, timed now."""
-        return self._isolated.time_drafts(name)
 
     def start(self, request: Request) -> None:
         """A request has been admitted."""
@@ -85,7 +68,7 @@ class Drafting:
         if combination.best:
             self._rankings[request.id] = Ranking(combination.groups)
         self._views[request.id] = PolicyView(request, self._policy, self.time)
-        self._isolated.start(request)
+        self.isolated.start(request)
 
     def propose(self, requests: Sequence[Request], granted: Sequence[int], num_tokens: Sequence[int]) -> list[Draft]:
         """A draft per request of at most ``granted[i]`` nodes, empty where nothing may or can be drafted.
@@ -125,35 +108,26 @@ class Drafting:
             for request, draft, room in zip(requests, selected, granted, strict=True)
         ]
 
-    def propose_beams(self, name: str, request: Request, search: BeamSearch, budget: int) -> list[BeamDraft]:
-        """What a source proposes behind all live beams of a search, which ``request`` stands for."""
-        return self._isolated.propose_beams(name, request, self._views[request.id], search, budget)
+    def ask(self, name: str, request: Request, call: Callable[[Drafter, RequestView], None]) -> None:
+        """Let a decode method draft with a source in its own way: ``call`` gets the source and its view of a request.
+
+        Whatever fails there switches the source off for the request.
+        """
+        self.isolated.ask(name, request, lambda drafter: call(drafter, self._views[request.id]))
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the policy and the drafters what became of a draft."""
         self._policy.observe(request, outcome.committed, outcome.draft, outcome.verdict.path)
         if request.id in self._rankings:
             self._rankings[request.id].observe(len(outcome.verdict.path))
-        self._isolated.observe(request, outcome)
-
-    def feature_layers(self, requests: Sequence[Request]) -> Layers:
-        """The layers of the target whose features drafters of these requests read, in ascending order."""
-        return self._features.layers(requests)
-
-    def forward_features(self, request: Request, start: int, features: Array, layers: Layers) -> None:
-        """Forward features [n, len(layers) * d] of committed tokens from ``start`` on, to each drafter its own."""
-        self._features.forward(request, start, features, layers)
-
-    def switch_off_all(self, request: Request, error: Exception) -> None:
-        """Draft no more for this request; no drafter is blamed for it."""
-        self._isolated.switch_off_all(request, error)
+        self.isolated.observe(request, outcome)
 
     def finish(self, request: Request) -> None:
         """The request has ended or was preempted: release all that is held for it. Does nothing without a start."""
         self._policy.finish(request.id)
         self._rankings.pop(request.id, None)
         self._views.pop(request.id, None)
-        self._isolated.finish(request)
+        self.isolated.finish(request)
 
     def _groups(self, request: Request) -> Iterator[Group]:
         ranking = self._rankings.get(request.id)
@@ -182,7 +156,7 @@ class Drafting:
     def _ask_one(self, name: str, turns: Sequence[_Turn], budgets: Sequence[int]) -> None:
         """Note what a drafter proposes to each request, and what that cost."""
         began = self._clock()
-        drafts = self._isolated.propose(name, [turn.request for turn in turns], [turn.view for turn in turns], budgets)
+        drafts = self.isolated.propose(name, [turn.request for turn in turns], [turn.view for turn in turns], budgets)
         seconds = (self._clock() - began) / len(turns)
         for turn in turns:
             draft = drafts.get(turn.request.id)

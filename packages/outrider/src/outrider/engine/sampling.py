@@ -1,0 +1,84 @@
+"""Sampling, the built-in decode method: a verifier accepts a path of the draft, and one token more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.drafters.api import Outcome
+from outrider.engine.decode_method import DecodeMethod, EngineParts
+from outrider.engine.embedding import add_hidden
+from outrider.engine.request import Request, StepOutput
+from outrider.engine.runner import ScheduledRequest, TargetOutput
+from outrider.engine.scheduler import ScheduledTokens
+from outrider.verify.distribution import TargetRows
+from outrider.verify.draft import Verdict
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What verification decided for one request, and from which distribution."""
+
+    verdict: Verdict
+    p: TargetRows
+
+
+class Sampling(DecodeMethod):
+    """Of all requests of an engine that name no other method. Greedy decoding is sampling from a one-hot p."""
+
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts = parts
+
+    def schedule(self, part: ScheduledTokens[Request]) -> None:
+        """The engine drafts for all sampled requests at once."""
+
+    def decide(self, scheduled: ScheduledRequest, output: TargetOutput) -> Decision:
+        request = scheduled.request
+        p = TargetRows(
+            output.logits,
+            request.params,
+            request.context,
+            scheduled.draft,
+            stop_ids=self._parts.stop_ids,
+            vocab_size=self._parts.vocab_size,
+            constraint=request.constraint,
+            first=output.first,
+            largest=output.largest,
+        )
+        return Decision(request.verifier(scheduled.draft, p, request.noise, len(request.tokens)), p)
+
+    def commit(self, scheduled: ScheduledRequest, output: TargetOutput, decision: Decision | None) -> list[StepOutput]:
+        request, parts = scheduled.request, self._parts
+        if output.prompt_logits is not None:
+            request.add_prompt_logprobs(output.prompt_logits[:, : parts.vocab_size])
+        add_hidden(request, output, scheduled.num_tokens, parts.config)
+        emitted: list[StepOutput] = []
+        if decision is None:
+            parts.memory.keep(request, scheduled.num_tokens)
+        else:
+            emitted = self._emit(scheduled, decision)
+        self._forward_features(scheduled, output, () if decision is None else decision.verdict.path)
+        return emitted
+
+    def _emit(self, scheduled: ScheduledRequest, decision: Decision) -> list[StepOutput]:
+        """Commit one request's decision to its tokens and to the cache."""
+        request, draft, verdict = scheduled.request, scheduled.draft, decision.verdict
+        base = len(request.tokens)
+        emitted = request.commit(draft, verdict, decision.p)
+        self._parts.stats.count(draft, accepted=sum(output.origin == "accepted" for output in emitted))
+        self._parts.memory.keep_path(request, base, scheduled.pack_path(verdict.path))
+        if request.finish_reason is None:
+            outcome = Outcome(request, draft, verdict, tuple(request.tokens[base:]), decision.p)
+            self._parts.drafting.observe(outcome, request)
+        return emitted
+
+    def _forward_features(self, scheduled: ScheduledRequest, output: TargetOutput, path: Sequence[int]) -> None:
+        """Give drafters that read features those of the tokens that are now committed and in the cache."""
+        request, count = scheduled.request, scheduled.num_tokens
+        if output.features is None or request.finish_reason is not None:
+            return
+        kept = output.features[:count]
+        if path:
+            kept = output.features[[*range(count), *(count + index for index in scheduled.pack_path(path))]]
+        start = request.num_computed_tokens - len(kept)
+        self._parts.drafting.features.forward(request, start, kept, output.feature_layers)
