@@ -98,7 +98,7 @@ def test_the_cache_is_left_with_the_request_s_tokens() -> None:
         for _ in range(8):
             draft = propose(source, view, rng.randint(1, 9))
             agrees(source, view)
-            assert source._model.sequences[view.id].cached == view.tokens
+            assert source.model.sequences[view.id].cached == view.tokens
             fresh = drafter()
             fresh.start(view)
             assert propose(fresh, view, len(draft)).tokens == draft.tokens

@@ -73,7 +73,7 @@ def test_sources_of_several_models_take_the_time_of_all(folder: Path) -> None:
     cost = ModelsDrafter(models).time_drafts()
     assert cost is not None
     assert cost.reading(LONG) > 0
-    inner = HierarchicalDrafter(models[0]._model, NgramDrafter(96)).time_drafts()
+    inner = HierarchicalDrafter(models[0].model, NgramDrafter(96)).time_drafts()
     assert inner is not None
     assert inner.reading(LONG) > 0
     assert inner.level == 0  # as one run may score all levels
@@ -85,4 +85,4 @@ def test_a_drafter_that_fails_to_tell_is_asked_all_the_same() -> None:
             raise RuntimeError("no clock")
 
     source: Drafter = Failing(lambda request, budget: Draft.chain([1] * budget))
-    assert Drafting({"source": source}, 96, FixedLength()).time_drafts("source") is None
+    assert Drafting({"source": source}, 96, FixedLength()).isolated.time_drafts("source") is None
