@@ -5,17 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from outrider.engine.drafting.rounds import Drafting
+from outrider.engine.memory import CacheMemory
+from outrider.engine.request import Request, StepOutput
+from outrider.engine.runner import ScheduledRequest, TargetOutput
+from outrider.engine.scheduler import ScheduledTokens
+from outrider.engine.stats import EngineStats
 from outrider.models.config import ModelConfig
-
-if TYPE_CHECKING:  # a request names its method, and each of these names requests
-    from outrider.engine.drafting.rounds import Drafting
-    from outrider.engine.memory import CacheMemory
-    from outrider.engine.request import Request, StepOutput
-    from outrider.engine.runner import ScheduledRequest, TargetOutput
-    from outrider.engine.scheduler import ScheduledTokens
-    from outrider.engine.stats import EngineStats
 
 
 @dataclass(frozen=True)

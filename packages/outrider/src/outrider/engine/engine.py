@@ -214,7 +214,9 @@ class Engine:
         return emitted
 
     def _method(self, request: Request) -> DecodeMethod:
-        return request.method or self._sampling
+        method = request.method or self._sampling
+        assert isinstance(method, DecodeMethod)
+        return method
 
     def _finish_drafts(self, request: Request) -> None:
         """Release what draft sources hold for a request that has ended or was preempted."""
@@ -228,7 +230,8 @@ class Engine:
         spreads even from rows that are masked. Tokens accepted before the failing node are kept.
         """
         if request.started_over:
-            request.fail(error)
+            request.error = error
+            self._method(request).fail(request)
             return
         request.started_over = True
         if request.speculation.combination.names:

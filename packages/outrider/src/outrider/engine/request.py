@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.engine.decode_method import DecodeMethod
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
@@ -49,6 +48,18 @@ class StepOutput:
     draft: DraftReport | None = None  # of the whole step, on the step's last token, if the request reports drafts
 
 
+class RowNeeds(Protocol):
+    """What the scheduler asks a decode method about a request (``engine.decode_method``)."""
+
+    def num_rows(self, request: Request) -> int:
+        """Rows of the cache that are needed before the next decision."""
+        ...
+
+    def draft_limit(self, request: Request) -> int:
+        """Draft nodes worth proposing in this step."""
+        ...
+
+
 @dataclass
 class Request:
     """Everything the engine knows of one request. Also the ``RequestView`` that draft sources see."""
@@ -68,7 +79,7 @@ class Request:
     images: PromptImages | None = None  # that its prompt shows, and what the target reads at their places
     adapter: Adapter | None = None  # what is added to the target's linear layers for it
     final_norm: Callable[[Any], Any] | None = None  # the target's, where the prompt's embedding is wanted
-    method: DecodeMethod | None = None  # how its tokens are chosen; None: they are sampled
+    method: RowNeeds | None = None  # its ``DecodeMethod``; None: its tokens are sampled
     noise: Noise = field(init=False)
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
@@ -207,12 +218,6 @@ class Request:
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
         return True
-
-    def fail(self, error: OutriderError) -> None:
-        """End with an error."""
-        self.error = error
-        if self.method is not None:
-            self.method.fail(self)
 
     def draws(self) -> DraftSampler:
         v = self.verifier
