@@ -11,10 +11,13 @@ empty :=
 # The sources and the tests of all packages: the tests form one namespace, ``tests``.
 TESTS := $(subst $(empty) $(empty),:,$(wildcard packages/*/src packages/*))
 
-.PHONY: demo test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
+.PHONY: demo help test test-core lock test-slow test-exactness test-gpu mutants check audit docs format bench gpu lab wheel wheel-check native-digest fuzz-native attack-native fuzz-requests fuzz-loaders fuzz-fields fuzz-http fuzz-schema soak fuzz-grammar fuzz-template wheel-check-all sdist release docs-release clean
 
 demo: $(READY)  ## generate text from a real model, plain and with speculation
 	$(BIN)/python examples/demo.py
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*  ## /\1: /p' $(firstword $(MAKEFILE_LIST))
 
 # Compiled tests and asserts are kept, which is a tenth of a run, also where the environment forbids it.
 test: $(READY)  ## the test-suite (no network, a few minutes)

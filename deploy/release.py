@@ -40,7 +40,7 @@ def prepare(root: Path, version: str, today: datetime.date) -> list[Path]:
     noted = rest.partition("\n## ")[0].strip()
     if not mark or not noted:
         raise SystemExit("CHANGELOG.md has nothing under Unreleased: say what changes for a user first")
-    _write(root / CHANGELOG, f"{head}## Unreleased\n\n## {version} ({today.isoformat()})\n{rest}")
+    _write(root / CHANGELOG, f"{head}## Unreleased\n\n## {version} - {today.isoformat()}\n{rest}")
     projects = projects_of(root)
     for path, pattern, instead in (
         (VERSION_FILE, r'^__version__ = ".+"$', f'__version__ = "{version}"'),

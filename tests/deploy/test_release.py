@@ -6,6 +6,7 @@ import datetime
 import fnmatch
 import importlib.util
 import itertools
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -35,7 +36,7 @@ def copy(release: ModuleType, tmp_path: Path) -> Path:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text((ROOT / path).read_text())
     (tmp_path / "CHANGELOG.md").write_text(
-        "# Changelog\n\n## Unreleased\n\n* New.\n\n## 0.0.1 (2029-01-01)\n\n* Old.\n"
+        "# Changelog\n\n## Unreleased\n\n* New.\n\n## 0.0.1 - 2029-01-01\n\n* Old.\n"
     )
     return tmp_path
 
@@ -46,8 +47,21 @@ def test_a_release_writes_its_version_everywhere(release: ModuleType, copy: Path
     assert release.current(copy) == "9.8.7"
     assert "image: outrider:9.8.7\n" in (copy / release.MANIFEST).read_text()
     assert (copy / "CHANGELOG.md").read_text() == (
-        "# Changelog\n\n## Unreleased\n\n## 9.8.7 (2030-01-02)\n\n* New.\n\n## 0.0.1 (2029-01-01)\n\n* Old.\n"
+        "# Changelog\n\n## Unreleased\n\n## 9.8.7 - 2030-01-02\n\n* New.\n\n## 0.0.1 - 2029-01-01\n\n* Old.\n"
     )
+
+
+def test_the_changelog_has_a_section_for_each_release_in_the_form_of_keep_a_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    first, *released = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert first == "Unreleased"
+    assert released[-1].startswith("0.1.0 - ")
+    for title in released:
+        version, date = title.split(" - ")
+        assert re.fullmatch(r"\d+\.\d+\.\d+\S*", version), title
+        assert datetime.date.fromisoformat(date), title
+    kinds = {title.partition(":")[0] for title in re.findall(r"^### (.+)$", text, re.MULTILINE)}
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Known limits"}
 
 
 def test_what_is_no_release_is_refused(release: ModuleType, copy: Path) -> None:

@@ -23,14 +23,14 @@ BUG = Bug(
 
 def test_there_are_bugs_of_every_area_and_none_is_stale() -> None:
     assert len(BUGS) >= 60
-    assert {bug.area for bug in BUGS} >= {"core", "verify", "cache", "scheduler", "drafting", "adaptive", "server"}
+    assert {bug.area for bug in BUGS} >= {"distribution", "verify", "cache", "scheduler", "drafting", "adaptive", "server"}
     assert stale(BUGS) == []
 
 
 def test_a_stale_bug_is_named() -> None:
     assert "is stale: its `old` occurs 0 times" in stale([BUG])[0]
-    assert "there is no core/forest.py" in stale([replace(BUG, file="core/forest.py")])[0]
-    assert "names tests/core/test_forest.py" in stale([replace(BUG, tests=("tests/core/test_forest.py",))])[-1]
+    assert "there is no verify/forest.py" in stale([replace(BUG, file="verify/forest.py")])[0]
+    assert "names tests/verify/test_forest.py" in stale([replace(BUG, tests=("tests/verify/test_forest.py",))])[-1]
     with pytest.raises(ValueError, match="occurs 2 times"):
         replace(BUG, old="a").apply("a a")
 
