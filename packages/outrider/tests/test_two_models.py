@@ -23,7 +23,7 @@ KINDS: Mapping[str, dict[str, Any]] = {
     "wide": {"hidden_size": 96, "num_attention_heads": 6},
     "deep": {"num_hidden_layers": 4, "intermediate_size": 160, "rope_theta": 500.0},
 }
-"""Models of different shapes, so that neither fits the scratch memory, the cache or the table of angles of the other."""
+"""Models of different shapes, so that neither fits the scratch memory, the cache or the angles of the other."""
 OPTIONS: Mapping[str, dict[str, Any]] = {
     "wide": {"draft": "model", "spec_length": 4, "dtype": "bfloat16", "threads": 1},
     "deep": {"draft": "suffix+ngram", "tree": "dynamic", "dtype": "q8_0", "kv_cache": "paged", "threads": 2},
