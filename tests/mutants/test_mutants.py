@@ -23,7 +23,15 @@ BUG = Bug(
 
 def test_there_are_bugs_of_every_area_and_none_is_stale() -> None:
     assert len(BUGS) >= 60
-    assert {bug.area for bug in BUGS} >= {"distribution", "verify", "cache", "scheduler", "drafting", "adaptive", "server"}
+    assert {bug.area for bug in BUGS} >= {
+        "distribution",
+        "verify",
+        "cache",
+        "scheduler",
+        "drafting",
+        "adaptive",
+        "server",
+    }
     assert stale(BUGS) == []
 
 
