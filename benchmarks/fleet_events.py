@@ -38,7 +38,7 @@ def noter() -> Callable[[str, str], None]:
 def note_ingress() -> None:
     """Note when this process, an ingress, has a request, sends it on, and relays its tokens."""
     from outrider_fleet import fleet_engine
-    from outrider_server.http.request_context import REQUEST_ID
+    from outrider_server.http.context import REQUEST_ID
 
     note, engine = noter(), fleet_engine.FleetEngine
     bursts, run_on, put = engine.bursts, engine._run_on, fleet_engine._Events.put
@@ -64,7 +64,7 @@ def note_replica() -> None:
     """Note when this process, a replica, has a request, steps, and tells what came of it."""
     from outrider.engine.engine import Engine
     from outrider_fleet import engine_host as imported
-    from outrider_server.http.request_context import REQUEST_ID
+    from outrider_server.http.context import REQUEST_ID
 
     engine_host: Any = imported  # what a module imports is its own business, but not here
     note, host = noter(), engine_host.EngineHost

@@ -26,7 +26,7 @@ from outrider_fleet.metrics import FleetMetrics
 from outrider_fleet.pool import Pool
 from outrider_fleet.routing import make_router
 from outrider_fleet.settings import PolicyName
-from outrider_server.http.request_context import SESSION
+from outrider_server.http.context import SESSION
 from tests.fleet.local import LocalReplica
 
 TURNS = 4

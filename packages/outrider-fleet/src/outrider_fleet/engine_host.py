@@ -18,8 +18,8 @@ from outrider_fleet.tracing import traced
 from outrider_fleet.wire import Message, error_message, make_requests, stats_message, step_message
 from outrider_multimodal.encoder_decoder import has_encoder
 from outrider_server.fingerprint import fingerprint
+from outrider_server.http.context import REQUEST_ID
 from outrider_server.http.logs import log_generation
-from outrider_server.http.request_context import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from outrider_fleet.replica import ReplicaLostError, RunFailedError
 from outrider_fleet.routing import MAX_PROMPT, Job, block_names
 from outrider_fleet.tracing import Span, traced
 from outrider_fleet.wire import Message, read_error, request_messages
-from outrider_server.http.request_context import REQUEST_ID, SESSION
+from outrider_server.http.context import REQUEST_ID, SESSION
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """One HTTP request on its way through the engine: admitted, run, answered whole or as a stream.
 
-``respond`` is what every endpoint that generates ends with. Each endpoint gives it a ``ResponseBuilder``, which writes
-the answer in the words of its API.
+Every endpoint that generates ends with ``respond`` and gives it a ``ResponseBuilder``, which writes the answer in the
+words of its API.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from starlette.responses import Response
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError
-from outrider.input_processor import Prompt
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
+from outrider_server.http.context import by_deadline, deadline_of, too_late, unless_disconnected
 from outrider_server.http.errors import ApiError, invalid, to_json
 from outrider_server.http.logs import log_generation
 from outrider_server.http.long_json import to_long_json
-from outrider_server.http.stream import EventStream, unless_disconnected
-from outrider_server.http.stream_format import OPENAI_EVENTS, Chunk, StreamFormat
-from outrider_server.models import by_deadline, deadline_of, too_late
+from outrider_server.http.stream import OPENAI_EVENTS, Chunk, EventStream, StreamFormat
 from outrider_server.service import Service
-from outrider_server.speculation_limits import check_draft_size, check_verifier
+
+Prompt = list[int] | dict[str, Any]
+"""Token ids, or with images what ``LLM.read`` takes."""
 
 MAX_DRAFT = 16  # nodes of a usual draft, at most
 LONG = 128  # tokens and alternatives in an answer that is no longer written on the loop: some end in the same step
@@ -62,7 +62,7 @@ async def respond(
 
     ``form``: how a stream is written. ``obfuscate``: see ``EventStream``.
     """
-    builder = await unless_disconnected(request, by_deadline(request, start))
+    builder = await by_deadline(request, start)
     generation, reservation = builder.generation, builder.generation.reservation
     service, generation.deadline = generation.service, deadline_of(request)
     if stream:
@@ -74,9 +74,9 @@ async def respond(
         reservation.release()  # also if the client disconnected before anything ran
 
     if generation.size > LONG:
-        content = await service.off_loop.write(lambda: to_long_json(builder.full()), generation.size)
+        content = await service.executors.write(lambda: to_long_json(builder.full()), generation.size)
     else:  # an answer may repeat parts of a large request
-        content = await service.off_loop.run_if_large(lambda: to_json(builder.full()))
+        content = await service.executors.run_if_large(lambda: to_json(builder.full()))
     return Response(content, media_type="application/json")
 
 
@@ -143,10 +143,9 @@ class Generation:
         """Admit and check ``prompts`` prompts with ``params.n`` outputs each. ``tokenize`` is called on a thread.
 
         ``with_images``: prompts may have images. ``shown_ids``: special tokens that stay in the text.
-        Raises ApiError, or what ``LLM.requests`` raises.
+        Raises ApiError, or any error of ``LLM.requests``.
         """
-        check_verifier(service, speculation)
-        check_draft_size(service, speculation)
+        service.check_speculation(speculation)
         reservation = Reservation(service, prompts * params.n, tenant)
         llm = service.engine.llm
 
@@ -155,9 +154,9 @@ class Generation:
             if isinstance(speculation.prediction, str):
                 service.check_length(speculation.prediction, "prediction")
             for prompt in tokenize():
-                read = service.read(prompt, tenant=tenant, **scheduling)
-                _check_length(read.token_ids, service.settings.max_prompt_tokens)
-                requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)
+                read = prompt if isinstance(prompt, list) else service.read_images(prompt, tenant=tenant, **scheduling)
+                _check_length(read if isinstance(read, list) else read.token_ids, service.settings.max_prompt_tokens)
+                requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)  # type: ignore[arg-type]
             for request in requests:
                 if isinstance(request.detokenizer, IncrementalDetokenizer):
                     request.detokenizer.show(shown_ids)
@@ -165,8 +164,8 @@ class Generation:
 
         try:
             if params.structured is not None:
-                await service.off_loop.compile(llm.grammars, params.structured, scheduling.get("cache_salt", ""))
-            run = service.off_loop.read_images if with_images else service.off_loop.run
+                await service.executors.compile(llm.grammars, params.structured, scheduling.get("cache_salt", ""))
+            run = service.executors.read_images if with_images else service.executors.run
             requests = await run(make)
         except BaseException:
             reservation.release()

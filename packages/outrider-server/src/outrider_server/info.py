@@ -12,11 +12,11 @@ from outrider.llm import LLM
 from outrider.models.config import ModelConfig
 from outrider.models.layer_kinds import num_weights
 from outrider.verify.verifiers import VERIFIERS
-from outrider_server.http.callers import check_sees_all
+from outrider_server.answer.formats import takes_tools
+from outrider_server.http.context import check_sees_all
 from outrider_server.http.errors import ApiError, json_response
 from outrider_server.http.openapi import responses
 from outrider_server.models import Models
-from outrider_server.openai.conversation import takes_tools
 from outrider_server.service import Service
 
 router = APIRouter()
@@ -77,7 +77,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "max_model_len": service.max_seq_len,
         "num_parameters": _num_parameters(llm),
         "has_chat_template": llm.tokenizer.chat_template is not None,
-        "takes_tools": takes_tools(llm.tokenizer),
+        "takes_tools": takes_tools(llm.tokenizer.chat_template or ""),
         "speculation": {
             "sources": ["none", *llm.drafters],
             "draft": speculation.draft,

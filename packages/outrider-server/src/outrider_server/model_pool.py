@@ -18,8 +18,8 @@ from typing import Any
 
 from outrider.errors import OutriderError
 from outrider.llm import LLM
+from outrider_server.executors import BoundedExecutor
 from outrider_server.http.errors import ApiError, unavailable
-from outrider_server.http.lanes import Lane
 from outrider_server.service import Service, not_served
 from outrider_server.settings import ServerSettings
 
@@ -80,7 +80,7 @@ class ModelPool:
         self.models = {name: PooledModel(name, services[name], load, self._idle_s) for name, load in loaders.items()}
         for model in self.models.values():
             model.service.state = "unloaded"
-        self._lane = Lane("loading models", threads=1, queue_limit=1, caller_limit=1)
+        self._executor = BoundedExecutor("loading models", threads=1, queue_limit=1, caller_limit=1)
         self._queue: list[PooledModel] = []  # those that requests wait for, in their order
         self._leaving: PooledModel | None = None  # it takes no new requests: another's turn has come
         self._worker: asyncio.Task[None] | None = None
@@ -119,7 +119,7 @@ class ModelPool:
             self._refuse(model, "the server is stopping: ask another one", "draining")
 
     def close(self) -> None:
-        self._lane.close()
+        self._executor.close()
 
     async def _turn(self, model: PooledModel, tenant: str) -> None:
         own = list(model.waiting.values()).count(tenant)
@@ -243,4 +243,4 @@ class ModelPool:
                 self.is_changing = False
 
         self.is_changing = True
-        await self._lane.run(run)
+        await self._executor.run(run)

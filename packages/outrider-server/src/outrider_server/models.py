@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from outrider_server.http.callers import Callers, tenant_of
-from outrider_server.http.errors import ApiError
+from outrider_server.executors import Executors
+from outrider_server.http.context import Callers, by_deadline, tenant_of
 from outrider_server.http.metrics import ServerMetrics, exposition
-from outrider_server.http.stream import unless_disconnected
 from outrider_server.model_pool import Loader, ModelPool
-from outrider_server.offloop import OffLoop
 from outrider_server.service import Service, State
 from outrider_server.settings import ServerSettings
-
-T = TypeVar("T")
 
 _HELD = "held_models"  # in the state of a request: what ends with it
 
@@ -32,9 +26,9 @@ class Models:
         """Use ``Models.of`` or ``Models.on_demand``."""
         self.settings, self.single = settings, single
         self.callers = single.callers if single else Callers(share_across_keys=settings.share_across_keys)
-        self.off_loop = single.off_loop if single else OffLoop()
+        self.executors = single.executors if single else Executors()
         self.metrics = ServerMetrics(single.metrics.registry if single else CollectorRegistry())
-        services = {name: Service(settings, name, callers=self.callers, off_loop=self.off_loop) for name in loaders}
+        services = {name: Service(settings, name, callers=self.callers, executors=self.executors) for name in loaders}
         self.services: Sequence[Service] = [single] if single else list(services.values())
         self.pool = None if single else ModelPool(settings, services, loaders)
         self._is_draining = False
@@ -129,33 +123,8 @@ async def service_of(request: Request, name: str | None) -> Service:
     model, held = models.pool.find(name), getattr(request.state, _HELD)
     message = f"the model {model.name!r} was not loaded within {{}} s: try again, or use one that is loaded"
     turn = models.pool.hold(model, tenant_of(request), held)
-    await unless_disconnected(request, by_deadline(request, turn, message))
+    await by_deadline(request, turn, message)
     return model.service
-
-
-LATE = "the request took more than {} s: ask for less"
-
-
-async def by_deadline(request: Request, work: Coroutine[Any, Any, T], message: str = LATE) -> T:
-    """The result of ``work``; raises ApiError 504 with ``message`` once the time for the whole request is up."""
-    try:
-        async with asyncio.timeout_at(deadline_of(request)):
-            return await work
-    except TimeoutError:
-        raise too_late(request.app.state.models.settings, message) from None
-
-
-def deadline_of(request: Request) -> float:
-    """When the request must have been answered, by the event loop's clock; its time begins with the first call."""
-    if not hasattr(request.state, "deadline"):
-        seconds: float = request.app.state.models.settings.request_timeout
-        request.state.deadline = asyncio.get_running_loop().time() + seconds
-    deadline: float = request.state.deadline
-    return deadline
-
-
-def too_late(settings: ServerSettings, message: str = LATE) -> ApiError:
-    return ApiError(504, message.format(f"{settings.request_timeout:g}"), code="timeout")
 
 
 class HoldMiddleware:

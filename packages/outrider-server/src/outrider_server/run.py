@@ -24,7 +24,7 @@ from outrider.llm import LLM
 from outrider.utils.garbage import keep_loaded
 from outrider_server.app import create_app
 from outrider_server.http.acceptor import Acceptor, connection_limit
-from outrider_server.http.callers import log_sharing
+from outrider_server.http.context import log_sharing
 from outrider_server.http.logs import configure, flush_log
 from outrider_server.http.protocol import Guard, guarded_protocol
 from outrider_server.http.waiting import Waiting

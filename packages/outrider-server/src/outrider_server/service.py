@@ -4,30 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from outrider.async_llm import AsyncLLM
+from outrider.config import SpeculationParams, source_record
+from outrider.config.speculation import LOSSY_OPTIONS
 from outrider.errors import OutriderError
-from outrider.input_processor import Prompt
 from outrider.llm import LLM
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider_multimodal.vision import ImageLimits, ReadPrompt
+from outrider.verify.shapes import levels_wanted, nodes_wanted
+from outrider.verify.verifiers import VERIFIERS
+from outrider_server.answer.formats import PLAIN, AnswerFormat
+from outrider_server.executors import Executors
 from outrider_server.fingerprint import fingerprint
-from outrider_server.http.callers import Callers
+from outrider_server.http.context import Callers
 from outrider_server.http.errors import ApiError, invalid, unavailable
 from outrider_server.http.metrics import Metrics
-from outrider_server.offloop import OffLoop
 from outrider_server.settings import ServerSettings
+
+PASS_TOKENS = 8  # tokens that cost as much as one pass of the target over one row: weights are read once for all rows
 
 State = Literal["unloaded", "loading", "ready", "draining", "dead"]
 
 
+@dataclass(frozen=True)
+class ImageLimits:
+    """The images that one prompt may have: their count, the bytes of a file, the pixels of an image."""
+
+    count: int
+    nbytes: int
+    pixels: int
+
+
+class EncodedPrompt(Protocol):
+    """A prompt as token ids, with those that its images take."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+
+
 class Service:
-    """One engine, and what a server knows about it."""
+    """One engine, with the names and limits that it is served under."""
 
     def __init__(
         self,
@@ -35,11 +58,11 @@ class Service:
         model_name: str,
         *,
         callers: Callers | None = None,
-        off_loop: OffLoop | None = None,
+        executors: Executors | None = None,
     ) -> None:
         """``model_name`` is what clients ask for, unless the settings name others.
 
-        ``callers`` and ``off_loop`` are those of the server, where it serves several models.
+        ``callers`` and ``executors`` are the server's own, where it serves several models.
         """
         self.settings = settings
         self.callers = callers or Callers(share_across_keys=settings.share_across_keys)
@@ -48,8 +71,9 @@ class Service:
         self.state: State = "loading"
         self.started = int(time.time())
         self.fingerprint = ""
+        self.answer_format: AnswerFormat = PLAIN
         self.sequences_of: Counter[str] = Counter()  # by tenant: admitted and not finished (``generation.Reservation``)
-        self.off_loop = off_loop or OffLoop()
+        self.executors = executors or Executors()
         self.metrics.admitted.set_function(lambda: self.sequences)
         self._llm: AsyncLLM | None = None
 
@@ -68,6 +92,7 @@ class Service:
     def begin(self, engine: AsyncLLM, fingerprint: str) -> None:
         """Serve with ``engine`` from now on, in place of the one before if there was one."""
         self.fingerprint = fingerprint
+        self.answer_format = AnswerFormat.of(engine.llm.tokenizer)
         self.model_names = tuple(dict.fromkeys((*self.model_names, *engine.llm.adapters.names)))
         self.metrics.watch(engine.llm.engine)
         self._llm = engine
@@ -89,7 +114,7 @@ class Service:
             _return_freed_memory()
 
     def close(self) -> None:
-        self.off_loop.close()
+        self.executors.close()
         if self._llm is not None:
             self._llm.close()
 
@@ -119,10 +144,12 @@ class Service:
         self.check_length(text, "prompt")
         return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-    def read(self, prompt: Prompt, **options: Any) -> ReadPrompt:
-        """A prompt as token ids, with those of its images, within the server's limits."""
-        limits = ImageLimits(self.settings.max_images, self.settings.max_body_bytes, self.settings.max_image_pixels)
-        return self.engine.llm.read(prompt, limits=limits, **options)
+    def read_images(self, prompt: Any, **scheduling: Any) -> EncodedPrompt:
+        """A prompt with its images read, within the server's limits."""
+        settings = self.settings
+        limits = ImageLimits(settings.max_images, settings.max_body_bytes, settings.max_image_pixels)
+        read: EncodedPrompt = self.engine.llm.read(prompt, limits=limits, **scheduling)
+        return read
 
     def check_length(self, text: str, param: str) -> None:
         """Raises ApiError 400 for a text that has more tokens than the context holds, whatever they are."""
@@ -147,6 +174,60 @@ class Service:
         if name in self.model_names or "*" in self.model_names:
             return name
         raise not_served(name, self.model_names)
+
+    def check_speculation(self, wanted: SpeculationParams) -> None:
+        """Raise ApiError 400 for speculation that a request may not ask for.
+
+        A step is over for everyone when its longest draft is, so drafts may cost ``max_draft_tokens``, or as much as
+        the server's own. A lossy verifier lets drafts change the output, and other callers' texts teach draft sources:
+        it needs the operator's choice or permission.
+        """
+        llm, settings = self.engine.llm, self.settings
+        if wanted == llm.speculation:
+            return
+        same = all(getattr(wanted, name) == getattr(llm.speculation, name) for name in ("verifier", *LOSSY_OPTIONS))
+        if not same and not VERIFIERS[wanted.verifier].exact and not settings.allow_lossy:
+            raise invalid(
+                f"verifier={wanted.verifier!r} changes the output, which this server does not allow: use 'matching', "
+                "or start the server with --allow-lossy",
+                "speculation.verifier",
+                "unsupported",
+            )
+        most = max(settings.max_draft_tokens, draft_size(llm, llm.speculation))
+        size = draft_size(llm, wanted)
+        if size > most:
+            raise invalid(
+                f"speculation asks for drafts that cost as much as {size} tokens, and {most} are allowed here: lower "
+                "spec_length or the size of the tree, or start the server with --max-draft-tokens",
+                "speculation",
+            )
+
+
+def draft_size(llm: LLM, speculation: SpeculationParams) -> int:
+    """Nodes of a draft, or what its levels cost if that is more, in tokens.
+
+    A level of a length that the engine chooses is only drafted if it pays, and counts once.
+    """
+    depth = levels_wanted(speculation, adaptive=True)
+    fixed = speculation.spec_length != "auto"
+    level = max((_level_cost(llm, name) for name in speculation.combination.names if fixed), default=1.0)
+    return max(math.ceil(depth * level), nodes_wanted(speculation, depth))
+
+
+def _level_cost(llm: LLM, source: str) -> float:
+    """What a level of a source's drafts costs, in tokens that the target scores: at least one.
+
+    It is a pass of the target's first layers, or of draft models, over few rows; such a pass takes as long as scoring
+    ``PASS_TOKENS`` more tokens if it is the target's, and as much less as there are fewer weights in it.
+    """
+    record = source_record(source)
+    share = 0.0
+    if record.engine_option == "draft_layers":
+        layers = llm.model.config.num_layers
+        share = (llm.config.draft_layers or max(1, layers // 3)) / layers
+    elif record.max_draft_models:
+        share = sum(draft.weight_bytes for draft in llm.draft_models) / max(1, llm.memory_plan.target_weights)
+    return max(1.0, share * PASS_TOKENS)
 
 
 def _return_freed_memory() -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from outrider import LLM
-from outrider_server.http.callers import Callers
+from outrider_server.http.context import Callers
 from tests.server.conftest import load
 from tests.server.live import Live, wait_until
 
@@ -130,7 +130,7 @@ def test_the_log_says_where_callers_are_not_apart(
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="outrider"), Live(None, **settings):
         pass
-    found = [record.message for record in caplog.records if record.name.endswith("callers")]
+    found = [record.message for record in caplog.records if record.name.endswith("http.context")]
     assert len(found) == (said is not None)
     assert all(str(said) in message for message in found)
 

@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from outrider import LLM, StructuredOutput
 from outrider.errors import ConfigError, ModelNotFoundError
 from outrider_server.app import create_app
+from outrider_server.executors import Executors
 from outrider_server.model_specs import ModelSpec
 from outrider_server.models import Models
-from outrider_server.offloop import OffLoop
 from outrider_server.ollama.keep_alive import kept_seconds
 from outrider_server.settings import ServerSettings
 from tests.server.conftest import load
@@ -423,11 +423,11 @@ def test_each_model_compiles_its_own_grammars() -> None:
 
     async def run(*several: Any) -> None:
         form = StructuredOutput(regex="[a-z]")
-        await asyncio.gather(*(off_loop.compile(grammars, form, "") for grammars in several))
+        await asyncio.gather(*(executors.compile(grammars, form, "") for grammars in several))
 
-    off_loop, one, two = OffLoop(), Grammars(), Grammars()
+    executors, one, two = Executors(), Grammars(), Grammars()
     asyncio.run(run(one, one, two))
-    off_loop.close()
+    executors.close()
     assert (one.compiled, two.compiled) == (1, 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outrider_server.http.stream_format import JsonLines
+from outrider_server.http.stream import JsonLines
 from outrider_server.ollama.options import sampling
 from outrider_server.ollama.schema import Options
 from tests.server.conftest import load

@@ -9,8 +9,7 @@ import pytest
 
 from outrider.config import SpeculationParams
 from outrider_server.http.errors import ApiError
-from outrider_server.service import Service
-from outrider_server.speculation_limits import PASS_TOKENS, check_draft_size
+from outrider_server.service import PASS_TOKENS, Service
 
 
 def service(**own: Any) -> Service:
@@ -23,7 +22,10 @@ def service(**own: Any) -> Service:
         memory_plan=SimpleNamespace(target_weights=100),
     )
     return cast(
-        "Service", SimpleNamespace(engine=SimpleNamespace(llm=llm), settings=SimpleNamespace(max_draft_tokens=64))
+        "Service",
+        SimpleNamespace(
+            engine=SimpleNamespace(llm=llm), settings=SimpleNamespace(max_draft_tokens=64, allow_lossy=False)
+        ),
     )
 
 
@@ -32,18 +34,18 @@ def service(**own: Any) -> Service:
 )
 def test_levels_of_a_fixed_length_count_what_they_run(draft: str, most: int) -> None:
     assert PASS_TOKENS == 8
-    check_draft_size(service(), SpeculationParams(draft=draft, spec_length=most))
+    Service.check_speculation(service(), SpeculationParams(draft=draft, spec_length=most))
     with pytest.raises(ApiError, match="cost as much as"):
-        check_draft_size(service(), SpeculationParams(draft=draft, spec_length=most + 1))
+        Service.check_speculation(service(), SpeculationParams(draft=draft, spec_length=most + 1))
 
 
 @pytest.mark.parametrize("draft", ["layer_skip", "model", "hierarchical", "models", "universal"])
 def test_a_length_that_the_engine_chooses_is_allowed(draft: str) -> None:
-    check_draft_size(service(), SpeculationParams(draft=draft))
+    Service.check_speculation(service(), SpeculationParams(draft=draft))
 
 
 def test_what_the_server_drafts_itself_is_allowed_to_all() -> None:
     own = SpeculationParams(draft="layer_skip", spec_length=64)
-    check_draft_size(service(draft="layer_skip", spec_length=64), own)
+    Service.check_speculation(service(draft="layer_skip", spec_length=64), own)
     with pytest.raises(ApiError):
-        check_draft_size(service(), own)
+        Service.check_speculation(service(), own)

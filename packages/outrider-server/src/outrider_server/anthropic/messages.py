@@ -21,17 +21,16 @@ from outrider_server.anthropic.schema import (
     MessagesResponse,
 )
 from outrider_server.anthropic.translation import chat_request
-from outrider_server.generation import Generation, new_id, respond
-from outrider_server.http.callers import tenant_of
+from outrider_server.generation import new_id, respond
+from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import json_response
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
-from outrider_server.http.stream_format import Chunk, StreamFormat
+from outrider_server.http.stream import Chunk, StreamFormat
 from outrider_server.models import service_of
 from outrider_server.openai import statistics
-from outrider_server.openai.chat_run import ChatRun, check_fields, start_chat
-from outrider_server.openai.conversation import encode_messages, reading_lane
-from outrider_server.service import Service
+from outrider_server.openai.chat import check_fields, encode_messages, reading_executor, start_chat
+from outrider_server.openai.chat_answer import ChatRun
 
 router = APIRouter()
 
@@ -42,14 +41,13 @@ EVENTS = StreamFormat(named=True, failure=anthropic_error)
 async def messages(request: Request, body: Annotated[MessagesRequest, Depends(json_body(MessagesRequest))]) -> Response:
     """Answer a conversation, in Anthropic's words. With ``stream``, as named events."""
     service = await service_of(request, body.model)
-    start = _start(service, body, tenant_of(request))
-    return await respond(request, start, stream=bool(body.stream), form=EVENTS)
 
+    async def start() -> MessagesResponseBuilder:
+        template = service.tokenizer.chat_template or ""
+        chat = await service.executors.run_if_large(lambda: chat_request(body, template))
+        return await start_chat(service, chat, tenant_of(request), MessagesResponseBuilder, id_prefix="msg")
 
-async def _start(service: Service, body: MessagesRequest, tenant: str) -> MessagesResponseBuilder:
-    template = service.tokenizer.chat_template or ""
-    chat = await service.off_loop.run_if_large(lambda: chat_request(body, template))
-    return MessagesResponseBuilder(await start_chat(service, chat, tenant, id_prefix="msg"))
+    return await respond(request, start(), stream=bool(body.stream), form=EVENTS)
 
 
 @router.post("/v1/messages/count_tokens", **documented(CountRequest, CountResponse, error=AnthropicErrorResponse))
@@ -59,24 +57,18 @@ async def count_tokens(request: Request, body: Annotated[CountRequest, Depends(j
     service.check_model(body.model)
 
     template = service.tokenizer.chat_template or ""
-    chat = await service.off_loop.run(lambda: chat_request(body, template))
-    run = reading_lane(service, chat.messages)
+    chat = await service.executors.run(lambda: chat_request(body, template))
+    run = reading_executor(service, chat.messages)
     ids = await run(lambda: encode_messages(service, chat, tools=check_fields(service, chat)))
     return json_response({"input_tokens": len(ids)})
 
 
 @dataclass
-class MessagesResponseBuilder:
+class MessagesResponseBuilder(ChatRun):
     """Writes the answer to a message, whole (``full``) or streamed (``chunks``)."""
 
-    run: ChatRun
-
-    @property
-    def generation(self) -> Generation:
-        return self.run.generation
-
     def full(self) -> dict[str, Any]:
-        parser = self.run.parser()
+        parser = self.parser()
         content: list[dict[str, Any]] = []
         for part in parser.push("".join(step.text for step in self.generation.steps[0]), end=True):
             if part.call is not None:
@@ -94,7 +86,7 @@ class MessagesResponseBuilder:
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The message, its blocks piece by piece, how it ended."""
-        blocks, parser = BlockEvents(), self.run.parser()
+        blocks, parser = BlockEvents(), self.parser()
         begun = False
         async with aclosing(self.generation.bursts()) as bursts:
             async for _, steps in bursts:

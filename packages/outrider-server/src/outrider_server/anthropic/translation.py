@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from outrider_server.answer.formats import thinking_switch
 from outrider_server.anthropic.schema import Block, Message, MessagesRequest, PromptRequest, TextBlock, Tool
 from outrider_server.http.errors import invalid
-from outrider_server.openai.conversation import thinking_switch
 from outrider_server.openai.schema import chat
 from outrider_server.openai.schema.base import GenerationRequest
 

@@ -17,13 +17,12 @@ from outrider_multimodal.transcriber import hearing
 from outrider_server.audio.form import Form, read_form
 from outrider_server.audio.run import Transcription
 from outrider_server.audio.schema import TranscriptionRequest, TranscriptionResponse, TranslationRequest
-from outrider_server.http.callers import tenant_of
+from outrider_server.http.context import by_deadline, deadline_of, tenant_of, unless_disconnected
 from outrider_server.http.errors import invalid, json_response
 from outrider_server.http.openapi import documented_form
 from outrider_server.http.request_body import refusal
-from outrider_server.http.stream import EventStream, unless_disconnected
-from outrider_server.http.stream_format import OPENAI_EVENTS, Chunk
-from outrider_server.models import Models, by_deadline, deadline_of, service_of
+from outrider_server.http.stream import OPENAI_EVENTS, Chunk, EventStream
+from outrider_server.models import Models, service_of
 
 router = APIRouter()
 
@@ -108,7 +107,7 @@ async def _answer(
     service.check_model(body.model)
     run = Transcription(service, tenant_of(request), deadline_of(request))
     try:
-        await unless_disconnected(request, by_deadline(request, run.start(data, name[:80] or "file", options)))
+        await by_deadline(request, run.start(data, name[:80] or "file", options))
         if stream:
             return EventStream(_events(run), service.settings, OPENAI_EVENTS, on_end=run.release)
         await unless_disconnected(request, _complete(run))

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
+from outrider_server.http.context import CALLER, Caller
 from outrider_server.http.errors import ApiError, invalid
-from outrider_server.http.lanes import CALLER, Caller
 from outrider_server.http.request_body import caller_name, read_body
 
 __all__ = ["MAX_HEAD", "Form", "parse_form", "read_form"]
@@ -48,7 +48,7 @@ async def read_form(request: Request) -> Form:
     body = await read_body(request)
     models: Any = request.app.state.models
     CALLER.set(Caller(caller_name(request), len(body)))
-    form: Form = await models.off_loop.run_if_large(lambda: parse_form(body, boundary))
+    form: Form = await models.executors.run_if_large(lambda: parse_form(body, boundary))
     return form
 
 

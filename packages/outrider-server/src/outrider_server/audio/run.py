@@ -14,7 +14,7 @@ from outrider.errors import EngineDeadError
 from outrider_multimodal.speech import Segment, Transcript, TranscriptionOptions, read_sound
 from outrider_multimodal.transcriber import RequestSteps
 from outrider_server.generation import Reservation
-from outrider_server.models import too_late
+from outrider_server.http.context import too_late
 from outrider_server.service import Service
 
 __all__ = ["Transcription"]
@@ -50,7 +50,7 @@ class Transcription:
                 {"on_segment": self._found.append, "scheduling": {"cache_salt": domain, "tenant": self._tenant}},
             )
 
-        self._steps = await service.off_loop.run(begin)
+        self._steps = await service.executors.run(begin)
 
     async def segments(self) -> AsyncGenerator[Segment]:
         """Segments as they are found; ``transcript`` is there behind the last. The room is given back at the end.
@@ -60,7 +60,7 @@ class Transcription:
         given: list[StepOutput] | None = None
         try:
             while self.transcript is None:
-                step = await self._service.off_loop.run(partial(_advance, self._steps, given))
+                step = await self._service.executors.run(partial(_advance, self._steps, given))
                 while self._found:
                     yield self._found.pop(0)
                 if isinstance(step, Transcript):

@@ -21,11 +21,11 @@ from outrider_server.embeddings.schema import (
     OldEmbeddingsResponse,
 )
 from outrider_server.generation import Generation, respond
-from outrider_server.http.callers import tenant_of
+from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
-from outrider_server.http.stream_format import Chunk
+from outrider_server.http.stream import Chunk
 from outrider_server.models import service_of
 from outrider_server.ollama.keep_alive import named_service
 from outrider_server.ollama.options import check, model_name
@@ -47,7 +47,7 @@ async def embeddings(
     service = await service_of(request, body.model)
     model = service.check_model(body.model)
     check_priority(service, body.priority)
-    texts = await service.off_loop.run_if_large(lambda: _inputs(body.input))
+    texts = await service.executors.run_if_large(lambda: _inputs(body.input))
 
     def write(run: EmbeddingBuilder) -> Any:
         packed = body.encoding_format == "base64"
@@ -72,7 +72,7 @@ async def embed(
     service = await named_service(request, body.model, body.keep_alive)
     model = model_name(service, body.model)
     _check_options(service, body.options)
-    texts = await service.off_loop.run_if_large(lambda: _inputs(body.input))
+    texts = await service.executors.run_if_large(lambda: _inputs(body.input))
 
     def write(run: EmbeddingBuilder) -> Any:
         seconds = max(each.stats.queue_s + each.stats.prefill_s for each in run.generation.requests)

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from outrider_server.http.callers import Callers
+from outrider_server.http.context import REQUEST_ID, SESSION, Callers
 from outrider_server.http.errors import SHAPE, ApiError, ErrorShape, as_api_error
 from outrider_server.http.metrics import ServerMetrics
-from outrider_server.http.request_context import REQUEST_ID, SESSION
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger("outrider_server.access")
@@ -122,7 +121,7 @@ class ApiKeyMiddleware:
 
     Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
     time, so that the time taken tells neither which key was close nor how close. What follows of the key is noted in
-    the request's state, for ``outrider_server.http.callers``.
+    the request's state, for ``outrider_server.http.context``.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, callers: Callers) -> None:

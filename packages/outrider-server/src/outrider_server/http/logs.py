@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from outrider.engine.request import Request
+from outrider_server.http.context import REQUEST_ID
 from outrider_server.http.log_writer import LogWriter
-from outrider_server.http.request_context import REQUEST_ID
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)

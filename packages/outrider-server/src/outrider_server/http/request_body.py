@@ -11,8 +11,8 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from outrider_server.http.body_limits import UNKNOWN, check_structure
+from outrider_server.http.context import CALLER, Caller, tenant_of
 from outrider_server.http.errors import ApiError, invalid
-from outrider_server.http.lanes import CALLER, Caller
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -45,7 +45,7 @@ def json_body(model: type[T], *, untyped: bool = False) -> Callable[[Request], C
         models: Any = request.app.state.models
         CALLER.set(Caller(caller_name(request), len(body)))
         max_seq_len = models.max_seq_len
-        checked: T = await models.off_loop.run_if_large(lambda: parse(model, body, max_seq_len))
+        checked: T = await models.executors.run_if_large(lambda: parse(model, body, max_seq_len))
         return checked
 
     return read
@@ -69,8 +69,7 @@ def may_be_browser(request: Request) -> bool:
 
 def caller_name(request: Request) -> str:
     """What tells this caller from others: its API key, as ``ApiKeyMiddleware`` noted it, else its address."""
-    tenant: str = getattr(request.state, "tenant", "")
-    return tenant or (request.client.host if request.client else "")
+    return tenant_of(request) or (request.client.host if request.client else "")
 
 
 async def read_body(request: Request) -> bytes:

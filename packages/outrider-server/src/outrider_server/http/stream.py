@@ -1,24 +1,85 @@
-"""Streams for clients that may be slow or disconnect."""
+"""Streams: how chunks are written (server-sent events or lines of JSON), and how they are sent to slow clients."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from outrider_server.http.errors import ApiError, as_api_error
-from outrider_server.http.stream_format import Chunk, StreamFormat
+from outrider_server.http.context import wait_for_disconnect
+from outrider_server.http.errors import ApiError, as_api_error, to_json
 from outrider_server.settings import ServerSettings
 
-T = TypeVar("T")
 PATIENCE = 5.0  # seconds to wait for a first token: until then, a failure can still be a proper status
 PING = 15.0  # seconds of silence after which a comment is sent, so that proxies and we notice who has gone
 OBFUSCATION = 64  # bytes that a client's include_obfuscation pads to
+
+
+class Frame(bytes):
+    """A chunk that has been written already, as it is sent."""
+
+
+Chunk = dict[str, Any] | bytes
+"""An event's JSON, or the bytes of it where they have been written elsewhere."""
+
+
+@dataclass(frozen=True)
+class StreamFormat:
+    """Server-sent events."""
+
+    end: bytes = b""
+    """What ends a stream."""
+    named: bool = False
+    """Whether an event has the ``type`` of its JSON as its name."""
+    failure: Callable[[ApiError], dict[str, Any]] = ApiError.body
+    """The chunk that tells of a failure after the first token."""
+    media_type: str = "text/event-stream"
+    ping: bytes = b": \n\n"
+    """What readers skip, to be sent in silence."""
+
+    def event(self, chunk: Chunk) -> bytes:
+        """One chunk, as it is sent."""
+        if isinstance(chunk, Frame):
+            return chunk
+        data = b"data: " + (chunk if isinstance(chunk, bytes) else to_json(chunk)) + b"\n\n"
+        if self.named and isinstance(chunk, dict):
+            return b"event: " + str(chunk["type"]).encode() + b"\n" + data
+        return data
+
+    def padded(self, data: bytes, multiple: int) -> bytes:
+        """``data``, filled up with a comment to a multiple of so many bytes (0: as it is)."""
+        if multiple == 0:
+            return data
+        short = -(len(data) + 4) % multiple  # a comment is at least ": \n\n"
+        return data + b": " + b"-" * short + b"\n\n"
+
+
+class JsonLines(StreamFormat):
+    """A JSON object a line, filled up with spaces, which may stand around JSON.
+
+    Line breaks beyond ASCII are escaped: many readers end a line there too.
+    """
+
+    def event(self, chunk: Chunk) -> bytes:
+        data = chunk if isinstance(chunk, bytes) else to_json(chunk)
+        for character in ("\u0085", "\u2028", "\u2029"):
+            data = data.replace(character.encode(), f"\\u{ord(character):04x}".encode())
+        return data + b"\n"
+
+    def padded(self, data: bytes, multiple: int) -> bytes:
+        if multiple == 0:
+            return data
+        spaces = b" " * (-len(data) % multiple)
+        return data.removesuffix(b"\n") + spaces + b"\n" if data.endswith(b"\n") else data + spaces
+
+
+EVENTS = StreamFormat()
+OPENAI_EVENTS = StreamFormat(end=b"data: [DONE]\n\n")
 
 
 class EventStream(Response):
@@ -107,25 +168,3 @@ class EventStream(Response):
             return self._form.end, False
         except Exception as error:  # noqa: BLE001  every failure is told in the stream, and ends it
             return self._form.event(self._form.failure(as_api_error(error))) + self._form.end, False
-
-
-async def wait_for_disconnect(receive: Receive) -> None:
-    """Wait until the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which is cancelled if the client disconnects first."""
-    working = asyncio.ensure_future(work)
-    disconnect = asyncio.ensure_future(wait_for_disconnect(request.receive))
-    try:
-        await asyncio.wait({working, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        if not working.done():
-            working.cancel()
-        disconnect.cancel()
-        await asyncio.wait({working, disconnect})
-    if working.cancelled():
-        raise ApiError(499, "the client has gone")
-    return working.result()

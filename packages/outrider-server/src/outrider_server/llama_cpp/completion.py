@@ -15,11 +15,11 @@ from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
 from outrider_server.generation import Generation, new_id, respond
-from outrider_server.http.callers import tenant_of
+from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
-from outrider_server.http.stream_format import EVENTS, Chunk
+from outrider_server.http.stream import EVENTS, Chunk
 from outrider_server.llama_cpp import options
 from outrider_server.llama_cpp.schema import LlamaCppRequest, LlamaCppResponse, PromptObject
 from outrider_server.models import service_of
@@ -47,14 +47,14 @@ async def _start(service: Service, body: LlamaCppRequest, tenant: str) -> LlamaC
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
     options.check(body, service.settings.max_n)
-    prompts = await service.off_loop.run_if_large(lambda: _prompts(body.prompt))
+    prompts = await service.executors.run_if_large(lambda: _prompts(body.prompt))
     if len(prompts) > service.settings.max_prompts:
         raise invalid(f"{len(prompts)} prompts in one request: send at most {service.settings.max_prompts}", "prompt")
     max_tokens = options.limit(body, service.settings.max_tokens)
     tokenizer, max_seq_len = service.tokenizer, service.max_seq_len
     try:
         most = max_seq_len if max_tokens is None else min(max_tokens, max_seq_len)
-        params = await service.off_loop.run_if_large(lambda: options.sampling(body, tokenizer, most))
+        params = await service.executors.run_if_large(lambda: options.sampling(body, tokenizer, most))
         generation = await Generation.start(
             service,
             lambda: [_token_ids(service, prompt) for prompt in prompts],

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider import __version__
-from outrider_server.http.callers import check_sees_all
+from outrider_server.http.context import check_sees_all
 from outrider_server.http.errors import ApiError, json_response
 from outrider_server.http.openapi import documented, responses
 from outrider_server.http.request_body import json_body
 from outrider_server.llama_cpp import options
 from outrider_server.llama_cpp.schema import LlamaCppRequest, TemplateRequest, TemplateResponse
 from outrider_server.models import Models, service_of
-from outrider_server.openai.conversation import encode_messages, reading_lane, render_messages
+from outrider_server.openai.chat import encode_messages, reading_executor, render_messages
 from outrider_server.openai.schema.chat import ChatRequest
 
 router = APIRouter()
@@ -89,7 +89,7 @@ async def apply_template(
     """A conversation as the model's template writes it."""
     service = await service_of(request, body.model)
     service.check_model(body.model)
-    rendered = await service.off_loop.run(lambda: render_messages(service, body))
+    rendered = await service.executors.run(lambda: render_messages(service, body))
     return json_response({"prompt": rendered.text})
 
 
@@ -102,6 +102,6 @@ async def input_tokens(
     service = await service_of(request, body.model)
     service.check_model(body.model)
     with_tools = body.tool_choice != "none"
-    run = reading_lane(service, body.messages)
+    run = reading_executor(service, body.messages)
     ids = await run(lambda: encode_messages(service, body, tools=with_tools))
     return json_response({"input_tokens": len(ids)})

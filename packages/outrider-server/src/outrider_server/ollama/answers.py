@@ -12,10 +12,10 @@ from typing import Any
 from outrider.engine.request import StepOutput
 from outrider_server.answer.parser import AnswerPart
 from outrider_server.answer.tool_calls import ParsedCall
-from outrider_server.generation import Generation, new_id
-from outrider_server.http.stream_format import Chunk
+from outrider_server.generation import new_id
+from outrider_server.http.stream import Chunk
 from outrider_server.openai import statistics
-from outrider_server.openai.chat_run import ChatRun
+from outrider_server.openai.chat_answer import ChatRun
 from outrider_server.openai.logprobs import chat_logprobs
 
 
@@ -24,29 +24,24 @@ def now() -> str:
 
 
 @dataclass
-class OllamaResponseBuilder:
+class OllamaResponseBuilder(ChatRun):
     """Writes the answer to ``/api/chat`` (``chat``) or ``/api/generate``."""
 
-    run: ChatRun
-    chat: bool
-
-    @property
-    def generation(self) -> Generation:
-        return self.run.generation
+    chat: bool = True
 
     def full(self) -> dict[str, Any]:
         steps = self.generation.steps[0]
-        parts = self.run.parser().push("".join(step.text for step in steps), end=True)
+        parts = self.parser().push("".join(step.text for step in steps), end=True)
         return self._line(parts, steps) | self._end()
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """A line for each step that adds something, and one at the end."""
-        parser = self.run.parser()
+        parser = self.parser()
         async with aclosing(self.generation.bursts()) as bursts:
             async for _, steps in bursts:
                 end = steps[-1].finish_reason is not None
                 parts = parser.push("".join(step.text for step in steps), end=end)
-                if parts or self.run.body.logprobs:
+                if parts or self.body.logprobs:
                     yield self._line(parts, steps) | {"done": False}
         yield self._line([], []) | self._end()
 
@@ -60,9 +55,9 @@ class OllamaResponseBuilder:
             line["message"] = {"role": "assistant", "content": text} | own | ({"tool_calls": calls} if calls else {})
         else:
             line |= {"response": text} | own
-        if self.run.body.logprobs and steps:
-            top = self.run.body.top_logprobs or 0
-            line["logprobs"] = chat_logprobs(steps, self.run.service.tokenizer, top)
+        if self.body.logprobs and steps:
+            top = self.body.top_logprobs or 0
+            line["logprobs"] = chat_logprobs(steps, self.service.tokenizer, top)
         return line
 
     def _end(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outrider_server.http.errors import ApiError
-from outrider_server.http.stream_format import JsonLines
+from outrider_server.http.stream import JsonLines
 
 
 def ollama_error(error: ApiError) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider_server.generation import respond
-from outrider_server.http.callers import tenant_of
+from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid, json_response
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
@@ -28,7 +29,7 @@ from outrider_server.ollama.schema import (
     OllamaRequest,
     Tool,
 )
-from outrider_server.openai.chat_run import start_chat, start_raw
+from outrider_server.openai.chat import start_chat
 from outrider_server.openai.schema import chat
 
 router = APIRouter()
@@ -46,10 +47,10 @@ async def ollama_chat(
     service = await named_service(request, body.model, body.keep_alive)
 
     async def start() -> OllamaResponseBuilder:
-        own = await service.off_loop.run_if_large(
+        own = await service.executors.run_if_large(
             lambda: chat_request(service, body, _messages(body.messages or []), tools=_tools(body.tools))
         )
-        return OllamaResponseBuilder(await start_chat(service, own, tenant_of(request)), chat=True)
+        return await start_chat(service, own, tenant_of(request), OllamaResponseBuilder)
 
     return await respond(request, start(), stream=body.stream is not False, form=LINES)
 
@@ -71,9 +72,9 @@ async def ollama_generate(
     async def start() -> OllamaResponseBuilder:
         turns = [("system", body.system), ("user", prompt)]
         messages = [chat.Message.model_construct(role=role, content=text) for role, text in turns if text is not None]
-        own = await service.off_loop.run_if_large(lambda: chat_request(service, body, messages))
-        run = await (start_raw(service, own, prompt, tenant) if body.raw else start_chat(service, own, tenant))
-        return OllamaResponseBuilder(run, chat=False)
+        own = await service.executors.run_if_large(lambda: chat_request(service, body, messages))
+        make = partial(OllamaResponseBuilder, chat=False)
+        return await start_chat(service, own, tenant, make, raw=prompt if body.raw else None)
 
     return await respond(request, start(), stream=body.stream is not False, form=LINES)
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider import __version__
-from outrider_server.answer.formats import AnswerFormat
+from outrider_server.answer.formats import takes_tools
 from outrider_server.http.errors import json_response
 from outrider_server.http.openapi import documented, responses
 from outrider_server.http.request_body import json_body
@@ -19,7 +19,6 @@ from outrider_server.models import Models
 from outrider_server.ollama.keep_alive import named_service
 from outrider_server.ollama.options import DEFAULTS, model_name
 from outrider_server.ollama.schema import OllamaErrorResponse, ShowRequest, ShowResponse
-from outrider_server.openai.conversation import takes_tools
 from outrider_server.service import Service
 
 router = APIRouter()
@@ -71,8 +70,8 @@ async def show(
     config, tokenizer = llm.model.config, llm.tokenizer
     family = _family(service)
     capabilities = ["completion", "embedding"]
-    capabilities += ["tools"] if takes_tools(tokenizer) else []
-    capabilities += ["thinking"] if AnswerFormat.of(tokenizer).thinking is not None else []
+    capabilities += ["tools"] if takes_tools(tokenizer.chat_template or "") else []
+    capabilities += ["thinking"] if service.answer_format.thinking is not None else []
     answer = {
         "modelfile": "",
         "parameters": "\n".join(f"{name} {value}" for name, value in DEFAULTS.items()),

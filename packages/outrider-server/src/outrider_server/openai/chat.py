@@ -1,184 +1,246 @@
-"""``/v1/chat/completions``."""
+"""``/v1/chat/completions``: a conversation is checked, rendered and started here, whichever API it came by."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from outrider.engine.request import StepOutput
-from outrider_server.answer.parser import AnswerParser, AnswerPart
-from outrider_server.generation import Generation, new_id, respond
-from outrider_server.http.callers import tenant_of
+from outrider.config.structured import StructuredOutput
+from outrider.tokenizer.chat_template import Rendered
+from outrider_server import executors
+from outrider_server.answer.formats import PLAIN, AnswerFormat, effort_variables, takes_tools
+from outrider_server.generation import Generation, Prompt, respond
+from outrider_server.http.body_limits import check_texts
+from outrider_server.http.context import tenant_of
+from outrider_server.http.errors import invalid
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
-from outrider_server.http.stream_format import Chunk
 from outrider_server.models import service_of
-from outrider_server.openai.chat_run import ChatRun, start_chat
-from outrider_server.openai.logprobs import chat_logprobs
-from outrider_server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
-from outrider_server.openai.schema.chat import ChatRequest, ChatResponse
-from outrider_server.openai.statistics import usage_and_timings
-from outrider_server.openai.tokens import token_fields
+from outrider_server.openai import options
+from outrider_server.openai.chat_answer import ChatResponseBuilder, ChatRun
+from outrider_server.openai.images import image_parts
+from outrider_server.openai.schema.chat import ChatRequest, ChatResponse, ContentPart, Message, NamedTool
 from outrider_server.service import Service
 
 router = APIRouter()
+
+Run = TypeVar("Run", bound=ChatRun)
+
+RESERVED = {"messages", "tools", "add_generation_prompt", "documents"}
+"""Variables of a chat template that ``chat_template_kwargs`` may not set."""
 
 
 @router.post("/v1/chat/completions", **documented(ChatRequest, ChatResponse))
 @router.post("/chat/completions", include_in_schema=False)
 async def chat(request: Request, body: Annotated[ChatRequest, Depends(json_body(ChatRequest))]) -> Response:
     """Answer a conversation. With ``stream``, as server-sent events that end with ``[DONE]``."""
-    service = await service_of(request, body.model)
-    return await respond(
-        request, _start(service, body, tenant_of(request)), stream=bool(body.stream), obfuscate=wants_obfuscation(body)
+    service, padded = await service_of(request, body.model), options.wants_obfuscation(body)
+
+    start = start_chat(service, body, tenant_of(request), ChatResponseBuilder)
+    return await respond(request, start, stream=bool(body.stream), obfuscate=padded)
+
+
+async def start_chat(
+    service: Service,
+    body: ChatRequest,
+    tenant: str,
+    make: Callable[[Service, Generation, ChatRequest, AnswerFormat, bool], Run],
+    *,
+    raw: str | None = None,
+    id_prefix: str = "chatcmpl",
+) -> Run:
+    """Check the request and start its sequences. Raises ApiError, or any error of ``Generation.start``.
+
+    Args:
+        make: the kind of ``ChatRun`` that writes the answer.
+        raw: a prompt that is read as it is written, in place of the rendered messages; only ``body``'s options count.
+    """
+    with_tools = check_fields(service, body)
+    model = service.check_model(body.model)
+    form = service.answer_format if raw is None else PLAIN
+    limits = [body.max_completion_tokens, body.max_tokens, service.settings.max_tokens, service.max_seq_len]
+    params = await service.executors.run_if_large(
+        lambda: options.sampling(
+            body,
+            max_tokens=min(limit for limit in limits if limit is not None),
+            n=body.n or 1,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            structured=_structured_output(body, form),
+        )
     )
 
+    def tokenize() -> list[Prompt]:
+        return [service.encode(raw) if raw is not None else chat_prompt(service, body, tools=with_tools)]
 
-async def _start(service: Service, body: ChatRequest, tenant: str) -> ChatResponseBuilder:
-    return ChatResponseBuilder(await start_chat(service, body, tenant))
-
-
-@dataclass
-class _ChoiceState:
-    """What one choice has sent so far."""
-
-    parser: AnswerParser
-    opened: bool = False  # its first chunk, with the role, is out
-    calls: int = 0
-
-    def push(self, text: str, *, end: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(texts to show, by field; tool calls that are now complete), given the text of one step."""
-        parts = self.parser.push(text, end=end)
-        texts: dict[str, Any] = {}
-        if thinking := _joined(parts, "thinking"):
-            texts["reasoning_content"] = thinking
-        if content := _joined(parts, "text"):
-            texts["content"] = content
-        fresh = [part.call for part in parts if part.call is not None]
-        calls = [
-            {
-                "index": index,
-                "id": new_id("call"),
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for index, call in enumerate(fresh, self.calls)
-        ]
-        self.calls += len(calls)
-        return texts, calls
+    with options.field_names(body):
+        generation = await Generation.start(
+            service,
+            tokenize,
+            params,
+            options.speculation(body, service.engine.llm.speculation),
+            with_images=raw is None and any(map(shows_image, body.messages)),
+            id_prefix=id_prefix if raw is None else "cmpl",
+            model=model,
+            reports_drafts=bool(body.draft_details),
+            shown_ids=form.tool_marker_ids if with_tools else form.thinking_marker_ids,
+            **options.scheduling(service, body, tenant),
+        )
+    return make(service, generation, body, form, with_tools and raw is None)
 
 
-def _joined(parts: Sequence[AnswerPart], kind: str) -> str:
-    return "".join(part.text for part in parts if part.kind == kind)
+def check_fields(service: Service, body: ChatRequest) -> bool:
+    """Whether the model is told of tools. Raises ApiError for fields that contradict each other."""
+    n, limit = body.n or 1, service.settings.max_n
+    if n > limit:
+        raise invalid(f"n={n} outputs of one prompt: ask for at most {limit}", "n")
+    if body.top_logprobs is not None and not body.logprobs:
+        raise invalid("top_logprobs needs logprobs: set it to true", "top_logprobs")
+    if None not in (body.max_tokens, body.max_completion_tokens) and body.max_tokens != body.max_completion_tokens:
+        raise invalid("max_tokens and max_completion_tokens differ: give one", "max_tokens")
+    options.check_stream_options(body)
+    if body.parallel_tool_calls is False and body.tools:
+        raise invalid("parallel_tool_calls=false is not supported: leave it out", "parallel_tool_calls", "unsupported")
+    choice = body.tool_choice
+    if choice in (None, "auto", "none"):
+        if choice == "auto" and not body.tools:
+            raise invalid("tool_choice needs tools: give some, or leave it out", "tool_choice")
+        return bool(body.tools) and choice != "none"
+    if isinstance(choice, NamedTool):
+        known = [tool.function.name for tool in body.tools or ()]
+        if choice.function.name not in known:
+            raise invalid(f"tool_choice names {choice.function.name[:64]!r}, which is not in tools", "tool_choice")
+    if not body.tools:
+        raise invalid("tool_choice needs tools: give some, or leave it out", "tool_choice")
+    return True
 
 
-@dataclass
-class ChatResponseBuilder:
-    """Writes the answer to a chat completion, whole (``full``) or streamed (``chunks``)."""
-
-    run: ChatRun
-    _choices: dict[int, _ChoiceState] = field(default_factory=dict)
-
-    @property
-    def generation(self) -> Generation:
-        return self.run.generation
-
-    @property
-    def body(self) -> ChatRequest:
-        return self.run.body
-
-    @property
-    def service(self) -> Service:
-        return self.run.service
-
-    def full(self) -> dict[str, Any]:
-        requests = self.generation.requests
-        choices = [self._choice(index) for index in range(len(requests))]
-        return envelope(self.generation, "chat.completion") | {"choices": choices} | self._statistics()
-
-    async def chunks(self) -> AsyncGenerator[Chunk]:
-        """The role, then an event for each step of each choice; the last has the statistics, or one of its own."""
-        with_usage = wants_usage(self.body)
-        begin = envelope(self.generation, "chat.completion.chunk")
-        requests = self.generation.requests
-        running = len(requests)
-        async with aclosing(self.generation.bursts()) as bursts:
-            async for index, steps in bursts:
-                usage = running_usage(self.body, self.generation, len(requests))
-                if not self._state(index).opened:
-                    self._state(index).opened = True
-                    yield begin | usage | {"choices": [self._first_delta(index)]}
-                for choice in self._deltas(index, steps):
-                    running -= choice["finish_reason"] is not None
-                    end = {} if running or with_usage else usage_and_timings(requests, len(requests), usage=False)
-                    yield begin | usage | {"choices": [choice]} | end
-        if with_usage:
-            yield begin | {"choices": []} | self._statistics()
-
-    def _statistics(self) -> dict[str, Any]:
-        """Usage, with the tokens of thinking where there are some, metrics and timings."""
-        requests = self.generation.requests
-        fields = usage_and_timings(requests, len(requests))
-        if thinking := sum(map(self.run.num_thinking_tokens, range(len(requests)))):
-            fields["usage"].setdefault("completion_tokens_details", {})["reasoning_tokens"] = thinking
-        return fields
-
-    def _state(self, index: int) -> _ChoiceState:
-        if index not in self._choices:
-            self._choices[index] = _ChoiceState(self.run.parser(index))
-        return self._choices[index]
-
-    def _choice(self, index: int) -> dict[str, Any]:
-        request, steps = self.generation.requests[index], self.generation.steps[index]
-        texts, calls = self._state(index).push("".join(step.text for step in steps), end=True)
-        message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None} | texts
-        if calls:
-            message |= {"content": message["content"] or None, "tool_calls": [_without_index(call) for call in calls]}
-        choice = {
-            "index": index,
-            "message": message,
-            "logprobs": self._logprobs(steps),
-            "finish_reason": "tool_calls" if calls and request.finish_reason == "stop" else request.finish_reason,
-            "seed": request.seed,
-        }
-        return choice | token_fields(self.service.tokenizer, self.body, request, steps, opening=True)
-
-    def _first_delta(self, index: int) -> dict[str, Any]:
-        delta = {"role": "assistant", "content": "", "refusal": None}
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        request = self.generation.requests[index]
-        extra = token_fields(self.service.tokenizer, self.body, request, [], opening=True)
-        return choice | {"seed": request.seed} | extra
-
-    def _deltas(self, index: int, steps: Sequence[StepOutput]) -> list[dict[str, Any]]:
-        """The events of one step: what it adds, then, if it is the last, how the choice ended."""
-        request, state = self.generation.requests[index], self._state(index)
-        finish = steps[-1].finish_reason
-        texts, calls = state.push("".join(step.text for step in steps), end=finish is not None)
-        extra = token_fields(self.service.tokenizer, self.body, request, steps, opening=False)
-        delta: dict[str, Any] = texts or ({} if calls else {"content": ""})
-        if calls:
-            delta["tool_calls"] = calls
-        deltas = []
-        logprobs = self._logprobs(steps)
-        if texts or calls or logprobs or extra:
-            deltas.append({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None} | extra)
-        if finish is not None:
-            reason = "tool_calls" if state.calls and finish == "stop" else finish
-            deltas.append({"index": index, "delta": {}, "logprobs": None, "finish_reason": reason})
-        return deltas
-
-    def _logprobs(self, steps: Sequence[StepOutput]) -> dict[str, Any] | None:
-        if not self.body.logprobs:
-            return None
-        content = chat_logprobs(steps, self.service.tokenizer, self.body.top_logprobs or 0)
-        return {"content": content, "refusal": None}
+def _structured_output(body: ChatRequest, form: AnswerFormat) -> StructuredOutput | None:
+    """The form that the answer must have: the request's own, or a forced tool call; it follows any thinking."""
+    wanted = options.structured_output(body, body.response_format)
+    if body.tool_choice not in (None, "auto", "none"):
+        if wanted is not None:
+            raise invalid("a forced tool call leaves no room for another form: give one of them", "tool_choice")
+        name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
+        wanted = options.forced_tool_call(body.tools or (), name)
+    return wanted if wanted is None or form.thinking_ids is None else replace(wanted, thinking=form.thinking)
 
 
-def _without_index(call: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in call.items() if key != "index"}
+# -- prompts -----------------------------------------------------------------------------------------------------------
+
+
+def reading_executor(service: Service, messages: Sequence[Message] | None) -> executors.Run:
+    """The executor that reads a conversation: those with images have one of their own."""
+    images = any(map(shows_image, messages or ()))
+    return service.executors.read_images if images else service.executors.run
+
+
+def encode_messages(service: Service, body: Any, *, tools: bool = True) -> list[int]:
+    """The prompt of a conversation as ids, the placeholders of its images included."""
+    prompt = chat_prompt(service, body, tools=tools)
+    return prompt if isinstance(prompt, list) else service.read_images(prompt).token_ids
+
+
+def chat_prompt(service: Service, body: Any, *, tools: bool = True) -> Prompt:
+    """The prompt of a conversation as ``LLM.requests`` takes it; ``tools=False`` leaves its tools unmentioned."""
+    images: list[bytes] = []
+    rendered = render_messages(service, body, images, tools=tools)
+    ids = service.tokenizer.encode_rendered(rendered, parse_special=bool(body.parse_special))
+    return {"prompt_token_ids": ids, "multi_modal_data": {"image": images}} if images else ids
+
+
+def render_messages(service: Service, body: Any, images: list[bytes] | None = None, *, tools: bool = True) -> Rendered:
+    """The prompt of a conversation as text; the files of its images are added to ``images``.
+
+    ``body`` is a request with the fields ``messages``, ``tools``, ``add_generation_prompt``,
+    ``continue_final_message`` and ``chat_template_kwargs``.
+    """
+    if texts := [call.function.arguments for message in body.messages for call in message.tool_calls or ()]:
+        check_texts(texts, "the arguments of tool_calls", service.max_seq_len)
+    template = service.tokenizer.chat_template or ""
+    messages = plain_messages(body.messages, template, images if service.engine.llm.sees else None)
+    opened = body.add_generation_prompt is not False
+    if body.continue_final_message:
+        if body.add_generation_prompt:
+            raise invalid("add_generation_prompt contradicts continue_final_message: give one", "add_generation_prompt")
+        last = messages[-1].get("content")
+        if messages[-1]["role"] != "assistant" or not last or not isinstance(last, str):
+            raise invalid("continue_final_message needs an assistant message at the end", "messages")
+        opened = False
+    rendered = service.tokenizer.template.render(
+        messages,
+        add_generation_prompt=opened,
+        variables=_variables(template, body, tools),
+        limit=service.max_characters,
+        read_arguments=True,
+    )
+    return _open_ended(rendered, messages[-1]["content"].strip()) if body.continue_final_message else rendered
+
+
+def _open_ended(rendered: Rendered, last: str) -> Rendered:
+    """The rendered conversation up to the end of its last message, which the model goes on to write."""
+    end = rendered.text.rfind(last)
+    if end < 0:
+        raise invalid("the chat template rewrites the last message, so that it cannot be continued", "messages")
+    return rendered.until(end + len(last))
+
+
+def _variables(template: str, body: Any, tools: bool) -> dict[str, Any]:
+    given = dict(body.chat_template_kwargs or {})
+    for name in given:
+        if name in RESERVED or name.endswith("_token"):
+            raise invalid(f"chat_template_kwargs cannot set {name[:40]}", f"chat_template_kwargs.{name[:40]}")
+    effort = getattr(body, "reasoning_effort", None)
+    if effort is not None:
+        given = effort_variables(template, effort) | given
+    if body.tools and tools:
+        if not takes_tools(template):
+            raise invalid("this model's chat template knows no tools: use another model", "tools", "unsupported")
+        given["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
+    return given
+
+
+def shows_image(message: Message) -> bool:
+    """Whether a message has a part that is an image."""
+    return isinstance(message.content, list) and any(part.type == "image_url" for part in message.content)
+
+
+def plain_messages(messages: Sequence[Message], template: str, images: list[bytes] | None) -> list[dict[str, Any]]:
+    """Messages as templates expect them: ``developer`` as ``system``, content as one text.
+
+    A message with images has a list of parts as its content, and their files are added to ``images``; None: no
+    images are taken.
+    """
+    plain = []
+    for place, message in enumerate(messages):
+        own = message.model_dump(exclude_none=True, include={"name", "tool_call_id", "reasoning_content"})
+        role = "system" if message.role == "developer" and "developer" not in template else message.role
+        own |= {"role": role, "content": _content(message, f"messages[{place}].content", images)}
+        if message.tool_calls:
+            calls = [{"name": call.function.name, "arguments": call.function.arguments} for call in message.tool_calls]
+            ids = [call.id for call in message.tool_calls]
+            own["tool_calls"] = [{"id": i, "type": "function", "function": f} for i, f in zip(ids, calls, strict=True)]
+        elif message.content is None and message.role != "assistant":
+            raise invalid(f"messages[{place}] has no content: give text", f"messages[{place}].content")
+        plain.append(own)
+    return plain
+
+
+def _content(message: Message, where: str, images: list[bytes] | None) -> str | list[dict[str, str]]:
+    if not isinstance(message.content, list):
+        return message.content or ""
+    if images is not None and shows_image(message):
+        return image_parts(message.content, where, images, _text)
+    return "\n".join(_text(part, f"{where}[{i}]") for i, part in enumerate(message.content))
+
+
+def _text(part: ContentPart, where: str) -> str:
+    if part.type not in ("text", "refusal"):
+        raise invalid(f"{where} is of type {part.type!r}, and this server reads text only", where, "unsupported")
+    text = part.text if part.type == "text" else part.refusal
+    if text is None:
+        raise invalid(f"{where} is of type {part.type}, but has none", where)
+    return text

@@ -15,20 +15,17 @@ from starlette.responses import Response
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider_server.generation import Generation, respond
-from outrider_server.http.callers import tenant_of
+from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid
 from outrider_server.http.long_json import to_long_json
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
-from outrider_server.http.stream_format import Chunk
+from outrider_server.http.stream import Chunk
 from outrider_server.models import service_of
 from outrider_server.openai import options
-from outrider_server.openai.logprobs import CompletionLogprobs, prompt_rows
-from outrider_server.openai.responses import envelope, running_usage, wants_obfuscation, wants_usage
+from outrider_server.openai.logprobs import CompletionLogprobs, prompt_rows, token_fields
 from outrider_server.openai.schema.completions import CompletionRequest, CompletionResponse
-from outrider_server.openai.statistics import usage_and_timings
-from outrider_server.openai.structured_output import field_names, structured_output
-from outrider_server.openai.tokens import token_fields
+from outrider_server.openai.statistics import envelope, running_usage, usage_and_timings, wants_usage
 from outrider_server.service import Service
 
 router = APIRouter()
@@ -43,28 +40,31 @@ async def completions(
     """Continue texts. With ``stream``, as server-sent events that end with ``[DONE]``."""
     service = await service_of(request, body.model)
     return await respond(
-        request, _start(service, body, tenant_of(request)), stream=bool(body.stream), obfuscate=wants_obfuscation(body)
+        request,
+        _start(service, body, tenant_of(request)),
+        stream=bool(body.stream),
+        obfuscate=options.wants_obfuscation(body),
     )
 
 
 async def _start(service: Service, body: CompletionRequest, tenant: str) -> CompletionResponseBuilder:
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
-    prompts = await service.off_loop.run_if_large(lambda: _prompts(body.prompt))
+    prompts = await service.executors.run_if_large(lambda: _prompts(body.prompt))
     n = body.n or 1
     num_sequences = n if body.use_beam_search else max(n, body.best_of or 1)  # best_of beams are one search
     _check_fields(service, body, len(prompts), n, num_sequences)
     limit = service.settings.max_tokens
     wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
     top = body.logprobs
-    params = await service.off_loop.run_if_large(
+    params = await service.executors.run_if_large(
         lambda: options.sampling(
             body,
             max_tokens=max(1, wanted if limit is None else min(wanted, limit)),
             n=num_sequences,
             logprobs=0 if top is None and num_sequences > n else top,
             prompt_logprobs=top if body.echo else None,
-            structured=structured_output(body, body.response_format),
+            structured=options.structured_output(body, body.response_format),
         )
     )
     special = body.add_special_tokens is not False
@@ -72,7 +72,7 @@ async def _start(service: Service, body: CompletionRequest, tenant: str) -> Comp
     def tokenize() -> list[list[int]]:
         return [service.encode(p, add_special_tokens=special) if isinstance(p, str) else p for p in prompts]
 
-    with field_names(body):
+    with options.field_names(body):
         generation = await Generation.start(
             service,
             tokenize,
@@ -152,7 +152,7 @@ class CompletionResponseBuilder:
             async for index, steps in bursts:
                 part = partial(self._part, index, steps, writers)
                 echoes = self.body.echo and index not in writers
-                choice = await self.service.off_loop.write(part, self.generation.size) if echoes else part()
+                choice = await self.service.executors.write(part, self.generation.size) if echoes else part()
                 usage = running_usage(self.body, self.generation, self.num_sequences, completion=not self.only_echo)
                 running -= choice["finish_reason"] is not None
                 end = {} if running or with_usage else self._statistics(usage=False)
@@ -160,7 +160,7 @@ class CompletionResponseBuilder:
                 if choice["text"] or choice["finish_reason"] or choice["logprobs"] or details:
                     chunk = begin | usage | {"choices": [choice]} | end
                     write = partial(to_long_json, chunk)
-                    yield await self.service.off_loop.write(write, self.generation.size) if echoes else chunk
+                    yield await self.service.executors.write(write, self.generation.size) if echoes else chunk
         if with_usage:
             yield begin | {"choices": []} | self._statistics()
 

@@ -1,13 +1,16 @@
-"""Log-probabilities in OpenAI's two shapes: parallel lists for completions, objects for chats."""
+"""Fields of answers about single tokens: log-probabilities (lists for completions, objects for chats) and origins."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from outrider.engine.request import Request, StepOutput
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.verify.draft import DraftReport
+from outrider_server.openai.schema.base import SamplingRequest
 
 LOWEST = -9999.0  # JSON has no infinity
 
@@ -76,3 +79,38 @@ class CompletionLogprobs:
         for i in [*kept, *([] if token_id in kept else [token_id])]:
             best.setdefault(self._tokenizer.token_text(i), max(known[i], LOWEST))
         return best
+
+
+def token_fields(
+    tokenizer: Tokenizer, body: SamplingRequest, request: Request, steps: Sequence[StepOutput], *, opening: bool
+) -> dict[str, Any]:
+    """The fields of a choice that describe its tokens, if asked for: their ids, and where each came from."""
+    fields: dict[str, Any] = {}
+    if request.score is not None and math.isfinite(request.score):
+        fields["score"] = request.score
+    if body.return_token_ids:
+        fields["token_ids"] = [step.token_id for step in steps]
+        if opening:
+            fields["prompt_token_ids"] = list(request.prompt)
+    if body.token_details:
+        fields["token_details"] = [
+            {"id": step.token_id, "text": step.text, "origin": step.origin, "source": step.source} for step in steps
+        ]
+    if body.draft_details:
+        drafts = [step.draft for step in steps if step.draft is not None]
+        fields["draft_details"] = [_draft_fields(tokenizer, draft) for draft in drafts]
+    return fields
+
+
+def _draft_fields(tokenizer: Tokenizer, draft: DraftReport) -> dict[str, Any]:
+    """One step's draft as JSON; scores, where the sources gave any, are their guesses at each node's chance."""
+    return {
+        "tokens": list(draft.tokens),
+        "texts": [tokenizer.token_text(token) for token in draft.tokens],
+        "parents": list(draft.parents),
+        "sources": list(draft.sources),
+        "scores": None if draft.scores is None else [round(score, 4) for score in draft.scores],
+        "accepted": list(draft.path),
+        "budget": draft.budget,
+        "proposed": draft.proposed,
+    }

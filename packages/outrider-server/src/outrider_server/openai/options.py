@@ -1,17 +1,20 @@
-"""A request's fields as the engine's own options: ``SamplingParams`` and ``SpeculationParams``."""
+"""A request's fields as the engine's own: ``SamplingParams``, ``StructuredOutput`` and ``SpeculationParams``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.config.adapters import LoRARequest
 from outrider.config.options import draft_of_method
-from outrider.config.structured import StructuredOutput
-from outrider.errors import ConfigError
+from outrider.config.structured import KINDS, StructuredOutput
+from outrider.errors import ConfigError, InvalidRequestError
 from outrider_server.http.errors import invalid
 from outrider_server.openai.schema.base import GenerationRequest, PredictedOutput, SamplingRequest
+from outrider_server.openai.schema.chat import Tool
 from outrider_server.openai.schema.speculation import SpeculationOptions
 from outrider_server.service import Service
 
@@ -33,6 +36,8 @@ _SAME_NAME = (
     "ignore_eos",
     "skip_special_tokens",
 )
+_VLLM = {"json": "json_schema"} | {kind: kind for kind in KINDS}
+"""Keys of ``structured_outputs``, and the names that they have here."""
 
 
 def sampling(
@@ -144,9 +149,89 @@ def check_priority(service: Service, priority: int | None) -> None:
         raise invalid(f"{message}, or start the server with --scheduling-policy priority", "priority", "unsupported")
 
 
+def wants_obfuscation(body: SamplingRequest) -> bool:
+    """Whether the client asked for padded events (``include_obfuscation``)."""
+    return bool(body.stream_options and body.stream_options.include_obfuscation)
+
+
 def check_stream_options(body: SamplingRequest) -> None:
     wanted = body.stream_options
     if wanted is not None and not body.stream:
         raise invalid("stream_options are for streams: set stream, or leave them out", "stream_options")
     if wanted is not None and wanted.continuous_usage_stats and not wanted.include_usage:
         raise invalid("continuous_usage_stats needs include_usage: set both", "stream_options")
+
+
+def structured_output(body: SamplingRequest, response_format: Mapping[str, Any] | None) -> StructuredOutput | None:
+    """What the output must match; None: anything. Raises ApiError 400 if the request's fields cannot be used."""
+    ways = {
+        "response_format": None if response_format is None else _from_format(response_format),
+        "structured_outputs": None if body.structured_outputs is None else _from_vllm(body.structured_outputs),
+        "grammar": _parse({"grammar": body.grammar}, "grammar") if body.grammar else None,
+        "json_schema": None if body.json_schema is None else _parse({"json_schema": body.json_schema}, "json_schema"),
+    }
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise invalid(f"{given[0]} and {given[1]} both say what to write: give one", given[1])
+    return ways[given[0]] if given else None
+
+
+def _from_vllm(given: Mapping[str, Any]) -> StructuredOutput:
+    for name in given:
+        if name not in _VLLM:
+            known = ", ".join(_VLLM)
+            raise invalid(f"structured_outputs.{name[:40]} is unknown: use one of {known}", "structured_outputs")
+    return _parse({_VLLM[name]: value for name, value in given.items() if value is not None}, "structured_outputs")
+
+
+def _from_format(given: Mapping[str, Any]) -> StructuredOutput | None:
+    kind = given.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        schema = given.get("schema")  # llama.cpp's way to give one
+        return _parse({"json_object": True} if schema is None else {"json_schema": schema}, "response_format")
+    if kind != "json_schema":
+        raise invalid("response_format.type is text, json_object or json_schema", "response_format.type")
+    inner = given.get("json_schema")
+    if not isinstance(inner, Mapping) or inner.get("schema") is None:
+        raise invalid("response_format.json_schema has no schema: give one", "response_format.json_schema")
+    return _parse({"json_schema": inner["schema"]}, "response_format")
+
+
+def _parse(given: dict[str, Any], param: str) -> StructuredOutput:
+    try:
+        return StructuredOutput(**given)
+    except InvalidRequestError as error:
+        raise invalid(str(error), param) from None
+
+
+def forced_tool_call(tools: Sequence[Tool], name: str | None) -> StructuredOutput:
+    """One call of the tool of that name, or of any, with arguments that fit its parameters.
+
+    It is bare JSON, ``{"name": ..., "arguments": {...}}``, whatever markers the chat template uses.
+    """
+    schemas = [_call_schema(tool) for tool in tools if name in (None, tool.function.name)]
+    return _parse({"json_schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}, "tools")
+
+
+def _call_schema(tool: Tool) -> dict[str, Any]:
+    arguments = tool.function.parameters or {"type": "object"}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": tool.function.name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+@contextmanager
+def field_names(body: SamplingRequest) -> Iterator[None]:
+    """Give errors of compiling a grammar the name of the field that the client used."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if error.param not in {"structured", *KINDS}:
+            raise
+        given = (name for name in ("structured_outputs", "grammar", "json_schema") if getattr(body, name))
+        raise invalid(str(error), next(given, "response_format")) from None

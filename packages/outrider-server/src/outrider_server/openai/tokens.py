@@ -1,25 +1,19 @@
-"""``/tokenize`` and ``/detokenize``, and the fields of answers that describe single tokens."""
+"""``/tokenize`` and ``/detokenize``."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from outrider.engine.request import Request as EngineRequest
-from outrider.engine.request import StepOutput
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.verify.draft import DraftReport
 from outrider_server.http.errors import invalid, json_response
 from outrider_server.http.long_json import to_long_json
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.models import service_of
-from outrider_server.openai.conversation import encode_messages, reading_lane
-from outrider_server.openai.schema.base import SamplingRequest
+from outrider_server.openai.chat import encode_messages, reading_executor
 from outrider_server.openai.schema.tokens import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -42,7 +36,7 @@ async def tokenize(
     service.check_model(body.model)
     if sum(given is not None for given in (body.prompt, body.content, body.messages)) != 1:
         raise invalid("give one of prompt, content and messages", "prompt")
-    run = reading_lane(service, body.messages)
+    run = reading_executor(service, body.messages)
     return Response(await run(lambda: _tokenized(service, body)), media_type="application/json")
 
 
@@ -92,39 +86,4 @@ async def detokenize(
         text = tokenizer.decode(body.tokens, skip_special_tokens=False)
         return json_response({"prompt": text, "content": text})
 
-    return await service.off_loop.run(decode)
-
-
-def token_fields(
-    tokenizer: Tokenizer, body: SamplingRequest, request: EngineRequest, steps: Sequence[StepOutput], *, opening: bool
-) -> dict[str, Any]:
-    """The fields of a choice that describe its tokens, if asked for: their ids, and where each came from."""
-    fields: dict[str, Any] = {}
-    if request.score is not None and math.isfinite(request.score):
-        fields["score"] = request.score
-    if body.return_token_ids:
-        fields["token_ids"] = [step.token_id for step in steps]
-        if opening:
-            fields["prompt_token_ids"] = list(request.prompt)
-    if body.token_details:
-        fields["token_details"] = [
-            {"id": step.token_id, "text": step.text, "origin": step.origin, "source": step.source} for step in steps
-        ]
-    if body.draft_details:
-        drafts = [step.draft for step in steps if step.draft is not None]
-        fields["draft_details"] = [_draft_fields(tokenizer, draft) for draft in drafts]
-    return fields
-
-
-def _draft_fields(tokenizer: Tokenizer, draft: DraftReport) -> dict[str, Any]:
-    """One step's draft as JSON; scores, where the sources gave any, are their guesses at each node's chance."""
-    return {
-        "tokens": list(draft.tokens),
-        "texts": [tokenizer.token_text(token) for token in draft.tokens],
-        "parents": list(draft.parents),
-        "sources": list(draft.sources),
-        "scores": None if draft.scores is None else [round(score, 4) for score in draft.scores],
-        "accepted": list(draft.path),
-        "budget": draft.budget,
-        "proposed": draft.proposed,
-    }
+    return await service.executors.run(decode)

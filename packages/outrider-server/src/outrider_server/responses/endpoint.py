@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -12,20 +13,20 @@ from starlette.responses import Response
 
 from outrider.engine.request import StepOutput
 from outrider_server.answer.parser import AnswerPart
-from outrider_server.generation import LONG, Generation, respond
-from outrider_server.http.callers import tenant_of
+from outrider_server.generation import LONG, respond
+from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import ApiError
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
-from outrider_server.http.stream_format import Chunk, Frame, StreamFormat
+from outrider_server.http.stream import Chunk, Frame, StreamFormat
 from outrider_server.models import service_of
 from outrider_server.openai import statistics
-from outrider_server.openai.chat_run import ChatRun, start_chat
+from outrider_server.openai.chat import start_chat
+from outrider_server.openai.chat_answer import ChatRun
 from outrider_server.openai.logprobs import chat_logprobs
 from outrider_server.responses.items import OutputItems
 from outrider_server.responses.schema import ResponsesRequest, ResponsesResponse
 from outrider_server.responses.translation import chat_request
-from outrider_server.service import Service
 
 router = APIRouter()
 
@@ -45,39 +46,34 @@ async def responses(
     """Answer an input. With ``stream``, as named events. Nothing is kept: there is no response to come back to."""
     service = await service_of(request, body.model)
     padded = bool(body.stream_options and body.stream_options.include_obfuscation)
-    start = _start(service, body, tenant_of(request))
-    return await respond(request, start, stream=bool(body.stream), obfuscate=padded, form=EVENTS)
 
+    async def start() -> ResponsesBuilder:
+        chat = await service.executors.run_if_large(lambda: chat_request(body))
+        make = partial(ResponsesBuilder, asked=body)
+        return await start_chat(service, chat, tenant_of(request), make, id_prefix="resp")
 
-async def _start(service: Service, body: ResponsesRequest, tenant: str) -> ResponsesBuilder:
-    chat = await service.off_loop.run_if_large(lambda: chat_request(body))
-    return ResponsesBuilder(await start_chat(service, chat, tenant, id_prefix="resp"), body)
+    return await respond(request, start(), stream=bool(body.stream), obfuscate=padded, form=EVENTS)
 
 
 @dataclass
-class ResponsesBuilder:
+class ResponsesBuilder(ChatRun):
     """Writes a response, whole (``full``) or as events (``chunks``)."""
 
-    run: ChatRun
-    body: ResponsesRequest
+    asked: ResponsesRequest = field(kw_only=True)
     items: OutputItems = field(default_factory=OutputItems)
     _count: int = 0
     _logprobs: list[Any] = field(default_factory=list)  # of tokens whose text has not been shown
 
-    @property
-    def generation(self) -> Generation:
-        return self.run.generation
-
     def full(self) -> dict[str, Any]:
         steps = self.generation.steps[0]
-        parts = self.run.parser().push("".join(step.text for step in steps), end=True)
+        parts = self.parser().push("".join(step.text for step in steps), end=True)
         for _ in self._events(parts, steps, end=True):
             pass
         return self._end()["response"]  # type: ignore[no-any-return]
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """How it begins, its items piece by piece, and the whole at the end."""
-        parser = self.run.parser()
+        parser = self.parser()
         begun = False
         async with aclosing(self.generation.bursts()) as bursts:
             async for _, steps in bursts:
@@ -96,20 +92,20 @@ class ResponsesBuilder:
 
     async def _written(self, event: dict[str, Any]) -> Chunk:
         """An event that repeats the request, or the whole answer: a long one is not written on the event loop."""
-        numbered, off_loop = self._numbered(event), self.run.service.off_loop
+        numbered, executors = self._numbered(event), self.service.executors
 
         def write() -> Frame:
             return Frame(EVENTS.event(numbered))
 
-        return await (off_loop.run(write) if self.generation.size > LONG else off_loop.run_if_large(write))
+        return await (executors.run(write) if self.generation.size > LONG else executors.run_if_large(write))
 
     def _events(
         self, parts: Sequence[AnswerPart], steps: Sequence[StepOutput], *, end: bool
     ) -> Iterator[dict[str, Any]]:
         """What tells of parts. Log-probabilities of ``steps`` go with the first text that follows."""
-        if self.run.body.logprobs:
-            top = self.run.body.top_logprobs or 0
-            self._logprobs += chat_logprobs(steps, self.run.service.tokenizer, top)
+        if self.body.logprobs:
+            top = self.body.top_logprobs or 0
+            self._logprobs += chat_logprobs(steps, self.service.tokenizer, top)
         for part in parts:
             own = self._logprobs if part.kind == "text" else []
             yield from self.items.add(part, own)
@@ -135,7 +131,7 @@ class ResponsesBuilder:
 
     def _response(self, status: str) -> dict[str, Any]:
         """The fields that say what was asked for, as OpenAI repeats them."""
-        generation, body = self.generation, self.body
+        generation, body = self.generation, self.asked
         params = generation.requests[0].params
         form = body.text.format if body.text else None
         shown = {"type": "text"} if form is None else form.model_dump(by_alias=True, exclude_none=True)
@@ -172,7 +168,7 @@ class ResponsesBuilder:
             "input_tokens": stats.prompt_tokens,
             "input_tokens_details": {"cached_tokens": stats.cached_prompt_tokens, "cache_write_tokens": 0},
             "output_tokens": stats.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": self.run.num_thinking_tokens()},
+            "output_tokens_details": {"reasoning_tokens": self.num_thinking_tokens()},
             "total_tokens": stats.prompt_tokens + stats.completion_tokens,
         }
 
