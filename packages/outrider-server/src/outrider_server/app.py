@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -11,10 +13,7 @@ from starlette.types import ASGIApp
 
 from outrider.errors import OutriderError
 from outrider_server import info
-from outrider_server.anthropic import messages as anthropic
-from outrider_server.anthropic.errors import anthropic_error
-from outrider_server.audio import endpoint as audio
-from outrider_server.embeddings import endpoint as embeddings
+from outrider_server.dialect import Dialect, installed_dialects
 from outrider_server.http import openapi
 from outrider_server.http.errors import ApiError, handle_error
 from outrider_server.http.framing import FramingMiddleware
@@ -24,50 +23,38 @@ from outrider_server.http.guards import (
     ApiKeyMiddleware,
     SizeLimitMiddleware,
 )
-from outrider_server.llama_cpp import completion as llama_cpp
-from outrider_server.llama_cpp import info as llama_cpp_info
 from outrider_server.models import HoldMiddleware, Models
-from outrider_server.ollama import generate as ollama
-from outrider_server.ollama import info as ollama_info
-from outrider_server.ollama import library as ollama_library
-from outrider_server.ollama.errors import ollama_error
 from outrider_server.openai import chat, completions, tokens
 from outrider_server.playground import playground
-from outrider_server.responses import endpoint as responses
 
-ERROR_SHAPES = {"/v1/messages": anthropic_error, "/api/": ollama_error}
-"""By the beginning of the path; OpenAI's elsewhere."""
-
-ENDPOINTS = (
-    *(chat, completions, tokens, info, embeddings, responses, audio),
-    *(llama_cpp, llama_cpp_info, anthropic, ollama, ollama_info, ollama_library),
-)
+OPENAI = Dialect((chat.router, completions.router, tokens.router, info.router))
 
 DESCRIPTION = "Speculative decoding with the same output. Unknown fields are refused, never ignored."
 
 
-def create_app(models: Models) -> ASGIApp:
-    """Everything HTTP asks for, served by ``models``."""
+def create_app(models: Models, dialects: Sequence[Dialect] | None = None) -> ASGIApp:
+    """The routes of OpenAI's API, of ``dialects`` (None: all installed) and of the playground, served by ``models``."""
+    dialects = [OPENAI, *(installed_dialects() if dialects is None else dialects)]
     app = FastAPI(title="Outrider", description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.models = models
-    for part in ENDPOINTS:
-        app.include_router(part.router)
+    for router in [router for dialect in dialects for router in dialect.routers]:
+        app.include_router(router)
     if models.settings.playground:
         app.include_router(playground.router)
     for kind in (ApiError, OutriderError, Exception):
         app.add_exception_handler(kind, handle_error)
     app.add_exception_handler(HTTPException, _no_such_route)
     openapi.install(app)
-    return _guarded(app, models)
+    return _guarded(app, models, dialects)
 
 
-def _guarded(app: FastAPI, models: Models) -> ASGIApp:
+def _guarded(app: FastAPI, models: Models, dialects: Sequence[Dialect]) -> ASGIApp:
     settings = models.settings
     guarded: ASGIApp = SizeLimitMiddleware(
         HoldMiddleware(app),
         head=settings.max_header_bytes,
         body=settings.max_body_bytes,
-        bodies={"/v1/audio/": settings.max_audio_bytes},
+        bodies={path: limit for each in dialects for path, limit in each.body_limits(settings).items()},
     )
     if settings.keys or settings.metrics_key is not None:
         guarded = ApiKeyMiddleware(guarded, settings, models.callers)
@@ -88,7 +75,8 @@ def _guarded(app: FastAPI, models: Models) -> ASGIApp:
         )
     if settings.hosts:
         guarded = AllowedHostsMiddleware(guarded, settings.hosts)
-    return AccessLogMiddleware(FramingMiddleware(guarded), models.metrics, ERROR_SHAPES)
+    shapes = {path: shape for each in dialects for path, shape in each.error_shapes.items()}
+    return AccessLogMiddleware(FramingMiddleware(guarded), models.metrics, shapes)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

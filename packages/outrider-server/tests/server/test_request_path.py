@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from benchmarks.request_path import ROUTE, Walk, chat_walk
 
 

@@ -44,6 +44,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "backends": {"torch": "torch", "transformers": "transformers", "tensor_parallel": "fleet"},
     "decode_methods": {"beam_search": "drafters"},
     "input_sources": {"images": "vision", "sounds": "speech"},
+    "server_apis": {"audio": "speech"},
     "names": {
         "Sound": "speech", "Transcript": "speech", "TranscriptionOptions": "speech",
         "speculate": "lab", "speculate_async": "lab",

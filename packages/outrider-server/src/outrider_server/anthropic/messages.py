@@ -21,6 +21,7 @@ from outrider_server.anthropic.schema import (
     MessagesResponse,
 )
 from outrider_server.anthropic.translation import chat_request
+from outrider_server.dialect import Dialect
 from outrider_server.generation import new_id, respond
 from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import json_response
@@ -145,3 +146,6 @@ def _object(arguments: str) -> dict[str, Any]:
     except ValueError:
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}
+
+
+dialect = Dialect((router,), {"/v1/messages": anthropic_error})

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from outrider.config import SamplingParams
 from outrider.engine.embedding import embedding
+from outrider_server.dialect import Dialect
 from outrider_server.embeddings.schema import (
     EmbeddingsRequest,
     EmbeddingsResponse,
@@ -186,3 +187,6 @@ def _inputs(given: Any) -> list[str | list[int]]:
 def _check_options(service: Service, options: Options | None) -> None:
     if options is not None:
         check(options, service.max_seq_len)
+
+
+dialect = Dialect((router,))

@@ -14,13 +14,14 @@ from outrider.config import SamplingParams
 from outrider.engine.request import Request as EngineRequest
 from outrider.engine.request import StepOutput
 from outrider.errors import InvalidRequestError
+from outrider_server.dialect import Dialect
 from outrider_server.generation import Generation, new_id, respond
 from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.http.stream import EVENTS, Chunk
-from outrider_server.llama_cpp import options
+from outrider_server.llama_cpp import info, options
 from outrider_server.llama_cpp.schema import LlamaCppRequest, LlamaCppResponse, PromptObject
 from outrider_server.models import service_of
 from outrider_server.openai import statistics
@@ -193,3 +194,6 @@ def _truncated(request: EngineRequest, max_tokens: int | None) -> bool:
     """Whether the context, and not the request, set the end."""
     made = request.stats.completion_tokens
     return request.finish_reason == "length" and (max_tokens is None or made < max_tokens)
+
+
+dialect = Dialect((router, info.router))

@@ -9,14 +9,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
+from outrider_server.dialect import Dialect
 from outrider_server.generation import respond
 from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import invalid, json_response
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.models import Models
+from outrider_server.ollama import info, library
 from outrider_server.ollama.answers import OllamaResponseBuilder, now
-from outrider_server.ollama.errors import LINES
+from outrider_server.ollama.errors import LINES, ollama_error
 from outrider_server.ollama.keep_alive import named_service, unload
 from outrider_server.ollama.options import chat_request, model_name
 from outrider_server.ollama.schema import (
@@ -132,3 +134,6 @@ def _tools(given: list[Tool] | None) -> list[chat.Tool] | None:
         for tool in given or ()
     ]
     return tools or None
+
+
+dialect = Dialect((router, info.router, library.router), {"/api/": ollama_error})

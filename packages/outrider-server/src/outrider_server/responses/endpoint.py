@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from outrider.engine.request import StepOutput
 from outrider_server.answer.parser import AnswerPart
+from outrider_server.dialect import Dialect
 from outrider_server.generation import LONG, respond
 from outrider_server.http.context import tenant_of
 from outrider_server.http.errors import ApiError
@@ -175,3 +176,6 @@ class ResponsesBuilder(ChatRun):
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else {"strict": None, **value.model_dump()}
+
+
+dialect = Dialect((router,))

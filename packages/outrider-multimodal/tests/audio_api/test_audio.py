@@ -14,7 +14,7 @@ import pytest
 from scipy.io import wavfile
 
 from outrider import LLM
-from outrider_server.audio.form import parse_form
+from outrider_multimodal.audio_api.form import parse_form
 from outrider_server.http.errors import ApiError
 from tests import encoder_decoders
 from tests.server.live import Live, events

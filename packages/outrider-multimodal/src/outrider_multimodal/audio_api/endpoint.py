@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from starlette.responses import PlainTextResponse, Response
 
 from outrider.errors import InvalidRequestError
+from outrider_multimodal.audio_api.form import Form, read_form
+from outrider_multimodal.audio_api.run import Transcription
+from outrider_multimodal.audio_api.schema import TranscriptionRequest, TranscriptionResponse, TranslationRequest
 from outrider_multimodal.speech import Segment, Transcript, TranscriptionOptions
 from outrider_multimodal.transcriber import hearing
-from outrider_server.audio.form import Form, read_form
-from outrider_server.audio.run import Transcription
-from outrider_server.audio.schema import TranscriptionRequest, TranscriptionResponse, TranslationRequest
+from outrider_server.dialect import Dialect
 from outrider_server.http.context import by_deadline, deadline_of, tenant_of, unless_disconnected
 from outrider_server.http.errors import invalid, json_response
 from outrider_server.http.openapi import documented_form
@@ -151,3 +152,6 @@ def _response(transcript: Transcript, form: str) -> Response:
         return PlainTextResponse(transcript.vtt(), media_type="text/vtt")
     whole = transcript.as_dict() if form == "verbose_json" else {"text": transcript.text}
     return json_response(whole | {"usage": _usage(transcript)})
+
+
+dialect = Dialect((router,), body_limits=lambda settings: {"/v1/audio/": settings.max_audio_bytes})

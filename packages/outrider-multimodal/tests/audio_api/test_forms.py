@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from outrider import LLM
-from outrider_server.audio.form import MAX_HEAD, parse_form
+from outrider_multimodal.audio_api.form import MAX_HEAD, parse_form
 from outrider_server.http.errors import ApiError
 from tests import encoder_decoders
 from tests.server.live import Live
