@@ -105,6 +105,7 @@ release: $(READY)  ## check, build and tag a release; nothing is pushed (VERSION
 	$(MAKE) check test
 	$(BIN)/python deploy/release.py "$(VERSION)" --prepare
 	$(MAKE) wheel-check sdist
+	$(BIN)/python deploy/catalogue.py --out dist/drafts
 	$(BIN)/python deploy/release.py "$(VERSION)" --tag
 
 docs-release: $(READY)  ## the documentation of this version beside those before, on the branch gh-pages; nothing is pushed

@@ -17,6 +17,7 @@ from outrider.config import ModelOptions
 from outrider.drafters.heads import HeadConfig, TargetFingerprint, find, make_head, save_head
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
+from outrider.hub import trained
 from outrider.native.library import library
 from outrider.weights.loader import load_model
 from tests.whole import model_folder
@@ -84,17 +85,23 @@ def test_memory_counts_heads(folder: Path, heads: dict[str, Path]) -> None:
     assert plan.draft_weights == math.ceil(parameters * a_weight)
 
 
+def listed(folder: Path) -> tuple[trained.TrainedDraft, ...]:
+    """The heads of ``<model>/<kind>/`` folders as trained drafts."""
+    return tuple(
+        trained.TrainedDraft(path.parts[-3], path.parts[-2], json.loads(path.read_text())["target"], {})
+        for path in sorted(folder.glob("*/*/config.json"))
+    )
+
+
 def test_shipped_heads_are_found_by_their_target(
     folder: Path, target: TargetFingerprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outrider.drafters.trained.heads.shipped_heads", lambda t: find.shipped_heads(t, tmp_path))
+    monkeypatch.setattr(trained, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(find, "trained_drafts", lambda: listed(tmp_path))
+    monkeypatch.setattr(trained, "trained_drafts", lambda: listed(tmp_path))
     save(tmp_path / "another" / "medusa", "medusa", replace(target, digest="0" * 16))
     with pytest.raises(ConfigError, match="none is shipped"):
-        LLM(str(folder), draft="medusa", threads=1)
-    monkeypatch.setattr(
-        "outrider.drafters.trained.heads.shipped_for_others",
-        lambda t, kinds: find.shipped_for_others(t, kinds, tmp_path),
-    )
+        LLM(str(folder), draft="pass", threads=1)
     named = r"draft='medusa': the head that is shipped for somebody's copy was trained for other weights"
     with pytest.raises(ConfigError, match=rf"{named} than dtype='q8_0' gives: use dtype='auto' \(as stored\) or"):
         LLM(str(folder), draft="medusa", threads=1, dtype="q8_0")

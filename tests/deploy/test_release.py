@@ -87,6 +87,12 @@ def test_all_distributions_have_one_version_and_ask_for_one_another_by_it(releas
                     assert needed.endswith(f"=={version}"), (path, needed)
 
 
+def test_every_distribution_brings_its_licence(release: ModuleType) -> None:
+    for path in release.projects_of(ROOT):
+        assert tomllib.loads((ROOT / path).read_text())["project"]["license-files"] == ["LICENSE"]
+        assert (ROOT / path).with_name("LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_the_source_distribution_has_all_but_large_test_data() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

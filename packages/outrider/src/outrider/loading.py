@@ -14,7 +14,7 @@ from typing import Any
 from outrider.config import EngineConfig, source_record
 from outrider.config.combination import parse
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.datastore import Datastore, read_origin, shipped_datastore
+from outrider.drafters.datastore import Datastore, read_origin
 from outrider.drafters.heads import HeadConfig
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
@@ -22,6 +22,7 @@ from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import ConfigError, IncompatibleDraftError
 from outrider.hub.catalog import resolve
+from outrider.hub.trained import trained_datastore
 from outrider.models.base import LoadedModel
 from outrider.native.processor import set_num_threads
 from outrider.tokenizer.tokenizer import Tokenizer
@@ -67,7 +68,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     model = _load_target(config, folder)
     vision = _load_vision(folder, tokenizer, model)  # before memory is divided
     match_encoders(model, draft_models)
-    draft, heads = load_heads(config, model)
+    draft, heads = load_heads(config, model, progress=progress)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
     if progress and model.implementation not in ("native", "torch"):
         print(f"{model.config.family}: computed by {model.implementation}", file=sys.stderr)
@@ -89,7 +90,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
             target_cache=kv_cache,
             draft_layers=config.draft_layers,
             draft_table=_load_table(config, vocab_size),
-            datastore=_load_datastore(config, model, vocab_size),
+            datastore=_load_datastore(config, model, vocab_size, progress),
             custom_sources=config.custom_sources,
         )
     )
@@ -172,12 +173,12 @@ def _load_table(config: EngineConfig, vocab_size: int) -> DraftTable | None:
     return table
 
 
-def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int) -> Datastore | None:
+def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int, progress: bool) -> Datastore | None:
     if config.datastore == "none":
         return None
     path: Path | None = Path(config.datastore).expanduser()
     if config.datastore == "auto":
-        path = shipped_datastore(target_fingerprint(model).digest)
+        path = trained_datastore(target_fingerprint(model).digest, progress=progress)
     if path is None:
         return None
     store = Datastore.load(path)

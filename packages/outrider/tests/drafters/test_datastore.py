@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from outrider import LLM, SamplingParams
 from outrider.drafters import datastore
-from outrider.drafters.datastore import Datastore, collect, read_origin, shipped_datastore
+from outrider.drafters.datastore import Datastore, collect, read_origin
 from outrider.drafters.occurrence import MAX_MATCH
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.errors import ConfigError, ModelFormatError
@@ -164,7 +164,3 @@ def test_one_of_another_vocabulary_is_refused(target: Path, tmp_path: Path) -> N
     collect([([], [1, 2, 3])], 7).save(tmp_path / "store")
     with pytest.raises(ConfigError, match="vocabulary of 7"):
         LLM(str(target), datastore=str(tmp_path / "store"))
-
-
-def test_those_shipped_are_found_by_their_model() -> None:
-    assert shipped_datastore("no model's") is None

@@ -29,8 +29,6 @@ from outrider.utils.whole_files import write_whole
 from outrider.weights.files.safetensors import read_header
 
 FORMAT = "outrider-datastore-1"
-_SHIPPED = Path(__file__).parents[5] / "weights"
-_FILE = "datastore.safetensors"
 _SORTED = 12  # tokens before a place that it is sorted by
 _MOST = 64  # places found at once: MOST of nearest.c
 _LEAD = 8  # tokens of a prompt that are kept before its answer
@@ -156,12 +154,6 @@ def collect(texts: Iterable[tuple[Sequence[int], Sequence[int]]], vocab_size: in
     pairs = [near << np.uint64(32) | far for near, far in zip(before[::2], before[1::2], strict=True)]
     order = at[np.lexsort(pairs[::-1])]
     return Datastore(tokens.astype(np.int32), order.astype(np.int32), Origin(vocab_size, target, len(places)))
-
-
-def shipped_datastore(target: str) -> Path | None:
-    """The file that comes with the package for the model whose fingerprint has this digest, if there is one."""
-    files = sorted(_SHIPPED.glob(f"*/*/{_FILE}"))
-    return next((path for path in files if read_origin(path).target == target), None)
 
 
 def read_origin(path: Path) -> Origin:

@@ -15,6 +15,7 @@ from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import ConfigError
+from outrider.hub.trained import fetched
 from outrider.models.base import HeadTarget, LoadedModel
 from outrider.native.library import library
 from outrider.native.weights import Target
@@ -55,13 +56,14 @@ PLAIN = "none"
 """For targets that hear: speech hardly repeats itself, and text sources lost a fifth of the time (docs/speech.md)."""
 
 
-def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str, Any]]:
+def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = False) -> tuple[str, dict[str, Any]]:
     """The draft that ``config`` comes down to for this target, and its heads by source, not yet packed.
 
     Raises:
         ModelFormatError: a head's folder is damaged.
         IncompatibleDraftError: a head was trained for another target.
         ConfigError: two heads are for one source, or a source has none.
+        ModelNotFoundError, DownloadError: a head that the project trained cannot be had.
     """
     fingerprint = target_fingerprint(target, config.model)
     heads: dict[str, Any] = {}
@@ -81,7 +83,7 @@ def load_heads(config: EngineConfig, target: HeadTarget) -> tuple[str, dict[str,
         if name in head_sources() and name not in heads:
             if name not in shipped:
                 raise ConfigError(_none_is_shipped(name, config, fingerprint))
-            heads[name] = _load(shipped[name], target, fingerprint)
+            heads[name] = _load(fetched(shipped[name], progress=progress), target, fingerprint)
     return draft, heads
 
 

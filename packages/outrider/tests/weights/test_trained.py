@@ -1,0 +1,87 @@
+"""Trained drafts: taken from a checkout, else from the cache, else fetched; where they cannot be had, nothing fails."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from outrider.errors import DownloadError, ModelNotFoundError
+from outrider.hub import trained
+from outrider.hub.trained import TrainedDraft, fetched, trained_datastore, trained_drafts
+from tests.paths import ROOT
+
+CONTENT = b"the content of a datastore"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+STORE = TrainedDraft("m", "datastore", {"digest": "abc"}, {"datastore.safetensors": (len(CONTENT), DIGEST)})
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No checkout, an empty cache, one trained draft; the folder to which files of a release can be written."""
+    monkeypatch.setattr(trained, "CHECKOUT", tmp_path / "no-checkout")
+    monkeypatch.setattr(trained, "trained_drafts", lambda: (STORE,))
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "release"
+    folder.mkdir()
+    monkeypatch.setattr(trained, "RELEASE_FILES", f"{folder.as_uri()}/")
+    return folder
+
+
+def test_it_is_fetched_once_and_kept(installed: Path) -> None:
+    file = installed / "m-datastore-datastore.safetensors"
+    file.write_bytes(CONTENT)
+    assert not STORE.is_here
+    found = trained_datastore("abc")
+    assert found is not None
+    assert found.read_bytes() == CONTENT
+    file.unlink()
+    assert STORE.is_here
+    assert trained_datastore("abc") == found
+    assert fetched(found.parent) == found.parent
+    assert trained_datastore("another model's") is None
+
+
+@pytest.mark.parametrize("content", [b"", CONTENT[:-1], CONTENT[:-1] + b"x"])
+def test_what_arrives_damaged_is_not_kept(installed: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    (installed / "m-datastore-datastore.safetensors").write_bytes(content)
+    with pytest.raises(DownloadError, match="arrived damaged: try again"):
+        STORE.fetch()
+    assert not STORE.is_here
+    assert trained_datastore("abc", progress=True) is None
+    assert "suffix drafts from the text alone" in capsys.readouterr().err
+
+
+def test_a_file_that_is_nowhere(installed: Path) -> None:
+    with pytest.raises(DownloadError, match="cannot be fetched"):
+        STORE.fetch()
+    assert trained_datastore("abc") is None
+
+
+def test_without_an_address_one_line_says_so(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trained, "RELEASE_FILES", "")
+    assert not STORE.is_available
+    with pytest.raises(ModelNotFoundError, match=r"the datastore of m \(0.0 MB\) is not on this machine"):
+        STORE.fetch()
+    assert trained_datastore("abc") is None
+    assert capsys.readouterr().err == ""
+    assert trained_datastore("abc", progress=True) is None
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_checkout_has_all_that_is_listed() -> None:
+    spec = importlib.util.spec_from_file_location("catalogue", ROOT / "deploy" / "catalogue.py")
+    assert spec is not None
+    assert spec.loader is not None
+    catalogue = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(catalogue)
+    if not trained.CHECKOUT.is_dir():
+        pytest.skip("the weights are not here")
+    assert json.loads(catalogue.LIST.read_text()) == catalogue.catalogue()
+    assert {draft.kind for draft in trained_drafts()} == {"datastore", "eagle3", "medusa", "pass"}
+    assert all(draft.is_here and draft.fetch() == draft.folder for draft in trained_drafts())
