@@ -271,10 +271,12 @@ SOURCES: dict[str, Source] = {
     "static tree": Source(lambda cache: Scripted(static_tree), branches=True),
     "dynamic tree": Source(lambda cache: Scripted(dynamic_tree), branches=True),
     "models": Source(models, {"draft": "models", "tree_nodes": 7}, branches=True),
-    "lookahead": Source(lambda cache: LookaheadDrafter(), {"draft": "lookahead", "lookahead_window": 3}, branches=True),
+    "lookahead": Source(
+        lambda cache: LookaheadDrafter(), {"draft": "lookahead", "lookahead": (3, 3, 3)}, branches=True
+    ),
     "jacobi": Source(
         lambda cache: LookaheadDrafter(),
-        {"draft": "lookahead", "lookahead_ngram": 2, "lookahead_guesses": 0},
+        {"draft": "lookahead", "lookahead": (5, 2, 0)},
         branches=True,
     ),
 } | {

@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from outrider import LLM, AsyncLLM, EngineConfig, SamplingParams, SpeculationParams, extensions
-from outrider.config import EngineOptions, engine_config
-from outrider.config.engine import ALIASES
+from outrider.config import EngineOptions, aliases, engine_config
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import (
     ConfigError,
@@ -303,7 +302,7 @@ def test_the_signature_shows_every_option_with_its_default() -> None:
         assert {field.name for field in options} <= set(shown)
         assert (shown["draft"].default, shown["max_batch_size"].default) == ("auto", 8)
         assert all(f"    {field.name}: " in (kind.__init__.__doc__ or "") for field in options)
-    elsewhere = {"speculative_config", "use_speculative_decoding", *ALIASES}
+    elsewhere = {"speculative_config", "use_speculative_decoding", *aliases.ENGINE}
     assert set(EngineOptions.__annotations__) == {field.name for field in options} | elsewhere
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from outrider import LLM, AsyncLLM, SamplingParams, SpeculationParams
+from outrider.config import aliases
 from outrider.config.request import SamplingOptions
-from outrider.config.sampling import ALIASES
 from outrider.errors import InvalidRequestError, OutriderError
 from tests.whole import model_folder
 
@@ -26,7 +26,9 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
 
 
 def test_keywords_are_the_fields_of_sampling_params() -> None:
-    assert set(SamplingOptions.__annotations__) == {field.name for field in fields(SamplingParams)} | set(ALIASES)
+    assert set(SamplingOptions.__annotations__) == {field.name for field in fields(SamplingParams)} | set(
+        aliases.SAMPLING
+    )
 
 
 def test_parameters_may_be_objects_dicts_or_keywords(llm: LLM) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from outrider.config import SpeculationParams
 from outrider.drafters.api import Drafter, Outcome, RequestView, SingleRequestDrafter
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.merge import Trie
@@ -81,8 +80,8 @@ class LookaheadDrafter(SingleRequestDrafter):
         self._states: dict[str, _State] = {}
 
     def start(self, request: RequestView) -> None:
-        options = request.speculation
-        self._states[request.id] = _State(Pool(options.lookahead_ngram, options.lookahead_guesses))
+        _, ngram, guesses = request.speculation.lookahead_shape
+        self._states[request.id] = _State(Pool(ngram, guesses))
 
     def finish(self, request_id: str) -> None:
         self._states.pop(request_id, None)
@@ -94,12 +93,13 @@ class LookaheadDrafter(SingleRequestDrafter):
             state.columns = state.columns[len(outcome.committed) - 1 :]  # those before lie behind us
 
     def draft(self, request: RequestView, budget: int) -> Draft:
-        state, options = self._states[request.id], request.speculation
+        state = self._states[request.id]
+        window, ngram, _ = request.speculation.lookahead_shape
         if budget < 1:
             return EMPTY
         state.pool.read(request.tokens)
-        while len(state.columns) < options.lookahead_window:
-            state.columns.append(_seed(request.tokens, options, state.seeds))
+        while len(state.columns) < window:
+            state.columns.append(_seed(request.tokens, ngram - 1, state.seeds))
             state.seeds += 1
         trie = Trie()
         for gram in state.pool.behind(request.tokens[-1]):
@@ -107,7 +107,7 @@ class LookaheadDrafter(SingleRequestDrafter):
                 _append(trie, -1, gram)
         guessed = len(trie)
         level = -1
-        for column in state.columns[: options.lookahead_window]:
+        for column in state.columns[:window]:
             if len(trie) + len(column) > budget:
                 break
             level = trie.add(level, column[0])
@@ -144,9 +144,8 @@ def _iterate(state: _State, outcome: Outcome) -> None:
             state.columns[i] = (*column[1:], found)
 
 
-def _seed(tokens: Sequence[int], options: SpeculationParams, index: int) -> Gram:
+def _seed(tokens: Sequence[int], length: int, index: int) -> Gram:
     """A first guess for a column: consecutive tokens from anywhere in the text, elsewhere for every index."""
-    length = options.lookahead_ngram - 1
     start = int((index * _GOLDEN) % 1 * max(1, len(tokens) - length + 1))
     gram = tuple(tokens[start : start + length])
     return gram + gram[-1:] * (length - len(gram))

@@ -49,7 +49,7 @@ def outcome(
 
 
 def start(window: int, ngram: int, guesses: int, prompt: list[int]) -> tuple[LookaheadDrafter, Request]:
-    options = {"draft": "lookahead", "lookahead_window": window, "lookahead_ngram": ngram, "lookahead_guesses": guesses}
+    options = {"draft": "lookahead", "lookahead": (window, ngram, guesses)}
     drafter, view = LookaheadDrafter(), request(prompt, speculation=options)
     drafter.start(view)
     return drafter, view
@@ -156,7 +156,7 @@ def test_one_token_of_text() -> None:
 @pytest.mark.parametrize("ngram", [2, 3, 4])
 def test_repetitive_text_comes_in_fewer_runs(ngram: int) -> None:
     target = counting()
-    r = ask([1, 2, 3], SamplingParams(max_tokens=60), draft="lookahead", lookahead_ngram=ngram)
+    r = ask([1, 2, 3], SamplingParams(max_tokens=60), draft="lookahead", lookahead=(5, ngram, 3))
     run(engine(target), r)
     assert list(r.output) == [(4 + i) % CYCLE for i in range(60)]
     assert r.stats.draft_error is None

@@ -209,7 +209,7 @@ def test_colours_on_a_terminal_only_and_not_with_no_color(folder: Path, monkeypa
         (("-p", "x", "--prediction", "nowhere"), "prediction='nowhere'"),
         (("-p", "x", "--verifier", "hope"), "verifier='hope'"),
         (("-p", "x", "--lenience", "0.5"), "use verifier='lenient'"),
-        (("-p", "x", "--verifier", "typical", "--posterior-alpha", "2"), "posterior_alpha=2.0"),
+        (("-p", "x", "--verifier", "typical", "--posterior-threshold", "2"), "posterior_threshold=2.0"),
         (("-p", "x", "--dtype", "float8"), "dtype='float8'"),
         (("-p", "x", "--device", "abacus"), "abacus"),
         (("-p", "x", "--threads", "0"), "threads=0"),

@@ -37,8 +37,8 @@ COMMON = {
     f"report {MACHINE} json",
 }
 """The options that ``--help`` shows."""
-_DRAFTING = "tree verifier lenience heads draft-table datastore tree-nodes posterior-threshold posterior-alpha"
-_MORE_DRAFTING = "draft-temperature draft-layers lookahead-window lookahead-ngram lookahead-guesses"
+_DRAFTING = "tree verifier lenience heads draft-table datastore tree-nodes posterior-threshold"
+_MORE_DRAFTING = "draft-temperature draft-layers lookahead"
 _MACHINE = "draft-dtype kv-cache-dtype device implementation"
 RARE = {
     "generate": f"{_DRAFTING} {_MORE_DRAFTING} prediction image {_MACHINE} "
@@ -146,10 +146,10 @@ def test_only_what_differs_from_the_library_s_defaults_is_given() -> None:
 
 def test_every_kind_of_value() -> None:
     found = given("-k", "3", "--tree", "4,2", "--draft-model", "a", "--draft-model", "b", "--stop", "x", "--ignore-eos",
-                  "--logit-bias", "3:-1", "-t", "0.5", "--threads", "2", "--lookahead-window", "9")  # fmt: skip
+                  "--logit-bias", "3:-1", "-t", "0.5", "--threads", "2", "--lookahead", "9,3,3")  # fmt: skip
     assert found == {
         "spec_length": 3, "tree": "4,2", "draft_model": ("a", "b"), "stop": ("x",), "ignore_eos": True,
-        "logit_bias": {3: -1.0}, "temperature": 0.5, "threads": 2, "lookahead_window": 9, "max_tokens": 96,
+        "logit_bias": {3: -1.0}, "temperature": 0.5, "threads": 2, "lookahead": "9,3,3", "max_tokens": 96,
     }  # fmt: skip
     assert o.engine(found).keys() == found.keys() - {"stop", "ignore_eos", "logit_bias", "temperature", "max_tokens"}
     assert engine_config("m", **o.engine(found)).speculation.tree == (4, 2)
@@ -208,6 +208,13 @@ def test_names_of_other_libraries(tmp_path: Path) -> None:
         engine_config("m", **o.engine(given("--max-model-len", "64", "--max-seq-len", "64")))
     with pytest.raises(ValueError, match="is not JSON"):
         given("--speculative-config", "{")
+
+
+def test_a_command_says_our_name_for_an_alias() -> None:
+    told = run("generate", "-p", "x", "--max-model-len", "1", code=2).stderr.splitlines()
+    assert len(told) == 2
+    assert told[0].startswith("outrider: --max-model-len is another library's name: write --max-seq-len, as")
+    assert "max_seq_len=1 is not valid" in told[1]
 
 
 @pytest.mark.parametrize("kind", [EngineConfig, ServerSettings, FleetOptions, FleetSettings])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
 
 from outrider import EngineConfig, SamplingParams, SpeculationParams
-from outrider.config import engine_config
+from outrider.config import SOURCES, aliases, engine_config
 from outrider.config.fields import field_docs
 from outrider.config.options import from_vllm
 from outrider.errors import ConfigError, InvalidRequestError
@@ -46,6 +47,31 @@ def test_each_option_goes_to_the_class_it_belongs_to() -> None:
 )
 def test_names_of_other_libraries(elsewhere: dict[str, Any], here: dict[str, Any]) -> None:
     assert engine_config("m", **elsewhere) == engine_config("m", **here)
+
+
+@pytest.mark.parametrize(
+    ("make", "alias", "name"),
+    [
+        (lambda: engine_config("m", max_model_len=64), "max_model_len", "max_seq_len"),
+        (lambda: EngineConfig(model="m", max_num_seqs=2), "max_num_seqs", "max_batch_size"),  # type: ignore[call-arg]
+        (lambda: SpeculationParams(num_speculative_tokens=2), "num_speculative_tokens", "spec_length"),  # type: ignore[call-arg]
+        (lambda: SamplingParams(max_new_tokens=2), "max_new_tokens", "max_tokens"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_name_of_another_library_warns_with_ours(make: Callable[[], object], alias: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{alias} is another library's name: write {name}, as") as caught:
+        make()
+    assert caught[0].filename == __file__  # the caller's line is shown, not one of ours
+
+
+def test_aliases_mean_options_that_there_are_and_hide_none() -> None:
+    tables = aliases.ENGINE, aliases.SPECULATION, aliases.SAMPLING
+    for table, kind in zip(tables, (EngineConfig, SpeculationParams, SamplingParams), strict=True):
+        known = {field.name for field in fields(kind)}
+        assert table
+        assert set(table.values()) <= known
+        assert not table.keys() & known
+    assert set(aliases.METHODS.values()) <= set(SOURCES)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ CASES = [
     *(("layer_skip", shape) for shape in SHAPES),
     ("hierarchical", {}),
     ("lookahead", {}),
-    ("lookahead", {"lookahead_ngram": 2, "lookahead_guesses": 0}),
-    ("lookahead", {"lookahead_ngram": 4, "lookahead_window": 2, "lookahead_guesses": 5}),
+    ("lookahead", {"lookahead": (5, 2, 0)}),
+    ("lookahead", {"lookahead": (2, 4, 5)}),
 ]
 
 

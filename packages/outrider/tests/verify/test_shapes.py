@@ -61,7 +61,7 @@ def test_a_beginning_of_a_shape_is_a_shape() -> None:
         ({"tree": "dynamic"}, 0, 0),
         ({"draft": "models"}, 3, 16),
         ({"draft": "models", "tree": (2, 2)}, 3, 6),
-        ({"draft": "lookahead", "lookahead_window": 4, "lookahead_ngram": 3, "lookahead_guesses": 2}, 1, 12),
+        ({"draft": "lookahead", "lookahead": (4, 3, 2)}, 1, 12),
     ],
 )
 def test_nodes_of_a_whole_draft(options: dict[str, object], depth: int, nodes: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SamplingParams, SpeculationParams
+from outrider.config import LENIENCE, POSTERIOR_THRESHOLD, SamplingParams, SpeculationParams
 from outrider.config import VERIFIERS as NAMES
 from outrider.errors import ConfigError, NumericalError
 from outrider.verify.distribution import Context, TargetRows
@@ -66,9 +66,9 @@ def test_lookup_holds_what_the_configuration_names() -> None:
 def test_parameters_reach_the_verifier() -> None:
     assert make_verifier(SpeculationParams(verifier="lenient")) == Lenient(LENIENCE)
     assert make_verifier(SpeculationParams(verifier="lenient", lenience=0.2)) == Lenient(0.2)
-    assert make_verifier(SpeculationParams(verifier="typical")) == Typical(POSTERIOR_THRESHOLD, POSTERIOR_ALPHA)
-    params = SpeculationParams(verifier="typical", posterior_threshold=0.3, posterior_alpha=0.5)
-    assert make_verifier(params) == Typical(0.3, 0.5)
+    assert make_verifier(SpeculationParams(verifier="typical")) == Typical(POSTERIOR_THRESHOLD, 0.3)
+    params = SpeculationParams(verifier="typical", posterior_threshold=0.25)
+    assert make_verifier(params) == Typical(0.25, 0.5)
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)

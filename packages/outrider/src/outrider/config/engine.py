@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from outrider.config import aliases
 from outrider.config.adapters import parse_lora_modules
 from outrider.config.checks import is_int
 from outrider.config.combination import AUTO, check_known, is_custom, parse
@@ -66,18 +67,7 @@ class ModelOptions:
             raise ConfigError(f"max_seq_len={self.max_seq_len!r} is not valid: use at least 2")
 
 
-ALIASES = {
-    "max_model_len": "max_seq_len",
-    "max_num_seqs": "max_batch_size",
-    "max_num_batched_tokens": "max_batched_tokens",
-    "enable_prefix_caching": "prefix_reuse",
-    "torch_dtype": "dtype",
-    "model_impl": "implementation",
-}
-"""Names of vLLM and transformers for the same options."""
-
-
-@checks_names(ALIASES)
+@checks_names(aliases.ENGINE)
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """Everything an engine is built from. ``LLM`` takes the same options, those of ``speculation`` by themselves."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
+from outrider.config.aliases import warn
 from outrider.errors import ConfigError, InvalidRequestError, OutriderError
 
 T = TypeVar("T", bound=type)
@@ -76,6 +77,8 @@ def accept(
         if own in found:
             raise error(f"{told[own]} and {name} are the same option: give one of them")
         found[own], told[own] = value, name
+        if name in aliases:
+            warn(name, own)
     return found
 
 

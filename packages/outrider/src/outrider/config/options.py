@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
+from outrider.config import aliases
 from outrider.config.combination import AUTO
-from outrider.config.engine import ALIASES, CacheName, DTypeName, EngineConfig, Implementation, KVCacheDType
+from outrider.config.engine import CacheName, DTypeName, EngineConfig, Implementation, KVCacheDType
 from outrider.config.fields import accept, default_of, field_docs
 from outrider.config.sampling import SamplingParams
 from outrider.config.speculation import SpeculationParams, VerifierName
@@ -28,16 +29,13 @@ class EngineOptions(TypedDict, total=False):
     spec_length: int | Literal["auto"]
     tree: str | Iterable[int] | None
     tree_nodes: int
-    lookahead_window: int
-    lookahead_ngram: int
-    lookahead_guesses: int
+    lookahead: str | Iterable[int] | None
     verifier: VerifierName
     draft_temperature: float | None
     counts_as_q: bool
     prediction: str | Iterable[int] | None
     lenience: float | None
     posterior_threshold: float | None
-    posterior_alpha: float | None
 
     speculation: SpeculationParams | None
     draft_model: str | Sequence[str] | None
@@ -78,15 +76,6 @@ class EngineOptions(TypedDict, total=False):
 _SPECULATION = tuple(field.name for field in fields(SpeculationParams))
 _ENGINE = tuple(field.name for field in fields(EngineConfig) if field.name != "model")
 _NONE_IS_ABSENT = ("speculation", "speculative_config")
-_METHODS = {
-    "ngram": "lookup",
-    "prompt_lookup": "lookup",
-    "draft_model": "model",
-    "eagle3": "eagle",
-    "off": "none",
-    "disabled": "none",
-}
-"""Names of methods elsewhere, and ours. vLLM's ``ngram`` is prompt lookup."""
 
 
 def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
@@ -107,7 +96,7 @@ def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
             raise ConfigError(f"{name} is an option of SamplingParams: give it to generate or chat")
     told = {name: value for name, value in options.items() if name not in _NONE_IS_ABSENT or value is not None}
     known = (*_SPECULATION, *_ENGINE, "speculative_config", "use_speculative_decoding")
-    given = accept("LLM", told, known, ALIASES | {"num_speculative_tokens": "spec_length"})
+    given = accept("LLM", told, known, {**aliases.ENGINE, **aliases.SPECULATION})
     _merge(given, from_vllm(given.pop("speculative_config", {})))
     if "dtype" in given:
         given["dtype"] = str(given["dtype"]).removeprefix("torch.")
@@ -129,7 +118,7 @@ def engine_config(model: str, **options: Unpack[EngineOptions]) -> EngineConfig:
 
 def draft_of_method(method: str) -> str:
     """The draft source that vLLM calls ``method``; one that vLLM does not have has our name."""
-    return _METHODS.get(method, method)
+    return aliases.METHODS.get(method, method)
 
 
 def from_vllm(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal, TypedDict, TypeVar
 
+from outrider.config import aliases
 from outrider.config.adapters import LoRARequest
 from outrider.config.fields import accept
 from outrider.config.options import EngineOptions
-from outrider.config.sampling import ALIASES, SamplingParams
+from outrider.config.sampling import SamplingParams
 from outrider.config.speculation import SpeculationParams
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
@@ -133,7 +134,7 @@ def _not_here(name: str, value: object) -> str:
             "a request",
             {name: value},
             [*SamplingParams.__dataclass_fields__, *_SCHEDULING],
-            ALIASES,
+            aliases.SAMPLING,
             InvalidRequestError,
         )
     except InvalidRequestError as error:

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from outrider.config import aliases
 from outrider.config.beams import BeamOptions, check_beams
 from outrider.config.checks import as_ids, is_finite, is_int, require
 from outrider.config.fields import checks_names, short_repr
 from outrider.config.structured import StructuredOutput
 from outrider.errors import InvalidRequestError
 
-ALIASES = {"max_new_tokens": "max_tokens", "num_beams": "beam_width", "num_return_sequences": "n"}
 
-
-@checks_names(ALIASES, InvalidRequestError)
+@checks_names(aliases.SAMPLING, InvalidRequestError)
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams(BeamOptions):
     """How one request's tokens are chosen, and when it stops.

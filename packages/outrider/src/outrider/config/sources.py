@@ -21,7 +21,7 @@ class DraftShape(Enum):
     MERGED = "merged tree"
     """Several chains, or the trees asked for, in one tree of up to ``tree_nodes`` nodes."""
     LOOKAHEAD = "tree of its own"
-    """As large as ``lookahead_window``, ``lookahead_ngram`` and ``lookahead_guesses`` make it."""
+    """As large as ``SpeculationParams.lookahead`` makes it."""
 
     @property
     def branches(self) -> bool:

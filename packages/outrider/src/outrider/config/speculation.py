@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from outrider.config import aliases
 from outrider.config.checks import as_ids, is_finite, is_int
 from outrider.config.combination import AUTO, Combination, parse
 from outrider.config.fields import checks_names, short_repr
@@ -24,19 +25,20 @@ VERIFIERS: tuple[str, ...] = get_args(VerifierName)
 CHAIN_VERIFIERS: tuple[str, ...] = ("rejection", "block")
 """Verifiers whose drafts must not branch."""
 MAX_TREE_NODES = 1024
+LOOKAHEAD = (5, 3, 3)  # W, N and G where none are given
 # Parameters of the lossy verifiers where none are given, and the verifier that each is for.
 LENIENCE = 0.5
-POSTERIOR_THRESHOLD, POSTERIOR_ALPHA = 0.09, 0.3  # those of Medusa (Cai et al. 2024)
-LOSSY_OPTIONS = {"lenience": "lenient", "posterior_threshold": "typical", "posterior_alpha": "typical"}
+POSTERIOR_THRESHOLD = 0.09  # Medusa's (Cai et al. 2024)
+LOSSY_OPTIONS = {"lenience": "lenient", "posterior_threshold": "typical"}
 # With far less all drafts are accepted, whatever the target says. 0.1 is the least lenience that Leviathan et al. 2023
-# measure; an alpha that is the root of the threshold is Medusa's.
-LEAST = {"lenience": 0.1, "posterior_threshold": 0.01, "posterior_alpha": 0.1}
+# measure; Medusa's alpha is the root of the threshold.
+LEAST = {"lenience": 0.1, "posterior_threshold": 0.01}
 
 AUTO_LENGTH = 16  # nodes that spec_length="auto" may score for a request
 FIXED_LENGTH = 5  # what it stands for where it cannot adapt
 
 
-@checks_names({"num_speculative_tokens": "spec_length"})
+@checks_names(aliases.SPECULATION)
 @dataclass(frozen=True, kw_only=True)
 class SpeculationParams:
     """How drafts are made and checked.
@@ -71,20 +73,10 @@ class SpeculationParams:
 
     In general of a draft whose size no shape gives: dynamic trees, those of ``suffix``, and merged drafts.
     """
-    lookahead_window: int = 5
-    """Columns improved in each run (lookahead).
+    lookahead: str | Iterable[int] | None = None
+    """W,N,G of lookahead: columns, length of n-grams, n-grams verified per step.
 
-    W of the paper.
-    """
-    lookahead_ngram: int = 3
-    """Length of collected n-grams (lookahead).
-
-    N of the paper; 2 with no guesses is Jacobi decoding.
-    """
-    lookahead_guesses: int = 3
-    """Collected n-grams verified per step (lookahead).
-
-    At most; G of the paper.
+    As in the paper: ``(5, 3, 3)`` or ``"5,3,3"``, which None is too; N = 2 and G = 0 is Jacobi decoding.
     """
     verifier: VerifierName = "matching"
     """matching: same tokens as without drafts; lenient, typical: lossy; all others: same distribution."""
@@ -107,14 +99,9 @@ class SpeculationParams:
     In [0.1, 1]; None is ``LENIENCE``.
     """
     posterior_threshold: float | None = None
-    """typical: likelier tokens are always accepted.
+    """typical: likelier tokens are always accepted, others from its root times exp(-entropy).
 
     In [0.01, 1]; None is ``POSTERIOR_THRESHOLD``.
-    """
-    posterior_alpha: float | None = None
-    """typical: accept from alpha exp(-entropy).
-
-    In [0.1, 1]; None is ``POSTERIOR_ALPHA``.
     """
 
     def __post_init__(self) -> None:
@@ -129,13 +116,10 @@ class SpeculationParams:
             is_finite(self.draft_temperature) and self.draft_temperature >= 0
         ):
             raise ConfigError(f"draft_temperature={self.draft_temperature!r} is not valid: use 0 or a positive number")
-        for name, least in (
-            ("tree_nodes", 1), ("lookahead_window", 1), ("lookahead_ngram", 2), ("lookahead_guesses", 0),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not is_int(value) or value < least:
-                raise ConfigError(f"{name}={value!r} is not valid: use at least {least}")
+        if not is_int(self.tree_nodes) or self.tree_nodes < 1:
+            raise ConfigError(f"tree_nodes={self.tree_nodes!r} is not valid: use at least 1")
         object.__setattr__(self, "tree", _as_tree(self.tree))
+        object.__setattr__(self, "lookahead", _as_lookahead(self.lookahead))
         self._check_branches()
         self._check_lossy()
 
@@ -167,6 +151,30 @@ class SpeculationParams:
     def combination(self) -> Combination:
         """The sources that ``draft`` names."""
         return parse(self.draft)
+
+    @property
+    def lookahead_shape(self) -> tuple[int, int, int]:
+        """W, N and G of ``lookahead``."""
+        assert not isinstance(self.lookahead, str)  # it was read when it was checked
+        window, ngram, guesses = LOOKAHEAD if self.lookahead is None else self.lookahead
+        return window, ngram, guesses
+
+
+def _as_lookahead(lookahead: str | Iterable[int] | None) -> tuple[int, ...] | None:
+    """``lookahead`` of ``SpeculationParams``, checked: None, or three numbers."""
+    if lookahead is None:
+        return None
+    try:
+        numbers = tuple(int(n) for n in lookahead.split(",")) if isinstance(lookahead, str) else tuple(lookahead)
+    except (TypeError, ValueError):
+        numbers = ()
+    least = (1, 2, 0)
+    if len(numbers) != 3 or not all(is_int(n) and n >= low for n, low in zip(numbers, least, strict=True)):
+        raise ConfigError(f"lookahead={lookahead!r} is not valid: use W,N,G of at least 1,2,0, such as 5,3,3")
+    window, ngram, guesses = numbers
+    if (nodes := (window + guesses) * (ngram - 1)) > MAX_TREE_NODES:
+        raise ConfigError(f"lookahead={lookahead!r} has {nodes} nodes: use at most {MAX_TREE_NODES}")
+    return numbers
 
 
 def _as_tree(tree: str | Iterable[int] | None) -> str | tuple[int, ...] | None:

@@ -92,8 +92,8 @@ def nodes_by(source: str, speculation: SpeculationParams, depth: int) -> int:
         return 0
     shape = source_record(source).shape
     if shape is DraftShape.LOOKAHEAD:
-        columns = speculation.lookahead_window + speculation.lookahead_guesses
-        return columns * (speculation.lookahead_ngram - 1)
+        window, ngram, guesses = speculation.lookahead_shape
+        return (window + guesses) * (ngram - 1)
     if shape is DraftShape.GROWING:
         return depth if speculation.verifier in CHAIN_VERIFIERS else max(depth, speculation.tree_nodes)
     if shape is DraftShape.CHAIN:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from outrider.cli.chat.session import Session
 
 OPTIONS = (
-    *("draft", "spec_length", "tree", "tree_nodes", "verifier", "lenience", "posterior_threshold", "posterior_alpha"),
+    *("draft", "spec_length", "tree", "tree_nodes", "verifier", "lenience", "posterior_threshold"),
     *("draft_model", "heads", "draft_table", "datastore", "max_seq_len", *o.LOADING),
     *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"),
 )

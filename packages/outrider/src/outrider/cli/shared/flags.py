@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SOURCES, VERIFIERS
+from outrider.config import LENIENCE, POSTERIOR_THRESHOLD, SOURCES, VERIFIERS
 from outrider.config.engine import CACHES, DTYPES, IMPLEMENTATIONS, KV_CACHE_DTYPES
 
 
@@ -56,15 +56,15 @@ def models() -> list[str]:
 CORE = FlagTable(
     headings={
         "Drafting": "draft spec_length draft_model heads tree tree_nodes verifier draft_temperature prediction "
-        "lenience posterior_threshold posterior_alpha lookahead_window lookahead_ngram lookahead_guesses draft_layers "
+        "lenience posterior_threshold lookahead draft_layers "
         "draft_table datastore extra_sources",
         "Sampling": "max_tokens temperature top_p top_k min_p seed stop min_tokens repetition_penalty "
         "presence_penalty frequency_penalty logit_bias ignore_eos logprobs beam_width length_penalty",
         "Model and machine": "dtype draft_dtype kv_cache_dtype device threads implementation tensor_parallel_size "
         "max_seq_len kv_cache kv_tokens prefix_reuse enable_lora lora_modules max_batch_size max_batched_tokens",
     },
-    rare="heads tree tree_nodes verifier draft_temperature prediction lenience posterior_threshold posterior_alpha "
-    "lookahead_window lookahead_ngram lookahead_guesses draft_layers draft_table datastore extra_sources stop "
+    rare="heads tree tree_nodes verifier draft_temperature prediction lenience posterior_threshold "
+    "lookahead draft_layers draft_table datastore extra_sources stop "
     "top_k min_p min_tokens repetition_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs "
     "beam_width length_penalty enable_lora lora_modules draft_dtype kv_cache_dtype device implementation "
     "tensor_parallel_size max_seq_len kv_cache kv_tokens prefix_reuse max_batched_tokens",
@@ -73,9 +73,9 @@ CORE = FlagTable(
         "draft_layers": "a third",
         "draft_table": "live",
         "draft_temperature": "the request's",
+        "lookahead": "5,3,3",
         "lenience": str(LENIENCE),
         "posterior_threshold": str(POSTERIOR_THRESHOLD),
-        "posterior_alpha": str(POSTERIOR_ALPHA),
         "seed": "random",
         "max_seq_len": "the model's",
         "threads": "one per core",

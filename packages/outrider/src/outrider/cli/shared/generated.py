@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from outrider.cli.shared import flags
-from outrider.config import EngineConfig, SamplingParams
-from outrider.config.engine import ALIASES
+from outrider.config import EngineConfig, SamplingParams, aliases
 from outrider.config.fields import default_of, field_docs
 from outrider.config.speculation import SpeculationParams
 from outrider.errors import ConfigError, InvalidRequestError
@@ -152,11 +151,22 @@ def _form(hint: Any) -> Any:
     return plain[0] if plain else str
 
 
+def _told(alias: str, name: str, value: Any) -> Any:
+    """The value of an alias, with a line on stderr that gives our name."""
+    flag, own = (f"--{word.replace('_', '-')}" for word in (alias, name))
+    typer.echo(f"outrider: {aliases.note(flag, own)}", err=True)
+    return value
+
+
 def _elsewhere(names: Collection[str]) -> list[_Generated]:
     """Hidden options: what vLLM and transformers call those in ``names``."""
     hints = _hints(EngineConfig)
     found: list[tuple[str, Any, Callable[[Any], Any]]]
-    found = [(alias, _form(hints[name]), _same) for alias, name in ALIASES.items() if name in names]
+    found = [
+        (alias, _form(hints[name]), functools.partial(_told, alias, name))
+        for alias, name in aliases.ENGINE.items()
+        if name in names
+    ]
     if "draft" in names:
         found.append(("speculative_config", str, read_speculative_config))
     return [

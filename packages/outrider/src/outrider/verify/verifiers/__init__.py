@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from outrider.config import LENIENCE, POSTERIOR_ALPHA, POSTERIOR_THRESHOLD, SpeculationParams
+from outrider.config import LENIENCE, POSTERIOR_THRESHOLD, SpeculationParams
 from outrider.verify.verifiers.base import DraftSampler, Siblings, Verifier
 from outrider.verify.verifiers.block import Block
 from outrider.verify.verifiers.lossy import Lenient, Typical
@@ -19,8 +20,8 @@ def _lenient(speculation: SpeculationParams) -> Verifier:
 
 
 def _typical(speculation: SpeculationParams) -> Verifier:
-    threshold, alpha = speculation.posterior_threshold, speculation.posterior_alpha
-    return Typical(POSTERIOR_THRESHOLD if threshold is None else threshold, POSTERIOR_ALPHA if alpha is None else alpha)
+    threshold = POSTERIOR_THRESHOLD if speculation.posterior_threshold is None else speculation.posterior_threshold
+    return Typical(threshold, math.sqrt(threshold))
 
 
 _MAKERS: Mapping[str, Callable[[SpeculationParams], Verifier]] = MappingProxyType(
