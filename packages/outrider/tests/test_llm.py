@@ -25,8 +25,8 @@ from outrider.errors import (
     InvalidRequestError,
     MissingExtensionError,
 )
+from outrider.models.inputs import EncodedPrompt
 from outrider.utils.json_files import shown
-from outrider_multimodal.vision import ReadPrompt
 from tests.paths import ROOT
 from tests.whole import model_folder, other_vocabulary
 
@@ -69,7 +69,7 @@ def test_an_id_that_no_token_has_is_named_with_the_vocabulary_s_range(llm: LLM, 
     wrong = size if isinstance(token, str) else token
     named = rf"names token {wrong}, .* use ids from 0 to {size - 1}|={wrong} is not valid"
     served = AsyncLLM(llm)
-    prompts: list[Any] = [[5, wrong], {"prompt_token_ids": [wrong]}, ReadPrompt([wrong])]
+    prompts: list[Any] = [[5, wrong], {"prompt_token_ids": [wrong]}, EncodedPrompt([wrong])]
     for prompt in prompts:
         with pytest.raises(InvalidRequestError, match=rf"prompt names token {wrong}, .* use ids from 0 to {size - 1}"):
             llm.generate([prompt], PARAMS)
@@ -368,6 +368,16 @@ def test_only_sources_named_at_the_start_are_imported(folder: Path, monkeypatch:
     output = told.generate("hello hello hello", params, speculation=own)
     assert output.token_ids == told.generate("hello hello hello", params).token_ids
     assert "echo" in output.stats.by_source
+
+
+def test_images_and_sounds_without_their_distribution_name_the_extra(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extensions, "_found", lambda group: {})
+    shown = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}]
+    with pytest.raises(MissingExtensionError, match=r"outrider\[vision\]"):
+        llm.chat(shown, max_tokens=1)
+    with pytest.raises(MissingExtensionError, match=r"transcription is not installed.*outrider\[speech\]"):
+        llm.transcribe("talk.wav")
+    assert llm.generate({"prompt": "Once"}, max_tokens=2).token_ids == llm.generate("Once", max_tokens=2).token_ids
 
 
 def test_beam_search_without_its_distribution_names_the_extra(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:

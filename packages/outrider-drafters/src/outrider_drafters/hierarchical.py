@@ -46,7 +46,7 @@ class HierarchicalDrafter(Drafter):
         return replace(reduce(DraftingCost.plus, costs), level=0.0) if costs else None
 
     def start(self, request: RequestView) -> None:
-        self._model.start(request.id, request.encoder_input)
+        self._model.start(request.id, request.input)
         self._inner.start(request)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

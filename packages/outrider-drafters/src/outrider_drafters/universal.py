@@ -56,7 +56,7 @@ class UniversalDrafter(Drafter):
         return (self._model.cache,)
 
     def start(self, request: RequestView) -> None:
-        self._model.start(request.id, request.encoder_input)
+        self._model.start(request.id, request.input)
         self._translations[request.id] = Translation(self._target, self._own)
 
     def finish(self, request_id: str) -> None:

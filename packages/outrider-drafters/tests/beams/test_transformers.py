@@ -116,7 +116,7 @@ def test_beams_of_a_model_that_hears(tmp_path: Path) -> None:
     for draft in ("none", "ngram", "model"):
         mine = requests(prompt, params, stops, draft)
         for each in mine:
-            each.encoder_input = EncoderInput(sound)
+            each.input = EncoderInput(sound)
         run(engine(ours, eos=stops), *mine)
         assert mine[0].stats.draft_error is None
         found.append([(list(one.output), one.score) for one in mine])

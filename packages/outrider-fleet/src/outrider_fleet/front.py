@@ -21,6 +21,7 @@ from outrider.llm import LLM
 from outrider.models.adapters import Adapter
 from outrider.models.base import LoadedModel
 from outrider.models.config import Experts, ModelConfig
+from outrider.models.inputs import InputSource
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider_fleet.wire import Message
 
@@ -74,8 +75,18 @@ class _RemoteAdapters(Adapters):
 
     def __init__(self, model: LoadedModel, keys: Mapping[str, str]) -> None:
         super().__init__(model, enabled=False)
-        held = {name: SimpleNamespace(name=name, key=key) for name, key in keys.items()}
-        self._found = {name: ("", cast("Adapter", one)) for name, one in held.items()}
+        self._found = {name: ("", cast("Adapter", _RemoteAdapter(name, key))) for name, key in keys.items()}
+
+
+class _RemoteAdapter(InputSource):
+    """The name of an adapter."""
+
+    def __init__(self, name: str, key: str) -> None:
+        self.name, self.key = name, key
+
+    @property
+    def digest(self) -> str:
+        return self.key
 
 
 class RemoteEngine:

@@ -58,7 +58,7 @@ def request_message(request: Request, known: Sequence[int]) -> Message:
         "tenant": request.tenant,
         "reports_drafts": request.reports_drafts,
         "embeds": request.final_norm is not None,
-        "adapter": None if request.adapter is None else request.adapter.name,
+        "adapter": getattr(request.input, "name", None),
         "shown": sorted(shown),
         "known": list(known),
     }

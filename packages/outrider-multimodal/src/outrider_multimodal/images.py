@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from outrider.models.base import HeadTarget
+from outrider.models.inputs import InputSource
 from outrider.verify.arrays import Array, Floats, host
 
-__all__ = ["PlacedImage", "PromptImages", "with_images"]
+__all__ = ["PlacedImage", "PromptImages"]
 
 _PLACE_BITS = 32
 
@@ -26,7 +26,7 @@ class PlacedImage:
     encode: Callable[[], Array]  # its features, float [len(positions), d]
 
 
-class PromptImages:
+class PromptImages(InputSource):
     """The images of one prompt, in order. Several outputs of the prompt share them."""
 
     def __init__(self, images: Sequence[PlacedImage]) -> None:
@@ -40,13 +40,17 @@ class PromptImages:
         self._images = [PlacedImage(image.digest, image.positions, _encoded) for image in self._images]  # frees pixels
         return features
 
-    def between(self, start: int, end: int) -> tuple[list[int], Floats]:
-        """Which of the positions from ``start`` to ``end`` show an image, counted from ``start``, and what: [n, d]."""
-        first, last = bisect_left(self._positions, start), bisect_left(self._positions, end)
+    def prepare(self) -> None:
+        _ = self.features
+
+    def rows(self, start: int, stop: int) -> tuple[list[int], Floats] | None:
+        first, last = bisect_left(self._positions, start), bisect_left(self._positions, stop)
+        if first == last:
+            return None
         return [position - start for position in self._positions[first:last]], self.features[first:last]
 
     def keys(self, prompt: Sequence[int]) -> list[int]:
-        """The prompt as the cache tells prefixes apart: at an image's places stands the image, not a placeholder.
+        """The prompt with images in place of placeholders.
 
         A key of a place is the image's digest and the place within it, so that equal keys mean equal rows.
         """
@@ -60,11 +64,3 @@ class PromptImages:
 
 def _encoded() -> Array:
     raise AssertionError("the features of an image are computed once")
-
-
-def with_images(model: HeadTarget, token_ids: Sequence[int], shown: Sequence[tuple[Sequence[int], Floats]]) -> Floats:
-    """float32 [T, d]: the tokens' embeddings, and those of images in the rows that show them."""
-    inputs = host(model.embed(np.array(token_ids, np.int64))).copy()
-    for rows, features in shown:
-        inputs[list(rows)] = features
-    return inputs

@@ -15,7 +15,7 @@ from outrider.input_processor import InputProcessor
 from outrider.models.base import Model
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.verify.constraint import Constraint
-from outrider_multimodal.encoder_decoder import has_encoder
+from outrider_multimodal.encoder_decoder import is_encoder_decoder
 from outrider_multimodal.speech import (
     Decode,
     Decoded,
@@ -33,9 +33,7 @@ __all__ = [
     "SoundSource",
     "Transcriber",
     "Transcribing",
-    "decoder_prompt",
     "hearing",
-    "run_side_by_side",
 ]
 
 SoundSource = str | Path | bytes | Sound
@@ -55,19 +53,12 @@ class Transcribing(TypedDict, total=False):
     scheduling: Scheduling
 
 
-def decoder_prompt(model: Model) -> tuple[int, ...]:
-    """What outputs of a model begin with whose encoder reads the prompt; () for others."""
-    if not has_encoder(model) or model.config.hears:
-        return ()
-    return model.config.decoder_prompt
-
-
 def hearing(model: object, name: str) -> tuple[int, int]:
     """Mel bands that a model hears, and tokens of its context; reads no file.
 
     Raises ``InvalidRequestError`` if it hears no sound.
     """
-    if not has_encoder(model) or model.config.mel_bins is None:
+    if not is_encoder_decoder(model) or model.config.mel_bins is None:
         raise InvalidRequestError(f"{name} hears no sound: transcribe with a Whisper model", param="model")
     return model.config.mel_bins, model.config.max_seq_len
 
@@ -81,12 +72,12 @@ class Transcriber:
         self._tokenizer, self._processor = tokenizer, processor
         self.vocabulary = SpeechVocabulary.of(folder, tokenizer)
 
-    def requests(
-        self, sounds: Sequence[SoundSource], options: TranscriptionOptions, more: Transcribing
-    ) -> list[RequestSteps]:
-        """The transcription of each sound, all of them decoded before the first is begun."""
+    def run(
+        self, sounds: Sequence[SoundSource], options: TranscriptionOptions | None, more: Transcribing, loop: EngineLoop
+    ) -> list[Transcript]:
+        """Transcribe sounds side by side, all of them decoded before the first is begun."""
         read = [each if isinstance(each, Sound) else read_sound(each) for each in sounds]
-        return [self.steps(each, options, more) for each in read]
+        return _run_side_by_side([self.steps(each, options or TranscriptionOptions(), more) for each in read], loop)
 
     def steps(self, sound: Sound, options: TranscriptionOptions, more: Transcribing) -> RequestSteps:
         """The requests of one transcription, one after the other."""
@@ -123,13 +114,13 @@ class Transcriber:
             list(wanted.prompt),
             wanted.params,
             _NO_DRAFTS if probes else more.get("speculation"),
-            encoder_input=wanted.window,
+            given=wanted.window,
             constraint=cast("Constraint | None", wanted.constraint),
             **more.get("scheduling", {}),
         )
 
 
-def run_side_by_side(transcriptions: Sequence[RequestSteps], loop: EngineLoop) -> list[Transcript]:
+def _run_side_by_side(transcriptions: Sequence[RequestSteps], loop: EngineLoop) -> list[Transcript]:
     """Run several transcriptions in one engine: each has one request in it at a time."""
     found: dict[int, Transcript] = {}
     running: dict[int, Request] = {}

@@ -22,7 +22,7 @@ from outrider.native.library import available_isas
 from outrider.native.weights import native_library
 from outrider.verify.arrays import Floats, host
 from outrider.weights.loader import load_model
-from outrider_multimodal.encoder_decoder import EncoderInput, attach_input
+from outrider_multimodal.encoder_decoder import EncoderInput
 from outrider_multimodal.encoder_decoder.cross import NativeCrossKeys, TorchCrossKeys
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from outrider_multimodal.weights import ENCODER_DECODERS
@@ -42,7 +42,7 @@ def logits(model: EncoderDecoderModel, given: EncoderInput, tokens: list[int], *
     """Of every token, read in passes of so many."""
     cache = model.new_cache(CacheSpec(max_seq_len=model.config.max_seq_len))
     slot, start, found = cache.allocate(), 0, []
-    attach_input(model, cache, slot, given)
+    given.attach(model, cache, slot)
     for count in counts or (len(tokens),):
         cache.extend(slot, count)
         part = range(start, start + count)
@@ -96,8 +96,8 @@ def test_rows_do_not_depend_on_other_sequences_or_refused_nodes(family: str, tmp
     expected = logits(model, given, tokens + further)[-4:]
     cache = model.new_cache(CacheSpec(slots=2, max_seq_len=model.config.max_seq_len))
     first, second = cache.allocate(), cache.allocate()
-    attach_input(model, cache, first, other)
-    attach_input(model, cache, second, given)
+    other.attach(model, cache, first)
+    given.attach(model, cache, second)
     tiny.feed(model, cache, (first, tiny.ids(5, 90)), (second, tokens))
     parents = [-1, -1, 1, 1, 3, 4]  # nodes 1, 3, 4 and 5 are the text
     nodes = [7, further[0], 9, *further[1:]]
@@ -143,7 +143,7 @@ def test_a_slot_lets_go_of_its_input_when_it_is_freed(tmp_path: Path) -> None:
     for kind in ("contiguous", "paged"):
         cache = model.new_cache(CacheSpec(slots=2, max_seq_len=64, kind=kind))
         slot = cache.allocate()
-        attach_input(model, cache, slot, given)
+        given.attach(model, cache, slot)
         assert cache.attachments
         cache.free(slot)
         assert not cache.attachments
@@ -213,7 +213,7 @@ def test_a_draft_model_s_encoder_runs_when_it_first_drafts(tmp_path: Path) -> No
     draft = DraftModel(model, vocab_size=model.config.vocab_size, cache=CacheSpec(max_seq_len=32))
     draft.start("r", given)
     draft.finish("r")
-    draft.start("r", None)
+    draft.start("r")
     draft.prefill([(draft.sequences["r"], [2, 5])])
     assert not draft.cache.attachments  # what nobody drafted from is gone with its request
     draft.finish("r")

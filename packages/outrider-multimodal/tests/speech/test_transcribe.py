@@ -47,7 +47,8 @@ def tokens(transcript: Transcript) -> list[tuple[int, ...]]:
 
 
 def plain(llm: LLM, sound: str | Path | bytes | Sound, options: TranscriptionOptions = OPTIONS) -> Transcript:
-    return llm.transcribe(sound, options, speculation=SpeculationParams(draft="none"))
+    found: Transcript = llm.transcribe(sound, options, speculation=SpeculationParams(draft="none"))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_what_is_cached_of_one_sound_is_not_found_by_another(whisper_folder: Pat
     with LLM(str(whisper_folder), draft="none", kv_cache=kind, block_size=4, dtype="float32") as llm:
 
         def run(sound: EncoderInput) -> tuple[list[int], int]:
-            request = llm._input_processor.request(prompt, params, None, encoder_input=sound)
+            request = llm._input_processor.request(prompt, params, None, given=sound)
             (output,) = llm._run([request])
             return output.token_ids, output.stats.cached_prompt_tokens
 
@@ -139,7 +140,7 @@ def test_a_refused_request_names_what_is_missing(whisper: LLM, tmp_path: Path) -
     with LLM(str(model_folder(tmp_path / "text")), draft="none") as llm:
         with pytest.raises(InvalidRequestError, match="hears no sound"):
             llm.transcribe(SOUNDS[2])
-        request = llm._input_processor.request([5], SamplingParams(), None, encoder_input=EncoderInput(e.mel()))
+        request = llm._input_processor.request([5], SamplingParams(), None, given=EncoderInput(e.mel()))
         with pytest.raises(InvalidRequestError, match="has no encoder"):
             llm.engine.check(request)
     with pytest.raises(InvalidRequestError, match=r"language='klingon'.*de, en, fr"):
@@ -180,7 +181,7 @@ def test_greedy_tokens_are_those_of_transformers_rules(whisper: LLM, whisper_fol
                 found.append(int(scores.argmax()))
         params = SamplingParams(max_tokens=27, temperature=0)
         request = whisper._input_processor.request(
-            prompt, params, None, encoder_input=EncoderInput(sound), constraint=SpeechConstraint(vocabulary)
+            prompt, params, None, given=EncoderInput(sound), constraint=SpeechConstraint(vocabulary)
         )
         assert whisper._run([request])[0].token_ids == found[3:]
         stamps += sum(token >= e.FIRST_STAMP for token in found)
@@ -252,7 +253,8 @@ def said(text: str, start: float, end: float) -> list[int]:
 
 @pytest.fixture(scope="module")
 def vocabulary(whisper: LLM) -> SpeechVocabulary:
-    return whisper.transcriber.vocabulary
+    found: SpeechVocabulary = whisper.transcriber.vocabulary
+    return found
 
 
 def test_windows_go_on_where_the_last_whole_segment_ended(vocabulary: SpeechVocabulary) -> None:

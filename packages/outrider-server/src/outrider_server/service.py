@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from outrider.async_llm import AsyncLLM
 from outrider.config import SpeculationParams, source_record
 from outrider.config.speculation import LOSSY_OPTIONS
 from outrider.errors import OutriderError
 from outrider.llm import LLM
+from outrider.models.inputs import EncodedPrompt
 from outrider.tokenizer.chat_template import MAX_CHARACTERS
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.verify.shapes import levels_wanted, nodes_wanted
@@ -40,13 +41,6 @@ class ImageLimits:
     count: int
     nbytes: int
     pixels: int
-
-
-class EncodedPrompt(Protocol):
-    """A prompt as token ids, with those that its images take."""
-
-    @property
-    def token_ids(self) -> list[int]: ...
 
 
 class Service:
@@ -148,8 +142,7 @@ class Service:
         """A prompt with its images read, within the server's limits."""
         settings = self.settings
         limits = ImageLimits(settings.max_images, settings.max_body_bytes, settings.max_image_pixels)
-        read: EncodedPrompt = self.engine.llm.read(prompt, limits=limits, **scheduling)
-        return read
+        return self.engine.llm.read(prompt, limits=limits, **scheduling)
 
     def check_length(self, text: str, param: str) -> None:
         """Raises ApiError 400 for a text that has more tokens than the context holds, whatever they are."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
 from outrider.adapters import Adapters
 from outrider.config import SamplingParams, SpeculationParams
@@ -17,20 +17,27 @@ from outrider.config.structured import StructuredOutput
 from outrider.engine.request import Request
 from outrider.errors import InvalidRequestError
 from outrider.extensions import extension
+from outrider.models.inputs import TEXT, TEXT_ONLY, EncodedPrompt, InputSource
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 from outrider.utils.json_files import shown
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import check_ids
-from outrider_multimodal.encoder_decoder import EncoderInput
-from outrider_multimodal.images import PromptImages
-from outrider_multimodal.vision import ImageLimits, ImagePrompt, ImageSource, ReadPrompt, has_images, split_images
-from outrider_multimodal.vision.prompts import images_of
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
 
 Message = Mapping[str, Any]
-Prompt = str | Sequence[int] | ImagePrompt | ReadPrompt
+
+
+class ImagePrompt(TypedDict, total=False):
+    """A prompt that has the model's placeholder (``<image>``) once for each image."""
+
+    prompt: str
+    prompt_token_ids: Sequence[int]  # in place of ``prompt``
+    multi_modal_data: Mapping[str, Any]  # {"image": an image, or a list of them}
+
+
+Prompt = str | Sequence[int] | ImagePrompt | EncodedPrompt
 
 
 class InputProcessor:
@@ -42,17 +49,17 @@ class InputProcessor:
         eos: tuple[int, ...],
         speculation: SpeculationParams,
         adapters: Adapters,
-        decoder_prompt: Sequence[int] = (),
-        vision: Any = "this model reads text only",
+        split_prompt: Callable[[Sequence[int]], EncodedPrompt] | None = None,
+        vision: Any = TEXT_ONLY,
     ) -> None:
         """Args:
         speculation: for requests that say nothing else; its ``draft`` names sources, not ``auto``.
-        decoder_prompt: of a target whose encoder reads the prompt: what its decoder begins with.
+        split_prompt: of a target with an encoder (``EncodingModel``).
         vision: what reads images, or why nothing does.
         """
         self.adapters, self.vision = adapters, vision
         self._tokenizer, self._eos, self._speculation = tokenizer, eos, speculation
-        self._decoder_prompt = list(decoder_prompt)
+        self._split_prompt = split_prompt
         self._ids = itertools.count()
 
     @cached_property
@@ -66,31 +73,35 @@ class InputProcessor:
         self,
         prompt: Prompt | Sequence[Message],
         *,
-        limits: ImageLimits = ImageLimits(),  # noqa: B008  (frozen)
+        limits: Any = None,
         cache_salt: str = "",
         tenant: str = "",
         **_: Any,
-    ) -> ReadPrompt:
+    ) -> EncodedPrompt:
         """A text, token ids, chat messages written with the model's template, or any of these with images.
 
-        ``cache_salt`` and ``tenant`` are those of its requests. Raises ``InvalidRequestError`` for anything else, and
-        for images that cannot be read.
+        ``limits`` are those of images, if any; ``cache_salt`` and ``tenant`` are those of its requests.
+
+        Raises:
+            InvalidRequestError: it is none of these, or an image cannot be read.
+            MissingExtensionError: it has images, and what reads them is not installed.
         """
-        if isinstance(prompt, ReadPrompt):
+        if isinstance(prompt, EncodedPrompt):
             check_ids("prompt", prompt.token_ids, self._tokenizer.vocab_size)
             return prompt
-        images: list[ImageSource] = []
-        if isinstance(prompt, Mapping):
-            images = images_of(prompt)
-            prompt = prompt.get("prompt", prompt.get("prompt_token_ids", ()))
-        elif is_conversation(prompt) and has_images(prompt):
-            prompt, images = split_images(prompt)
-        if images and isinstance(self.vision, str):
-            raise InvalidRequestError(f"{self.vision}: leave the images out", param="image")
-        ids = self._token_ids(prompt)
-        if not images or isinstance(self.vision, str):
-            return ReadPrompt(ids)
-        read: ReadPrompt = self.vision.read(ids, images, limits=limits, domain=cache_salt, tenant=tenant)
+        images: Sequence[Any] = ()
+        text: Any = prompt
+        if isinstance(prompt, Mapping) and tuple(prompt) in (("prompt",), ("prompt_token_ids",)):
+            text = next(iter(prompt.values()))
+        elif isinstance(prompt, Mapping) or (is_conversation(prompt) and _shows_images(prompt)):
+            split = extension("input_sources", "images", "what reads images in prompts").split_prompt
+            text, images = split(prompt)
+            if images and isinstance(self.vision, str):
+                raise InvalidRequestError(f"{self.vision}: leave the images out", param="image")
+        ids = self._token_ids(text)
+        if not images:
+            return EncodedPrompt(ids)
+        read: EncodedPrompt = self.vision.read(ids, images, limits=limits, domain=cache_salt, tenant=tenant)
         return read
 
     def _token_ids(self, prompt: str | Sequence[int] | Sequence[Message]) -> list[int]:
@@ -116,8 +127,7 @@ class InputProcessor:
         speculation: SpeculationParams | None,
         after: Request | None = None,
         *,
-        images: PromptImages | None = None,
-        encoder_input: EncoderInput | None = None,
+        given: InputSource = TEXT,
         constraint: Constraint | None = None,
         lora_request: LoRARequest | None = None,
         **scheduling: Any,
@@ -126,19 +136,20 @@ class InputProcessor:
 
         Args:
             after: another output of the same prompt.
-            images: that the prompt shows.
-            encoder_input: what the target's encoder takes, where that is not the prompt.
+            given: what the target reads besides the prompt.
             constraint: what the output keeps to, in place of ``params.structured``.
         """
-        if images is not None and lora_request is not None:
-            raise InvalidRequestError(
-                f"lora_request={lora_request.lora_name!r} with images is not supported: leave one of them out",
-                param="lora_request",
-            )
+        if lora_request is not None:
+            if given is not TEXT:
+                raise InvalidRequestError(
+                    f"lora_request={lora_request.lora_name!r} with images is not supported: leave one of them out",
+                    param="lora_request",
+                )
+            given = self.adapters.find(lora_request)
+        elif given is TEXT and self._split_prompt is not None:
+            split = self._split_prompt(ids)
+            ids, given = split.token_ids, split.input if after is None else after.input
         speculation = self._resolve(speculation or self._speculation)
-        if self._decoder_prompt and encoder_input is None:
-            known = None if after is None else after.encoder_input
-            ids, encoder_input = self._decoder_prompt, known or EncoderInput.of_tokens(ids)
         form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
         request = Request(
@@ -149,10 +160,8 @@ class InputProcessor:
             stop_ids=stop,
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
             constraint=constraint if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
-            encoder_input=encoder_input,
-            images=images,
+            input=given,
             after=after,
-            adapter=None if lora_request is None else self.adapters.find(lora_request),
             **scheduling,
         )
         if params.beam_width:
@@ -187,6 +196,11 @@ def either(params: Any, sampling_params: Any) -> Any:
 def is_conversation(prompt: object) -> TypeGuard[Sequence[Message]]:
     """Whether ``prompt`` is a list of messages, at least one."""
     return isinstance(prompt, Sequence) and bool(prompt) and all(isinstance(message, Mapping) for message in prompt)
+
+
+def _shows_images(messages: Sequence[Message]) -> bool:
+    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
+    return any(isinstance(part, Mapping) and part.get("type") in ("image_url", "image") for part in parts)
 
 
 def _check_messages(messages: Sequence[Message]) -> None:

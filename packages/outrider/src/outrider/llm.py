@@ -19,7 +19,9 @@ from outrider.engine.embedding import embedding
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
+from outrider.extensions import extension
 from outrider.input_processor import (
+    ImagePrompt,
     InputProcessor,
     Message,
     Prompt,
@@ -29,11 +31,9 @@ from outrider.input_processor import (
     with_options,
 )
 from outrider.loading import load
+from outrider.models.inputs import EncodedPrompt, has_encoder
 from outrider.output import Output, one_or_all, tokens_per_run
 from outrider.utils.progress import work_bar
-from outrider_multimodal.speech import Transcript, TranscriptionOptions
-from outrider_multimodal.transcriber import SoundSource, Transcriber, Transcribing, decoder_prompt, run_side_by_side
-from outrider_multimodal.vision import ImagePrompt, ReadPrompt
 
 if TYPE_CHECKING:
     from outrider.grammar import GrammarCompiler
@@ -93,9 +93,9 @@ class LLM:
         self.engine = loaded.engine
         self.eos_token_ids = loaded.eos_token_ids
         adapters = Adapters(self.model, enabled=loaded.config.enable_lora)
-        prompt = decoder_prompt(loaded.model)
+        split_prompt = loaded.model.split_prompt if has_encoder(loaded.model) else None
         self._input_processor = InputProcessor(
-            self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, prompt, loaded.vision
+            self.tokenizer, loaded.eos_token_ids, self.speculation, adapters, split_prompt, loaded.vision
         )
         adapters.load(parse_lora_modules(loaded.config.lora_modules))
         self._folder = loaded.folder
@@ -261,38 +261,34 @@ class LLM:
         return self._answer(with_options(messages, several, *options), several is None, scheduling, progress)
 
     @cached_property
-    def transcriber(self) -> Transcriber:
-        """Makes requests of sounds. Raises ``InvalidRequestError`` if this model hears none."""
-        return Transcriber(self._folder, self.model, self.tokenizer, self._input_processor)
+    def transcriber(self) -> Any:
+        """Makes requests of sounds: a ``Transcriber`` of the distribution that brings sounds.
 
-    @overload
-    def transcribe(
-        self, sounds: SoundSource, options: TranscriptionOptions | None = None, **more: Unpack[Transcribing]
-    ) -> Transcript: ...
-    @overload
-    def transcribe(
-        self, sounds: list[SoundSource], options: TranscriptionOptions | None = None, **more: Unpack[Transcribing]
-    ) -> list[Transcript]: ...
-    def transcribe(
-        self,
-        sounds: SoundSource | list[SoundSource],
-        options: TranscriptionOptions | None = None,
-        **more: Unpack[Transcribing],
-    ) -> Transcript | list[Transcript]:
+        Raises:
+            MissingExtensionError: it is not installed.
+            InvalidRequestError: this model hears no sound.
+        """
+        transcriber = extension("input_sources", "sounds", "transcription")
+        return transcriber(self._folder, self.model, self.tokenizer, self._input_processor)
+
+    def transcribe(self, sounds: Any, options: Any = None, **more: Any) -> Any:
         """Write down what is said in a sound, or in each of a list of them at once, with the times it was said.
 
         Args:
             sounds: a file, its bytes, or a ``Sound`` of samples; or a list of these.
-            options: language, task and the thresholds of the recipe.
-            more: ``on_segment`` and ``on_progress`` hear of what is done; ``speculation`` and scheduling as in
+            options: language, task and the thresholds of the recipe (``TranscriptionOptions``).
+            more: ``on_segment`` and ``on_progress`` hear of what is done; ``speculation`` and ``scheduling`` as in
                 ``generate``.
 
+        Returns:
+            A ``Transcript``, or a list of them.
+
         Raises:
+            MissingExtensionError: what hears sounds is not installed.
             InvalidRequestError: the model hears no sound, a file cannot be decoded, or an option is impossible.
         """
         batch = sounds if isinstance(sounds, list) else [sounds]
-        requests = self.transcriber.requests(batch, options or TranscriptionOptions(), more)
-        transcripts = run_side_by_side(requests, self._loop)
+        transcripts = self.transcriber.run(batch, options, more, self._loop)
         return transcripts if isinstance(sounds, list) else transcripts[0]
 
     @overload
@@ -358,17 +354,16 @@ class LLM:
         """The checked requests of one prompt, ``params.n`` of them, ready for ``engine.add``."""
         params, speculation, rest = request_options(params, speculation, scheduling)
         read = self.read(prompt, **rest)
-        make = partial(self._input_processor.request, read.token_ids, images=read.images)
+        make = partial(self._input_processor.request, read.token_ids, given=read.input)
         first = make(params, speculation, **rest)
         self.engine.check(first)
         others = [
             make(replace(params, seed=first.seed + i), speculation, after=first, **rest) for i in range(1, params.n)
         ]
-        if read.images is not None:
-            _ = read.images.features  # here, not within a step that others wait for
+        read.input.prepare()  # here, not within a step that others wait for
         return [first, *others]
 
-    def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> ReadPrompt:
+    def read(self, prompt: Prompt | Sequence[Message], **options: Any) -> EncodedPrompt:
         """A prompt as ``requests`` takes it too: its token ids, with those that its images take.
 
         ``options`` are ``cache_salt`` and ``tenant`` of its requests, and ``limits`` of its images.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import sys
 from collections.abc import Mapping
@@ -20,19 +19,18 @@ from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import head_memory, load_heads, target_fingerprint
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
-from outrider.errors import ConfigError, IncompatibleDraftError
+from outrider.errors import IncompatibleDraftError
+from outrider.extensions import extension, has_extension
 from outrider.hub.catalog import resolve
 from outrider.hub.trained import trained_datastore
 from outrider.models.base import LoadedModel
+from outrider.models.inputs import TEXT_ONLY, has_encoder
 from outrider.native.processor import set_num_threads
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.verify.shapes import Acceptance
 from outrider.weights.loader import load_model
 from outrider_drafters.draft_table import DraftTable
-from outrider_fleet.parallel.load import load_parallel
-from outrider_multimodal.encoder_decoder import match_encoders
-from outrider_multimodal.vision_language import is_vision_language
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +65,9 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
     draft_models, draft_tokenizers, same = _load_draft_models(config, tokenizer, progress)
     model = _load_target(config, folder)
     vision = _load_vision(folder, tokenizer, model)  # before memory is divided
-    match_encoders(model, draft_models)
+    for each in draft_models:
+        if has_encoder(each):
+            each.match_target(model)
     draft, heads = load_heads(config, model, progress=progress)
     config = replace(config, speculation=replace(config.speculation, draft=draft))
     if progress and model.implementation not in ("native", "torch"):
@@ -111,25 +111,19 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
 
 
 def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:
-    """What reads images; without Pillow the model still reads text."""
-    if not is_vision_language(folder):
-        return "this model reads text only"
-    if importlib.util.find_spec("PIL") is None:
-        return "images need Pillow (pip install 'outrider[vision]')"
-    from outrider_multimodal.vision import Vision  # torch
-
-    return Vision(folder, tokenizer, device=model.device, context=model.config.max_seq_len)
+    """What reads images, or why nothing does."""
+    if not has_extension("input_sources", "images"):
+        return TEXT_ONLY
+    return extension("input_sources", "images").open_vision(folder, tokenizer, model)
 
 
 def _load_target(config: EngineConfig, folder: Path) -> LoadedModel:
-    if config.tensor_parallel_size > 1 and is_vision_language(folder):
-        raise ConfigError(
-            f"tensor_parallel_size={config.tensor_parallel_size}: {folder.name} sees images, and is not split: use 1"
-        )
-    if config.tensor_parallel_size == 1:
-        return load_model(folder, config.target_options())
     size = config.tensor_parallel_size
-    return load_parallel(folder, config.target_options(), size, threads=config.threads, name=config.model)
+    if size == 1:
+        return load_model(folder, config.target_options())
+    load_parallel = extension("backends", "tensor_parallel", f"tensor_parallel_size={size}")
+    model: LoadedModel = load_parallel(folder, config.target_options(), size, threads=config.threads, name=config.model)
+    return model
 
 
 def _measured_acceptance(heads: Mapping[str, Any], source: str) -> Acceptance:

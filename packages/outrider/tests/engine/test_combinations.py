@@ -14,6 +14,7 @@ from outrider.engine.adaptive.policy import FixedLength
 from outrider.engine.drafting.isolation import MAX_OVERRUN, MAX_SECONDS, MAX_STRIKES
 from outrider.engine.drafting.rounds import Drafting
 from outrider.errors import ConfigError
+from outrider.models.inputs import TEXT, InputSource
 from outrider.models.toy import TableModel
 from outrider.verify.draft import EMPTY, Draft
 from outrider_multimodal.encoder_decoder import EncoderInput
@@ -212,12 +213,12 @@ def drafting_with(source: Drafter, clock: Clock) -> Drafting:
     return Drafting({"slow": source}, VOCAB, FixedLength(), clock)
 
 
-def timed(seconds: float, prompt: int = 2, encoder_input: EncoderInput | None = None) -> tuple[list[bool], str | None]:
+def timed(seconds: float, prompt: int = 2, given: InputSource = TEXT) -> tuple[list[bool], str | None]:
     """Whether a source that takes so long is asked again, step after step, and why not."""
     clock = Clock()
     source = slow(clock, seconds)
     drafting, r = drafting_with(source, clock), request([0] * prompt, GREEDY, draft="slow")
-    r.max_seq_len, r.encoder_input = 10_000, encoder_input
+    r.max_seq_len, r.input = 10_000, given
     drafting.start(r)
     spoke = []
     for _ in range(8):
@@ -242,7 +243,7 @@ def test_a_source_may_take_longer_to_read_a_prompt_but_not_again() -> None:
 
 
 def test_a_source_may_take_longer_to_hear_a_sound_but_not_again() -> None:
-    spoke, error = timed(10.0, encoder_input=EncoderInput(np.zeros((80, 3000), np.float32)))
+    spoke, error = timed(10.0, given=EncoderInput(np.zeros((80, 3000), np.float32)))
     assert spoke == [True, True, *[False] * 6]
     assert error is not None
 

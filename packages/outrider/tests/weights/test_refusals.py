@@ -22,7 +22,7 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.keys import EVERYWHERE, unread_keys
 from outrider.weights.loader import load_model
 from outrider_multimodal import vision_language
-from outrider_multimodal.encoder_decoder import EncoderInput, attach_input
+from outrider_multimodal.encoder_decoder import EncoderInput
 from outrider_multimodal.encoder_decoder.model import EncoderDecoderModel
 from outrider_transformers import foreign
 from tests import bridge_members, tiny
@@ -133,7 +133,7 @@ def _logits(folder: Path) -> Tensor:
     cache = model.new_cache(CacheSpec(max_seq_len=64))
     slot, tokens = cache.allocate(), TOKENS
     if isinstance(model, EncoderDecoderModel):
-        attach_input(model, cache, slot, EncoderInput.of_tokens(TOKENS))
+        EncoderInput.of_tokens(TOKENS).attach(model, cache, slot)
         tokens = TOKENS[:9]
     return torch.as_tensor(tiny.feed(model, cache, (slot, tokens))[0]).float()
 

@@ -139,10 +139,9 @@ class BeamViews:
             speculation=_for_beams(self._speculation, source),
             stop_ids=request.stop_ids,
             constraint=request.constraint,
-            encoder_input=request.encoder_input,
+            input=request.input,
             cache_salt=request.cache_salt,
             tenant=request.tenant,
-            adapter=request.adapter,
             node=tip,
         )
         view.max_seq_len = request.max_seq_len

@@ -18,6 +18,7 @@ from outrider_fleet.parallel.group import LeaderLink
 from outrider_fleet.parallel.leader import Leader
 from outrider_fleet.parallel.local import LocalLink
 from outrider_fleet.parallel.rendezvous import Rendezvous
+from outrider_multimodal.vision_language import is_vision_language
 from outrider_multimodal.weights import is_encoder_decoder
 from outrider_transformers.foreign import is_foreign
 
@@ -39,6 +40,8 @@ def load_parallel(
         OutriderError: what ``load_model`` raises, in any of the processes.
     """
     _check_device(options, size)
+    if is_vision_language(folder):
+        raise ConfigError(f"tensor_parallel_size={size}: {folder.name} sees images, and is not split: use 1")
     if is_encoder_decoder(folder):
         raise ConfigError(f"tensor_parallel_size={size}: {folder.name} has an encoder, which is not split, use 1")
     if is_foreign(folder) or options.implementation in ("torch", "transformers"):

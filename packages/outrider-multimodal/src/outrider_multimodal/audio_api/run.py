@@ -12,7 +12,7 @@ from typing import cast
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError
 from outrider_multimodal.speech import Segment, Transcript, TranscriptionOptions, read_sound
-from outrider_multimodal.transcriber import RequestSteps
+from outrider_multimodal.transcriber import RequestSteps, Transcriber
 from outrider_server.generation import Reservation
 from outrider_server.http.context import too_late
 from outrider_server.service import Service
@@ -41,7 +41,7 @@ class Transcription:
         domain = service.callers.domain(self._tenant, "")
 
         def begin() -> RequestSteps:
-            transcriber = llm.transcriber
+            transcriber: Transcriber = llm.transcriber
             if options.language is not None:
                 transcriber.vocabulary.language(options.language)  # refused before anything is decoded
             return transcriber.steps(

@@ -43,6 +43,15 @@ class EncoderDecoderConfig(ModelConfig):
         return self.mel_bins is not None
 
     @property
+    def needed_input(self) -> str:
+        return "a sound: use transcribe" if self.hears else "a text for the encoder: use generate"
+
+    @property
+    def attached_numbers(self) -> int:
+        """Of a window of sound, which has full length; texts are short."""
+        return self.cross_numbers if self.hears else 0
+
+    @property
     def cross_numbers(self) -> int:
         """Keys and values of a source of full length, in numbers."""
         return 2 * self.num_layers * self.max_source_len * self.num_heads * self.head_dim

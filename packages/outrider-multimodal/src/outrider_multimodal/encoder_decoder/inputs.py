@@ -10,6 +10,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from outrider.cache.protocol import KVCache
+from outrider.errors import InvalidRequestError
+from outrider.models.base import Model
+from outrider.models.inputs import InputSource, has_encoder
 from outrider.verify.arrays import Array
 
 __all__ = ["EncoderInput"]
@@ -17,7 +21,7 @@ __all__ = ["EncoderInput"]
 T = TypeVar("T")
 
 
-class EncoderInput:
+class EncoderInput(InputSource):
     """Token ids or the spectrogram of a sound, for all requests that read it.
 
     What encoders and decoders make of it is kept here and nowhere else: it is computed once, for several outputs of
@@ -40,9 +44,18 @@ class EncoderInput:
             self._computed[owner] = compute()
         return cast("T", self._computed[owner])
 
-    def is_computed(self, owner: object) -> bool:
-        """Whether ``computed`` would call nothing for ``owner``."""
-        return owner in self._computed
+    def is_computed(self, model: object) -> bool:
+        return model in self._computed
+
+    def check(self, model: Model) -> None:
+        if not has_encoder(model):
+            raise InvalidRequestError(f"{model.config.family} has no encoder: give it a prompt", param="prompt")
+        model.check_input(self)
+
+    def attach(self, model: Model, cache: KVCache, slot: int) -> None:
+        """Encode this input, unless that was done before. Draft models without an encoder know only the text so far."""
+        if has_encoder(model):
+            cache.attachments[slot] = model.encode(self)
 
     @property
     def is_text(self) -> bool:

@@ -18,7 +18,9 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.errors import ConfigError, InvalidRequestError
+from outrider.models.base import Model
 from outrider.models.batch import ForwardBatch, ForwardOutput, Span
+from outrider.models.inputs import EncodedPrompt
 from outrider.native.passes import CacheView
 from outrider.native.processor import num_threads
 from outrider.native.weights import Target, native_library
@@ -27,8 +29,10 @@ from outrider_multimodal.encoder_decoder.cross import CrossKeys, NativeCrossKeys
 from outrider_multimodal.encoder_decoder.encoder import Encoder
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput
 from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE
+from outrider_multimodal.encoder_decoder.matching import match_encoder
 from outrider_multimodal.encoder_decoder.own import OwnAttention, native_attention, torch_attention
 from outrider_multimodal.encoder_decoder.relative import RelativeBias
+from outrider_multimodal.encoder_decoder.timing import time_encoder
 from outrider_multimodal.encoder_decoder.weights import Layer, Linear, Parts, mlp
 from outrider_torch.kernels.native_tensors import TensorWeight
 from outrider_torch.kernels.norm import Norm
@@ -100,6 +104,23 @@ class EncoderDecoderModel:
             return False
         self.encoder, self.shares_encoder = other.encoder, True
         return True
+
+    def match_target(self, target: Model) -> None:
+        """As a draft model, use the target's encoder where it is the same.
+
+        Raises ``IncompatibleDraftError`` where this encoder cannot take the target's input.
+        """
+        match_encoder(self, target)
+
+    def time_encoder(self) -> tuple[float, int]:
+        """Seconds to encode an input, and its positions; 0 seconds where the encoder is shared with the target's."""
+        return time_encoder(self)
+
+    def split_prompt(self, token_ids: Sequence[int]) -> EncodedPrompt:
+        """A prompt as the encoder's input, and the token ids that the decoder begins with; sounds come another way."""
+        if self.config.hears:
+            return EncodedPrompt(list(token_ids))
+        return EncodedPrompt(list(self.config.decoder_prompt), EncoderInput.of_tokens(token_ids))
 
     def check_input(self, given: EncoderInput) -> None:
         """Raises ``InvalidRequestError`` for an input that the encoder cannot take."""

@@ -7,14 +7,14 @@ import time
 import numpy as np
 
 from outrider_multimodal.encoder_decoder.inputs import EncoderInput
-from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, EncodingModel
+from outrider_multimodal.encoder_decoder.kind import CALIBRATION_SOURCE, DecoderOfEncoder
 
 __all__ = ["time_encoder"]
 
 _REPEATS, _SECONDS = 3, 0.5  # the least of so many runs counts, unless fewer take that long
 
 
-def time_encoder(model: EncodingModel) -> tuple[float, int]:
+def time_encoder(model: DecoderOfEncoder) -> tuple[float, int]:
     """Seconds to encode an input, and its positions; 0 seconds where the encoder is shared with the target's."""
     c = model.config
     positions = c.max_source_len if c.hears else min(c.max_source_len, CALIBRATION_SOURCE)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from outrider.errors import InvalidRequestError
-from outrider_multimodal.images import PromptImages
 from outrider_multimodal.vision.images import ImageSource
 
-__all__ = ["ImagePrompt", "has_images", "images_of", "split_images"]
+__all__ = ["split_prompt"]
 
 Message = Mapping[str, Any]
 
 
-class ImagePrompt(TypedDict, total=False):
-    """A prompt that has the model's placeholder (``<image>``) once for each image."""
+def split_prompt(prompt: Mapping[str, Any] | Sequence[Message]) -> tuple[Any, list[ImageSource]]:
+    """A prompt or a conversation without its images, and these in order.
 
-    prompt: str
-    prompt_token_ids: Sequence[int]  # in place of ``prompt``
-    multi_modal_data: Mapping[str, Any]  # {"image": an image, or a list of them}
+    Raises ``InvalidRequestError`` for parts that are neither text nor images.
+    """
+    if isinstance(prompt, Mapping):
+        return prompt.get("prompt", prompt.get("prompt_token_ids", ())), _images_of(prompt)
+    return _split_images(prompt)
 
 
-def images_of(prompt: Mapping[str, Any]) -> list[ImageSource]:
+def _images_of(prompt: Mapping[str, Any]) -> list[ImageSource]:
     """The images of an ``ImagePrompt``. Raises ``InvalidRequestError`` for other keys, and for video and sound."""
     for key in prompt:
         if key not in ("prompt", "prompt_token_ids", "multi_modal_data"):
@@ -41,12 +41,7 @@ def images_of(prompt: Mapping[str, Any]) -> list[ImageSource]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def has_images(messages: Sequence[Message]) -> bool:
-    """Whether any of the messages shows an image."""
-    return any(_shows(part) for message in messages for part in _parts(message))
-
-
-def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[ImageSource]]:
+def _split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[ImageSource]]:
     """Messages as chat templates take them, with a mark in place of each image, and the images in order.
 
     Parts are ``{"type": "image_url", "image_url": {"url": "data:..."}}``, or ``{"type": "image", "image": IMAGE}``
@@ -75,11 +70,6 @@ def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], lis
     return plain, images
 
 
-def _parts(message: Message) -> Sequence[Any]:
-    content = message.get("content")
-    return content if isinstance(content, list) else ()
-
-
 def _shows(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") in ("image_url", "image")
 
@@ -97,11 +87,3 @@ def _image(part: Mapping[str, Any], where: str) -> ImageSource:
         raise InvalidRequestError(f"{where} has no image: give image=FILE", param="messages")
     source: ImageSource = found
     return source
-
-
-@dataclass(frozen=True)
-class ReadPrompt:
-    """A prompt as token ids, with those that images take."""
-
-    token_ids: list[int]
-    images: PromptImages | None = None

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from outrider.errors import InvalidRequestError, ModelFormatError
+from outrider.models.inputs import EncodedPrompt
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider_multimodal.images import PlacedImage, PromptImages
 from outrider_multimodal.vision.features import FeatureCache
 from outrider_multimodal.vision.images import ImageLimits, ImageSource, read_image
 from outrider_multimodal.vision.preparation import ImagePreparer, PreparedImage
-from outrider_multimodal.vision.prompts import ReadPrompt
 from outrider_multimodal.vision.tower import Tower
 from outrider_torch.kernels.torch_processor import use_chosen_threads
 
@@ -50,10 +50,10 @@ class Vision:
         token_ids: Sequence[int],
         images: Sequence[ImageSource],
         *,
-        limits: ImageLimits,
+        limits: ImageLimits | None = None,
         domain: str = "",
         tenant: str = "",
-    ) -> ReadPrompt:
+    ) -> EncodedPrompt:
         """A prompt with one placeholder for each image, and the images, in order.
 
         Features are computed when they are first asked for, and kept for a while for the same ``domain``.
@@ -61,6 +61,7 @@ class Vision:
         Raises ``InvalidRequestError`` if there are too many images or too few placeholders, an image cannot be read,
         or they leave no room in the context.
         """
+        limits = limits or ImageLimits()
         self._check_count(token_ids, images, limits)
         ids: list[int] = []
         placed: list[PlacedImage] = []
@@ -75,7 +76,7 @@ class Vision:
             ids += image.tokens
             self._check_room(ids, name)
             placed.append(PlacedImage(image.digest, places, self._encoder(image, domain, tenant)))
-        return ReadPrompt(ids, PromptImages(placed))
+        return EncodedPrompt(ids, PromptImages(placed))
 
     def _encoder(self, image: PreparedImage, domain: str, tenant: str) -> Callable[[], Tensor]:
         compute = partial(self._tower.encode, image)

@@ -10,12 +10,12 @@ from typing import Protocol, runtime_checkable
 from outrider.cache import KVCache
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.drafters.cost import DraftingCost
+from outrider.models.inputs import InputSource
 from outrider.verify.arrays import Array
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import TargetRows
 from outrider.verify.draft import Draft, Verdict
 from outrider.verify.verifiers import DraftSampler
-from outrider_multimodal.encoder_decoder import EncoderInput
 
 
 class RequestView(Protocol):
@@ -56,8 +56,8 @@ class RequestView(Protocol):
         ...
 
     @property
-    def encoder_input(self) -> EncoderInput | None:
-        """What its target attends to besides the tokens, if that has an encoder."""
+    def input(self) -> InputSource:
+        """What its target reads besides the tokens; an encoder's input is for draft models too."""
         ...
 
     @property
@@ -128,8 +128,8 @@ class ForwardingView:
         return self.request.tenant
 
     @property
-    def encoder_input(self) -> EncoderInput | None:
-        return self.request.encoder_input
+    def input(self) -> InputSource:
+        return self.request.input
 
     @property
     def constraint(self) -> Constraint | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from outrider.cache import CacheSpec
 from outrider.models.base import Model
 from outrider.models.batch import SequenceInput, pack
-from outrider_multimodal.encoder_decoder import EncoderInput, has_encoder, time_encoder
+from outrider.models.inputs import InputSource, has_encoder
 
 _CONTEXT, _PASSES = 32, 9  # rows that timed passes look back on, and how many are timed
 
@@ -20,7 +20,7 @@ class DraftingCost:
     """Seconds that drafts for a request take at least."""
 
     level: float  # for each level of a chain
-    reading: Callable[[EncoderInput], float]  # before the first one
+    reading: Callable[[InputSource], float]  # before the first one
 
     def plus(self, other: DraftingCost) -> DraftingCost:
         """Of a source that needs both."""
@@ -31,9 +31,9 @@ def time_drafts(model: Model) -> DraftingCost | None:
     """What drafting with ``model`` takes; None if it has no encoder, and so reads nothing but the text."""
     if not has_encoder(model):
         return None
-    seconds, positions = time_encoder(model)
+    seconds, positions = model.time_encoder()
 
-    def reading(given: EncoderInput) -> float:
+    def reading(given: InputSource) -> float:
         return 0.0 if given.is_computed(model) else seconds * given.positions / positions
 
     return DraftingCost(_time_level(model), reading)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.trees.draft_batch import Feed, run
 from outrider.models.base import Model
+from outrider.models.inputs import TEXT, InputSource
 from outrider.utils.row_cost import RowCost
 from outrider.verify.arrays import Array
-from outrider_multimodal.encoder_decoder import EncoderInput, attach_input
 
 PREFILL_CHUNK = 512  # tokens a forward pass takes at most while the draft model reads a prompt
 
@@ -50,9 +50,9 @@ class DraftModel:
         self.cache: KVCache = model.new_cache(replace(cache, max_seq_len=self.max_seq_len, prefix_reuse=False))
         self.sequences: dict[str, CachedSequence] = {}
         self._clock, self._cost = clock, RowCost()
-        self._unread: dict[int, EncoderInput] = {}  # by slot, until the first pass that needs it
+        self._unread: dict[int, InputSource] = {}  # by slot, until the first pass that needs it
 
-    def start(self, request_id: str, encoder_input: EncoderInput | None = None) -> None:
+    def start(self, request_id: str, given: InputSource = TEXT) -> None:
         """A source begins to draft for a request; several may share its slot, and what hangs on it.
 
         The encoder runs in the first pass, so that it costs nothing where nothing is drafted, and counts as drafting.
@@ -60,8 +60,7 @@ class DraftModel:
         if request_id not in self.sequences:
             slot = self.cache.allocate()
             self.sequences[request_id] = CachedSequence(slot)
-            if encoder_input is not None:
-                self._unread[slot] = encoder_input
+            self._unread[slot] = given
         self.sequences[request_id].users += 1
 
     def finish(self, request_id: str) -> None:
@@ -136,7 +135,7 @@ class DraftModel:
     def run(self, feeds: Sequence[Feed]) -> list[Array]:
         """One run, with room made for it: the logits of every feed's scored rows."""
         for feed in feeds:
-            attach_input(self.model, self.cache, feed.slot, self._unread.pop(feed.slot, None))
+            self._unread.pop(feed.slot, TEXT).attach(self.model, self.cache, feed.slot)
             self.cache.extend(feed.slot, len(feed.tokens))
         return run(self.model, self.cache, feeds)
 

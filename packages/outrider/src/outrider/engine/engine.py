@@ -27,7 +27,7 @@ from outrider.engine.scheduler import ScheduledTokens, Scheduler
 from outrider.engine.stats import EngineStats
 from outrider.errors import GrammarError, NumericalError
 from outrider.models.base import Model
-from outrider_multimodal.encoder_decoder import attach_input, check_input, has_encoder
+from outrider.models.inputs import has_encoder
 
 
 class Engine:
@@ -87,7 +87,7 @@ class Engine:
     def check(self, request: Request) -> None:
         """Refuse what cannot be served; raises what ``check_request`` raises."""
         check_request(request, self.max_seq_len, self.vocab_size, self.drafters, self._eos)
-        check_input(self._model, request.encoder_input)
+        request.input.check(self._model)
 
     @property
     def drafters(self) -> Mapping[str, Drafter]:
@@ -147,7 +147,8 @@ class Engine:
         if schedule.admitted:
             self.stats.admitting()
             for request in schedule.admitted:
-                attach_input(self._model, self.cache, request.slot, request.encoder_input)
+                assert request.slot is not None
+                request.input.attach(self._model, self.cache, request.slot)
                 self._drafting.start(request)
             self.stats.admitted()
         return schedule.scheduled

@@ -15,7 +15,6 @@ from outrider.engine.request import Request
 from outrider.errors import CapacityError
 from outrider.models.config import ModelConfig
 from outrider.verify.shapes import levels_wanted, nodes_wanted
-from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 
 SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
 
@@ -230,8 +229,7 @@ def plan_memory(
     scored = 1 + nodes_wanted(speculation, levels_wanted(speculation, adaptive=True))
     activations = rows * (8 * c.hidden_size + 3 * c.intermediate_size) * itemsize(target.dtype)
     activations += min(rows, config.max_batch_size * scored) * c.vocab_size * 4  # logits
-    if isinstance(c, EncoderDecoderConfig) and c.hears:  # a window of full length; texts are short
-        activations += config.max_batch_size * c.cross_numbers * itemsize(target.dtype)
+    activations += config.max_batch_size * c.attached_numbers * itemsize(target.dtype)
     room = max(0, int(available * SHARE_FOR_CACHE) - activations)
     fitting = room // (per_token + per_draft_token)
     if config.kv_tokens is not None and config.kv_tokens > fitting:

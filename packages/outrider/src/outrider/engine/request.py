@@ -16,7 +16,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.engine.stats import RequestStats
 from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
 from outrider.errors import OutriderError
-from outrider.models.adapters import Adapter
+from outrider.models.inputs import TEXT, InputSource
 from outrider.verify.arrays import Array
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import Context, Part, TargetRows
@@ -25,8 +25,6 @@ from outrider.verify.logprobs import TokenLogprobs
 from outrider.verify.noise import Noise, fresh_seed
 from outrider.verify.shapes import levels_wanted, nodes_by, nodes_wanted
 from outrider.verify.verifiers import DraftSampler, Verifier, make_verifier
-from outrider_multimodal.encoder_decoder import EncoderInput
-from outrider_multimodal.images import PromptImages
 
 PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
 
@@ -75,9 +73,7 @@ class Request:
     priority: int = 0  # lower runs first
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
-    encoder_input: EncoderInput | None = None  # what an encoder–decoder target and its draft models attend to
-    images: PromptImages | None = None  # that its prompt shows, and what the target reads at their places
-    adapter: Adapter | None = None  # what is added to the target's linear layers for it
+    input: InputSource = TEXT  # what the target reads besides the tokens
     final_norm: Callable[[Any], Any] | None = None  # the target's, where the prompt's embedding is wanted
     method: RowNeeds | None = None  # its ``DecodeMethod``; None: its tokens are sampled
     noise: Noise = field(init=False)
@@ -126,22 +122,20 @@ class Request:
 
     @property
     def prefix_salt(self) -> str:
-        """Only requests with the same one share rows of the cache: of one domain, adapter and encoder input.
+        """Only requests with the same one share rows of the cache: of one domain, and of equal inputs.
 
-        No salt that a caller gives can look like another's adapter or input: neither of these holds a NUL.
+        No salt that a caller gives can look like another's input: its digest holds no NUL.
         """
-        adapter = "" if self.adapter is None else self.adapter.key
-        encoded = "" if self.encoder_input is None else self.encoder_input.digest
-        return f"{adapter}\0{encoded}\0{self.cache_salt}"
+        return f"{self.input.digest}\0{self.cache_salt}"
 
     @property
     def prefix_keys(self) -> Sequence[int]:
         """Its tokens as the cache compares them: equal keys, and salts, mean equal rows."""
-        return self.tokens if self.images is None else [*self._prompt_keys, *self.output]
+        return self.tokens if self._prompt_keys is self.prompt else [*self._prompt_keys, *self.output]
 
     @cached_property
     def _prompt_keys(self) -> Sequence[int]:
-        return self.prompt if self.images is None else self.images.keys(self.prompt)
+        return self.input.keys(self.prompt)
 
     @property
     def context(self) -> Context:

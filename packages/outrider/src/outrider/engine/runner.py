@@ -14,11 +14,10 @@ from outrider.cache.protocol import KVCache
 from outrider.engine.request import Request
 from outrider.models.base import HeadTarget, Model
 from outrider.models.batch import SequenceInput, pack
-from outrider.verify.arrays import Array, Floats
+from outrider.verify.arrays import Array, Floats, host
 from outrider.verify.draft import Draft
 from outrider.verify.first_largest import FirstLargest
 from outrider.verify.tree import ancestor_mask, longest_first
-from outrider_multimodal.images import with_images
 
 
 class ScheduledRequest:
@@ -42,7 +41,7 @@ class ScheduledRequest:
     @property
     def adapter(self) -> int | None:
         """Where the request's adapter is."""
-        return None if self.request.adapter is None else self.request.adapter.address
+        return self.request.input.adapter
 
     @cached_property
     def node_order(self) -> Sequence[int]:
@@ -149,16 +148,17 @@ def run_target(
 
 
 def _inputs(model: Model, token_ids: Sequence[int], scheduled: Sequence[ScheduledRequest]) -> Floats | None:
-    """float32 [T, d]: the tokens' embeddings, and the images' where tokens stand for them; None: no token does."""
-    shown: list[tuple[list[int], Floats]] = []
+    """float32 [T, d]: the tokens' embeddings, but what their input has in place of them; None: no input has."""
+    inputs: Floats | None = None
     first = 0
     for each in scheduled:
         request = each.request
-        if request.images is not None and request.num_computed_tokens < request.prompt_length:
-            start = request.num_computed_tokens
-            rows, features = request.images.between(start, min(start + each.num_tokens, request.prompt_length))
-            shown += [([first + row for row in rows], features)] if rows else []
+        start = request.num_computed_tokens
+        if start < request.prompt_length:
+            found = request.input.rows(start, min(start + each.num_tokens, request.prompt_length))
+            if found is not None:
+                if inputs is None:
+                    inputs = host(cast("HeadTarget", model).embed(np.array(token_ids, np.int64))).copy()
+                inputs[[first + row for row in found[0]]] = found[1]
         first += each.num_tokens + len(each.draft)
-    if not shown:
-        return None
-    return with_images(cast("HeadTarget", model), token_ids, shown)
+    return inputs

@@ -11,6 +11,7 @@ import numpy as np
 
 from outrider.errors import ModelFormatError
 from outrider.models.config import ModelConfig
+from outrider.models.inputs import InputSource
 from outrider.native.model_structs import ADAPTED, LowRankStruct
 from outrider.verify.arrays import Floats, host
 
@@ -20,7 +21,7 @@ LowRank = tuple[Floats, Floats]
 """float32 [inputs, rank] and [rank, outputs], the second one scaled: ``y += x @ down @ up``."""
 
 
-class Adapter:
+class Adapter(InputSource):
     """Low-rank matrices by layer and linear layer, ready for the native library."""
 
     def __init__(self, name: str, config: ModelConfig, matrices: Mapping[tuple[int, str], LowRank]) -> None:
@@ -55,6 +56,14 @@ class Adapter:
         self.key = digest.hexdigest()
         """Says what is in it, for caches: rows of other adapters are other rows."""
         self.address: int = ctypes.addressof(self._structs)
+
+    @property
+    def digest(self) -> str:
+        return self.key
+
+    @property
+    def adapter(self) -> int:
+        return self.address
 
     @property
     def nbytes(self) -> int:

@@ -74,6 +74,21 @@ class ModelConfig:
         own = (f for f in fields(self) if f.name in _DIFFERENCES)
         return all(getattr(self, f.name) == f.default for f in own)
 
+    @property
+    def needed_input(self) -> str:
+        """What requests must bring for the model's encoder, and how; empty: it has none."""
+        return ""
+
+    @property
+    def hears(self) -> bool:
+        """Whether it reads sound."""
+        return False
+
+    @property
+    def attached_numbers(self) -> int:
+        """Numbers that a sequence keeps beside its rows of the cache, at most; 0 where they are hardly any."""
+        return 0
+
     def window(self, layer: int) -> int | None:
         """Positions that a layer looks back at, itself included; None: all."""
         return self.sliding_window if not self.window_layers or self.window_layers[layer] else None

@@ -116,7 +116,7 @@ def test_a_draft_model_s_encoder_is_paid_for_before_it_runs_again(chance: float,
     for i in range(100):
         prompt, options = [1] * 4 ** (i % 4), SamplingParams(max_tokens=100_000)
         r = request(prompt, options, id=str(i), draft="source", spec_length="auto")
-        r.encoder_input = EncoderInput.of_tokens([1, 2])
+        r.input = EncoderInput.of_tokens([1, 2])
         encoded += play(policy, r, chance, steps=1, seconds=0.2)[0] > 0
         play(policy, r, chance, steps=49, seconds=0.004)
         policy.finish(r.id)
@@ -125,7 +125,7 @@ def test_a_draft_model_s_encoder_is_paid_for_before_it_runs_again(chance: float,
 
 def hearing(id: str, max_tokens: int) -> Request:
     r = request([1, 2, 3], SamplingParams(max_tokens=max_tokens), id=id, draft="source", spec_length="auto")
-    r.encoder_input, r.max_seq_len = EncoderInput.of_tokens([1, 2]), 10_000
+    r.input, r.max_seq_len = EncoderInput.of_tokens([1, 2]), 10_000
     return r
 
 

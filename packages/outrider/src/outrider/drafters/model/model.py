@@ -34,7 +34,7 @@ class ModelDrafter(Drafter):
         return time_drafts(self.model.model)
 
     def start(self, request: RequestView) -> None:
-        self.model.start(request.id, request.encoder_input)
+        self.model.start(request.id, request.input)
 
     def finish(self, request_id: str) -> None:
         self.model.finish(request_id)

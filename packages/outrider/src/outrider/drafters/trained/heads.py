@@ -20,7 +20,6 @@ from outrider.models.base import HeadTarget, LoadedModel
 from outrider.native.library import library
 from outrider.native.weights import Target
 from outrider.verify.arrays import host
-from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 
 
 def head_format(target: HeadTarget) -> Target:
@@ -76,8 +75,7 @@ def load_heads(config: EngineConfig, target: HeadTarget, *, progress: bool = Fal
     shipped = _preferred(shipped_heads(fingerprint))
     draft = config.speculation.draft
     if draft == AUTO:
-        hears = isinstance(target.config, EncoderDecoderConfig) and target.config.hears
-        default = PLAIN if hears else USUAL
+        default = PLAIN if target.config.hears else USUAL
         draft = next((name for name in head_sources() if name in heads), default)
     for name in check_known(draft).names:
         if name in head_sources() and name not in heads:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from outrider.drafters.cost import DraftingCost
 from outrider.engine.adaptive.cost import ForwardPassCost
 from outrider.engine.adaptive.overhead import StepOverhead
-from outrider_multimodal.encoder_decoder import EncoderInput
+from outrider.models.inputs import InputSource
 
 CostOf = Callable[[str], DraftingCost | None]
 """By drafter: what its drafts take, timed now; None: it has no encoder to run."""
@@ -31,7 +31,7 @@ class EncoderCosts:
             self._costs[source] = self._cost_of(source)
         return self._costs[source]
 
-    def can_pay(self, source: str, given: EncoderInput, tokens: float, saved: Callable[[float], float]) -> bool:
+    def can_pay(self, source: str, given: InputSource, tokens: float, saved: Callable[[float], float]) -> bool:
         """Whether a request's next ``tokens`` win back what reading ``given`` takes, if all drafts are right.
 
         ``saved``: seconds a token, where a level of a draft takes so many.

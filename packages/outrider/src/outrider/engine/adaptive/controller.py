@@ -139,7 +139,7 @@ class AdaptiveLength:
                 old = self._level.get(name, level)
                 self._level[name] = min(old, level) if totals.is_new else weight * old + (1 - weight) * level
             warm = min(seconds, cost.levels * self._level.get(name, 0.0))
-            if not source.started and request.encoder_input is not None:
+            if not source.started and request.input.positions:
                 self._experience(request).record_encoder(name, seconds - warm)
                 seconds = warm
             if totals.is_new:  # what it would have taken, had it been warm
@@ -252,9 +252,9 @@ class AdaptiveLength:
 
     def _may_encode(self, request: Request, source: str, together: Sequence[Request]) -> bool:
         """Whether the drafter's encoder, if it has one, is paid for, and can pay again: if all it drafts is right."""
-        given, experience = request.encoder_input, self._experience(request)
-        if given is None or not experience.may_encode(source):
-            return given is None
+        given, experience = request.input, self._experience(request)
+        if not given.positions or not experience.may_encode(source):
+            return not given.positions
         self.calibrate()
         assert self._forward_pass is not None
         saved = partial(

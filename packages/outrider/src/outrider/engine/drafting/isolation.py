@@ -169,8 +169,8 @@ class IsolatedDrafters:
             return
         allowed = MAX_SECONDS
         for request in requests:
-            seen, given = self._seen.get((request.id, name), 0), request.encoder_input
-            encoded = 0 if seen or given is None else given.positions
+            seen = self._seen.get((request.id, name), 0)
+            encoded = 0 if seen else request.input.positions
             allowed += MAX_SECONDS_PER_TOKEN * (len(request.tokens) - seen + encoded)
         if spent > allowed:
             for request in requests:
