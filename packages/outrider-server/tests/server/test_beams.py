@@ -17,7 +17,7 @@ def test_the_best_beams_with_their_scores(live: Live) -> None:
     answer = live.post("/v1/completions", BEAMS | {"length_penalty": 0.5, "early_stopping": True})
     params = SamplingParams(beam_width=3, n=3, max_tokens=8, length_penalty=0.5, early_stopping=True)
     mine: Any = live.service.engine.llm.requests("hello world", params)
-    assert [len(mine[0].outputs), len(mine)] == [3, 3]
+    assert [len(mine[0].method.outputs), len(mine)] == [3, 3]
     scores = [choice["score"] for choice in answer["choices"]]
     assert scores == sorted(scores, reverse=True)
     assert len({choice["text"] for choice in answer["choices"]}) == 3
