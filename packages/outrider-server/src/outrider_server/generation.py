@@ -156,7 +156,7 @@ class Generation:
             for prompt in tokenize():
                 read = prompt if isinstance(prompt, list) else service.read_images(prompt, tenant=tenant, **scheduling)
                 _check_length(read if isinstance(read, list) else read.token_ids, service.settings.max_prompt_tokens)
-                requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)  # type: ignore[arg-type]
+                requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)
             for request in requests:
                 if isinstance(request.detokenizer, IncrementalDetokenizer):
                     request.detokenizer.show(shown_ids)
