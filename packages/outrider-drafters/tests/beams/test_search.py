@@ -13,7 +13,7 @@ from outrider.config import SamplingParams, SpeculationParams
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.engine.engine import Engine
-from outrider.engine.request import Request
+from outrider.engine.request import Ranked, Request
 from outrider.errors import InvalidRequestError, NumericalError
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
@@ -60,8 +60,9 @@ def expected(model: TableModel, params: SamplingParams, prompt: list[int] = PROM
 def check(requests: list[Request], found: list[Found]) -> None:
     for one, wanted in zip(requests, found, strict=False):
         assert tuple(one.output) == wanted.output
-        assert one.score == pytest.approx(wanted.score, abs=2e-5)
-        assert one.sum_logprobs == pytest.approx(wanted.total, abs=2e-4)
+        assert one.ranked is not None
+        assert one.ranked.score == pytest.approx(wanted.score, abs=2e-5)
+        assert one.ranked.sum_logprobs == pytest.approx(wanted.total, abs=2e-4)
         assert one.finish_reason == ("stop" if wanted.output[-1] in STOPS else "length")
 
 
@@ -118,7 +119,7 @@ def drawn(seed: int) -> SamplingParams:
 
 
 def outputs(requests: list[Request]) -> list[Any]:
-    return [(list(r.output), r.score, r.sum_logprobs, r.finish_reason) for r in requests]
+    return [(list(r.output), r.ranked, r.finish_reason) for r in requests]
 
 
 def check_against_search_without_cache(seed: int, kind: str) -> None:
@@ -266,7 +267,7 @@ def test_outputs_that_do_not_exist_are_empty() -> None:
     requests = group(params)
     run(engine(table(), eos=STOPS), *requests)
     assert sorted(len(one.output) for one in requests) == [0, 1, 1]
-    assert requests[2].score == float("-inf")
+    assert requests[2].ranked == Ranked(float("-inf"), float("-inf"))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def check_against_transformers(seed: int, models: dict[str, tuple[Any, LoadedMod
     )
     mine = requests(prompt, params, stops, dice.choice(["none", "ngram", "recycling"]))
     run(engine(ours, eos=stops, more={"recycling": RecyclingDrafter(VOCAB)}), *mine)
-    scores = [one.score for one in mine]
+    scores = [one.ranked.score for one in mine if one.ranked is not None]
     torch.testing.assert_close(torch.tensor(scores), out.sequences_scores, atol=1e-4, rtol=1e-5)
     for one, sequence in zip(mine, out.sequences.tolist(), strict=True):
         own = sequence[len(prompt) :]
@@ -119,12 +119,12 @@ def test_beams_of_a_model_that_hears(tmp_path: Path) -> None:
             each.input = EncoderInput(sound)
         run(engine(ours, eos=stops), *mine)
         assert mine[0].stats.draft_error is None
-        found.append([(list(one.output), one.score) for one in mine])
+        found.append([(list(one.output), one.ranked) for one in mine])
     assert found[0] == found[1] == found[2]
     assert mine[0].stats.num_accepted_draft_tokens > 0
     for (tokens, _), sequence in zip(found[0], out.sequences.tolist(), strict=True):
         assert sequence[len(prompt) :][: len(tokens)] == tokens
-    scores = torch.tensor([score for _, score in found[0]])
+    scores = torch.tensor([ranked.score for _, ranked in found[0] if ranked is not None])
     torch.testing.assert_close(scores, out.sequences_scores, atol=1e-4, rtol=1e-5)
 
 
@@ -136,7 +136,7 @@ def test_drafts_change_no_bit_of_a_score(kind: str) -> None:
     for draft in ("none", "ngram", "recycling+lookup"):
         mine = requests(tiny.ids(24) * 2, params, [5], draft)
         run(engine(model, eos=[5], more={"recycling": RecyclingDrafter(64)}, kind="paged"), *mine)
-        found.append([(list(one.output), one.score) for one in mine])
+        found.append([(list(one.output), one.ranked) for one in mine])
         if draft != "none":
             assert mine[0].stats.num_draft_tokens > 0
     assert found[0] == found[1] == found[2]

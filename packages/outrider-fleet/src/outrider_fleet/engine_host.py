@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
+from typing import Any
 
 from outrider.async_llm import AsyncLLM
 from outrider.engine.request import Request, StepOutput
@@ -121,7 +122,7 @@ class EngineHost:
                         yield self._burst(index, requests[index], steps, told)
                 for request in requests:
                     span.ended(request)
-            yield {"done": True, "found": [[each.score, each.sum_logprobs, each.finish_reason] for each in requests]}
+            yield {"done": True, "found": [_found(each) for each in requests]}
         except EngineDeadError:
             return  # the end without ``done`` says so
         except Exception as error:  # noqa: BLE001  as when a step has failed: the engine goes on
@@ -138,13 +139,19 @@ class EngineHost:
             burst["cached"] = request.stats.cached_prompt_tokens
         if steps[-1].finish_reason is not None:
             burst["end"] = stats_message(request.stats)
-            if request.hidden_sum is not None:
-                burst["hidden"] = request.hidden_sum.tolist()
+            if request.prompt_report.hidden_sum is not None:
+                burst["hidden"] = request.prompt_report.hidden_sum.tolist()
         return burst
 
     def close(self) -> None:
         self._engine.close()
         self._llm.close()
+
+
+def _found(request: Request) -> list[Any]:
+    """How a search ranks an output, and why it ended."""
+    ranked = request.ranked
+    return [ranked and ranked.score, ranked and ranked.sum_logprobs, request.finish_reason]
 
 
 def _told(error: Exception) -> Message:
@@ -158,7 +165,7 @@ async def _prompt_rows(index: int, request: Request) -> AsyncGenerator[Message]:
     if request.params.prompt_logprobs is None:
         return
     each = max(1, PIECE // (request.params.prompt_logprobs + 1))
-    for row in range(0, len(request.prompt_logprobs), each):
-        found = request.prompt_logprobs[row : row + each]
+    for row in range(0, len(request.prompt_report.logprobs), each):
+        found = request.prompt_report.logprobs[row : row + each]
         yield {"i": index, "steps": [], "row": row, "prompt_logprobs": [list(own.items()) for own in found]}
         await asyncio.sleep(0)

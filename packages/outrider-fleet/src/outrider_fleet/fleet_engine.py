@@ -226,7 +226,7 @@ def _calls(requests: Sequence[Request]) -> list[_Call]:
     """By prompt."""
     calls: dict[str, _Call] = {}
     for index, request in enumerate(requests):
-        first = request.after or request
+        first = request.prefix_leader or request
         call = calls.setdefault(first.id, _Call([], [], searches=request.params.beam_width > 0))
         call.indices.append(index)
         call.mirrors.append(Mirror(request))

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from outrider.engine.request import Request, StepOutput
+from outrider.engine.request import Ranked, Request, StepOutput
 from outrider.verify.logprobs import TokenLogprobs
 from outrider_fleet.wire import Message, draft_report, read_stats
 
@@ -69,7 +69,8 @@ class Mirror:
     def take_found(self, bursts: Sequence[Message], found: Sequence[Any]) -> list[StepOutput]:
         """Commit an output of a beam search, whole: its bursts, and its score, log-probability and end."""
         request = self.request
-        request.score, request.sum_logprobs, reason = found
+        score, sum_logprobs, reason = found
+        request.ranked = Ranked(score, sum_logprobs)
         steps = [step for burst in bursts for step in self._commit(burst)]
         for burst in bursts:
             if "end" in burst:
@@ -82,18 +83,19 @@ class Mirror:
     def _commit(self, burst: Message) -> list[StepOutput]:
         request = self.request
         now = time.perf_counter()
-        if request.started is None:
-            request.started = request.arrived
-        if request.first_token is None:
-            request.first_token = now
+        times = request.times
+        if times.started is None:
+            times.started = times.arrived
+        if times.first_token is None:
+            times.first_token = now
         if "cached" in burst:
             request.stats.cached_prompt_tokens = burst["cached"]
         if "prompt_logprobs" in burst:
             self._prompt_rows[burst.get("row", 0) :] = [dict(row) for row in burst["prompt_logprobs"]]
-            request.prompt_logprobs = _Rows(self._prompt_rows)
+            request.prompt_report.logprobs = _Rows(self._prompt_rows)
         steps = [step for entry in burst["steps"] if (step := self._step(entry)) is not None]
         if "hidden" in burst:
-            request.hidden_sum = np.array(burst["hidden"], np.float64)
+            request.prompt_report.hidden_sum = np.array(burst["hidden"], np.float64)
         return steps
 
     def _step(self, entry: list[object]) -> StepOutput | None:

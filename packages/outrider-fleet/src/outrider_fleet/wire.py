@@ -47,7 +47,7 @@ def decode(data: bytes) -> Message:
 
 def request_message(request: Request, known: Sequence[int]) -> Message:
     """A request as a replica is given it; ``known`` is output that it has already, and that goes before."""
-    detokenizer = request.detokenizer
+    detokenizer = request.written.detokenizer
     shown = detokenizer.shown if isinstance(detokenizer, IncrementalDetokenizer) else ()
     return {
         "prompt": request.prompt,
@@ -57,7 +57,7 @@ def request_message(request: Request, known: Sequence[int]) -> Message:
         "domain": request.cache_salt,
         "tenant": request.tenant,
         "reports_drafts": request.reports_drafts,
-        "embeds": request.final_norm is not None,
+        "embeds": request.prompt_report.final_norm is not None,
         "adapter": getattr(request.input, "name", None),
         "shown": sorted(shown),
         "known": list(known),
@@ -79,12 +79,12 @@ def make_requests(llm: LLM, messages: Sequence[Message]) -> list[Request]:
     else:
         found = [_made(llm, message, 1)[0] for message in messages]
         for request in found[1:]:
-            request.after = found[0]
+            request.prefix_leader = found[0]
     for request, message in zip(found, messages, strict=True):
         if message["embeds"]:
-            request.final_norm = llm.model.final_norm
-        if isinstance(request.detokenizer, IncrementalDetokenizer):
-            request.detokenizer.show(message["shown"])
+            request.prompt_report.final_norm = llm.model.final_norm
+        if isinstance(request.written.detokenizer, IncrementalDetokenizer):
+            request.written.detokenizer.show(message["shown"])
         request.max_seq_len = llm.engine.max_seq_len
         for token in message["known"]:
             request.append(token)

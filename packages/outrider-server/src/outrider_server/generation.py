@@ -158,8 +158,8 @@ class Generation:
                 _check_length(read if isinstance(read, list) else read.token_ids, service.settings.max_prompt_tokens)
                 requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)
             for request in requests:
-                if isinstance(request.detokenizer, IncrementalDetokenizer):
-                    request.detokenizer.show(shown_ids)
+                if isinstance(request.written.detokenizer, IncrementalDetokenizer):
+                    request.written.detokenizer.show(shown_ids)
             return requests
 
         try:
@@ -203,7 +203,7 @@ class Generation:
     def _measure(self, index: int, count: int, times: list[float]) -> None:
         now = time.perf_counter()
         if not times[index]:
-            self.service.metrics.first_token.observe(now - self.requests[index].arrived)
+            self.service.metrics.first_token.observe(now - self.requests[index].times.arrived)
         else:
             for _ in range(count):
                 self.service.metrics.between_tokens.observe((now - times[index]) / count)
@@ -215,7 +215,7 @@ class Generation:
         params = self.requests[0].params
         each = 1 + (params.logprobs or 0) + MAX_DRAFT * self.requests[0].reports_drafts
         rows = sum(map(len, self.steps)) * each
-        rows += sum(len(request.hidden_sum) for request in self.requests if request.hidden_sum is not None)
+        rows += sum(len(found) for each in self.requests if (found := each.prompt_report.hidden_sum) is not None)
         weight = 1 / 32 if params.prompt_logprobs is None else 1 + params.prompt_logprobs  # prompts alone are one text
         return rows + round(weight * sum(request.prompt_length for request in self.requests))
 

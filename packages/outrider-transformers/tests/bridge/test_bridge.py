@@ -180,7 +180,7 @@ def test_beams_of_models_that_read_one_text_at_a_time(name: str) -> None:
     for more in ({}, {"recycling": RecyclingDrafter(model(name).config.vocab_size)}):
         beams = beam_requests(list(TEXT), params, [], "recycling" if more else "none")
         run(engine(model(name), max_seq_len=96, more=more), *beams)
-        found.append([(list(beam.output), beam.score) for beam in beams])
+        found.append([(list(beam.output), beam.ranked) for beam in beams])
     assert found[0] == found[1]
 
     def row(output: tuple[int, ...]) -> Floats:

@@ -125,7 +125,7 @@ class InputProcessor:
         ids: list[int],
         params: SamplingParams,
         speculation: SpeculationParams | None,
-        after: Request | None = None,
+        prefix_leader: Request | None = None,
         *,
         given: InputSource = TEXT,
         constraint: Constraint | None = None,
@@ -135,7 +135,7 @@ class InputProcessor:
         """One request, not yet checked against an engine.
 
         Args:
-            after: another output of the same prompt.
+            prefix_leader: another output of the same prompt.
             given: what the target reads besides the prompt.
             constraint: what the output keeps to, in place of ``params.structured``.
         """
@@ -148,7 +148,7 @@ class InputProcessor:
             given = self.adapters.find(lora_request)
         elif given is TEXT and self._split_prompt is not None:
             split = self._split_prompt(ids)
-            ids, given = split.token_ids, split.input if after is None else after.input
+            ids, given = split.token_ids, split.input if prefix_leader is None else prefix_leader.input
         speculation = self._resolve(speculation or self._speculation)
         form = params.structured
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else frozenset(self._eos))
@@ -161,11 +161,11 @@ class InputProcessor:
             detokenizer=IncrementalDetokenizer(self._tokenizer, ids, skip_special_tokens=params.skip_special_tokens),
             constraint=constraint if form is None else self._constraint(form, ids, scheduling.get("cache_salt", "")),
             input=given,
-            after=after,
+            prefix_leader=prefix_leader,
             **scheduling,
         )
         if params.beam_width:
-            extension("decode_methods", "beam_search", f"beam_width={params.beam_width}")(request, after)
+            extension("decode_methods", "beam_search", f"beam_width={params.beam_width}")(request, prefix_leader)
         return request
 
     def _constraint(self, form: StructuredOutput, prompt: Sequence[int], domain: str) -> Constraint:

@@ -15,7 +15,6 @@ from outrider.config import EngineOptions, SamplingParams, engine_config
 from outrider.config.adapters import parse_lora_modules
 from outrider.config.options import shows_options
 from outrider.config.request import Params, RequestOptions, Scheduling, Speculation, request_options
-from outrider.engine.embedding import embedding
 from outrider.engine.loop import EngineLoop
 from outrider.engine.request import Request, StepOutput
 from outrider.errors import EngineDeadError, InvalidRequestError
@@ -310,9 +309,9 @@ class LLM:
         batch: Sequence[Any] = [texts] if alone else texts
         requests = [self.request(text, params, plain, **scheduling) for text in batch]
         for request in requests:
-            request.final_norm = self.model.final_norm
+            request.prompt_report.final_norm = self.model.final_norm
         self._run(requests)
-        vectors: list[list[float]] = [embedding(request).tolist() for request in requests]
+        vectors: list[list[float]] = [request.prompt_report.embedding().tolist() for request in requests]
         return vectors[0] if alone else vectors
 
     def stream(
@@ -358,7 +357,8 @@ class LLM:
         first = make(params, speculation, **rest)
         self.engine.check(first)
         others = [
-            make(replace(params, seed=first.seed + i), speculation, after=first, **rest) for i in range(1, params.n)
+            make(replace(params, seed=first.seed + i), speculation, prefix_leader=first, **rest)
+            for i in range(1, params.n)
         ]
         read.input.prepare()  # here, not within a step that others wait for
         return [first, *others]

@@ -64,10 +64,10 @@ class Output:
             finish_reason=request.finish_reason,
             seed=request.seed,
             prompt_token_ids=list(request.prompt),
-            prompt_logprobs=list(request.prompt_logprobs),
+            prompt_logprobs=list(request.prompt_report.logprobs),
             stats=request.stats,
-            score=request.score,
-            sum_logprobs=request.sum_logprobs,
+            score=None if request.ranked is None else request.ranked.score,
+            sum_logprobs=None if request.ranked is None else request.ranked.sum_logprobs,
             steps=steps,
             token_texts={i: token_text(i) for i in _reported(steps)},
         )

@@ -261,7 +261,7 @@ def test_a_failing_head_costs_speed_only() -> None:
     r = request(tiny.ids(9), draft="eagle")
     assert [*run(engine, r)] == ["r"]
     assert list(r.output) == generate(engine, tiny.ids(9))
-    assert "eagle" in r.switched_off
+    assert "eagle" in r.drafts.disabled_sources
     assert engine.cache.free_tokens() == CacheSpec(max_seq_len=64).max_seq_len * 4
 
 

@@ -98,7 +98,7 @@ def test_any_traffic_gives_each_request_its_own_tokens(
         else:
             assert r.error is None
             assert (list(r.output), r.text, r.finish_reason) == (list(plain.output), plain.text, plain.finish_reason)
-            assert list(r.prompt_logprobs) == list(plain.prompt_logprobs)
+            assert list(r.prompt_report.logprobs) == list(plain.prompt_report.logprobs)
         assert r.slot is None
     free = served.memory.free_kv_tokens()
     assert free == served.cache.free_tokens()
@@ -136,7 +136,7 @@ def test_several_outputs_of_one_prompt_share_its_blocks() -> None:
     first = request(prompt, SamplingParams(temperature=1.0, seed=5, max_tokens=20), id="0")
     twins = [request(prompt, SamplingParams(temperature=1.0, seed=5 + i, max_tokens=20), id=str(i)) for i in (1, 2)]
     for twin in twins:
-        twin.after = first
+        twin.prefix_leader = first
     run(served, first, *twins)
     assert [t.stats.cached_prompt_tokens for t in twins] == [8, 8]
     assert len({tuple(r.output) for r in (first, *twins)}) == 3

@@ -233,7 +233,7 @@ def test_nan_that_a_refused_draft_leaves_behind(prompt: int, at: int) -> None:
     after = request(tokens, params)
     run(served, after)
     assert list(after.output) == expected
-    assert not after.started_over  # the failed request left a clean slot
+    assert not after.retried_without_drafts  # the failed request left a clean slot
 
 
 @pytest.mark.parametrize(

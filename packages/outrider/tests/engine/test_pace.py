@@ -151,7 +151,7 @@ def test_no_step_reads_beyond_its_time_while_another_tenant_waits(kind: str) -> 
         options |= {"draft": "model", "spec_length": 4}
     crowd = [one(f"a{i}", "a", **options) for i in range(4)]
     for r in crowd:
-        r.final_norm = served.model.final_norm if kind == "embedding" else None
+        r.prompt_report.final_norm = served.model.final_norm if kind == "embedding" else None
         served.engine.add(r)
     for _ in range(3):
         served.step()
@@ -163,7 +163,7 @@ def test_no_step_reads_beyond_its_time_while_another_tenant_waits(kind: str) -> 
     while served.engine.busy:
         served.step()
     assert all(list(r.output) == alone(**options) for r in crowd)
-    assert all(r.hidden_sum is not None for r in crowd if kind == "embedding")
+    assert all(r.prompt_report.hidden_sum is not None for r in crowd if kind == "embedding")
 
 
 def test_without_tenants_steps_are_as_large_as_they_may_be() -> None:

@@ -211,7 +211,7 @@ def test_logprobs_know_nothing_of_the_head_s_padding(source: str) -> None:
     params = SamplingParams(max_tokens=6, logprobs=7, prompt_logprobs=7, seed=1)
     r = request([1, 2, 3], params, draft=source)
     events = run(engine(TARGET, vocab_size=4), r)["r"]
-    rows = [*(event.logprobs or {} for event in events), *r.prompt_logprobs]
+    rows = [*(event.logprobs or {} for event in events), *r.prompt_report.logprobs]
     assert len(rows) == 6 + 2
     for row in rows:
         assert set(row) == {0, 1, 2, 3}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -60,14 +59,11 @@ class BeamDraftLength:
 
     def count(self, request: Request, nodes: Sequence[Node], steps: BeamSteps) -> None:
         """Record one pass: the draft nodes that were scored, and how far it brought the search."""
-        now, stats = time.perf_counter(), self._stats
-        if request.first_token is None and steps.count:
-            request.first_token = now
-            stats.prefill_s = now - (request.started or now)
+        stats = self._stats
         if steps.count:
+            request.times.count(stats)
             stats.target_runs += 1
             stats.beam_steps += steps.count
-            stats.decode_s = now - (request.first_token or now)
             self._learn(nodes, steps.count)
         if nodes:
             stats.num_drafts += 1

@@ -9,7 +9,7 @@ from outrider.config import SpeculationParams
 from outrider.config.sources import source_record
 from outrider.drafters.api import Outcome
 from outrider.engine.decode_method import DecodeMethod, EngineParts
-from outrider.engine.request import Origin, Request, StepOutput
+from outrider.engine.request import Origin, Ranked, Request, StepOutput
 from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.engine.scheduler import ScheduledTokens
 from outrider.verify.distribution import TargetRows
@@ -197,6 +197,6 @@ def _write(request: Request, found: Hypothesis | None) -> list[StepOutput]:
         request.finish_reason = "stop" if found is None else "length"
         if steps:
             steps[-1] = replace(steps[-1], finish_reason=request.finish_reason)
-    request.score = float("-inf") if found is None else found.score
-    request.sum_logprobs = float("-inf") if found is None else found.sum_logprobs
+    missing = Ranked(float("-inf"), float("-inf"))
+    request.ranked = missing if found is None else Ranked(found.score, found.sum_logprobs)
     return steps

@@ -70,7 +70,7 @@ class BeamViews:
 
         self._drafting.ask(source, view, call)
         self._request.stats.draft_error = view.stats.draft_error
-        self.together_failed = bool(view.switched_off)
+        self.together_failed = bool(view.drafts.disabled_sources)
         return drafts
 
     def _check(self, proposed: Sequence[BeamDraft], search: BeamSearch, budget: int) -> None:

@@ -130,9 +130,9 @@ class MessagesResponseBuilder(ChatRun):
             reason = "max_tokens"
         elif called:
             reason = "tool_use"
-        elif request.stop_string is not None:
+        elif request.written.stop_string is not None:
             reason = "stop_sequence"
-        return {"stop_reason": reason, "stop_sequence": request.stop_string}
+        return {"stop_reason": reason, "stop_sequence": request.written.stop_string}
 
     def _measured(self) -> dict[str, Any]:
         requests = self.generation.requests

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from outrider.config import SamplingParams
-from outrider.engine.embedding import embedding
 from outrider_server.dialect import Dialect
 from outrider_server.embeddings.schema import (
     EmbeddingsRequest,
@@ -125,11 +124,13 @@ class EmbeddingBuilder:
         return sum(request.prompt_length for request in self.generation.requests)
 
     def numbers(self, index: int) -> list[float]:
-        numbers: list[float] = embedding(self.generation.requests[index]).tolist()
+        numbers: list[float] = self.generation.requests[index].prompt_report.embedding().tolist()
         return numbers
 
     def packed(self, index: int) -> str:
-        return base64.b64encode(embedding(self.generation.requests[index]).astype("<f4").tobytes()).decode()
+        return base64.b64encode(
+            self.generation.requests[index].prompt_report.embedding().astype("<f4").tobytes()
+        ).decode()
 
 
 async def _start(
@@ -174,7 +175,7 @@ async def _start(
         lora_request=adapter_of(service, model),
     )
     for request in generation.requests:
-        request.final_norm = llm.model.final_norm
+        request.prompt_report.final_norm = llm.model.final_norm
     return EmbeddingBuilder(generation, write)
 
 

@@ -88,7 +88,7 @@ class Metrics:
         reason = "error" if request.error is not None else request.finish_reason or "abort"
         self.requests.labels(reason).inc()
         self.prompt_tokens.inc(stats.prompt_tokens)
-        if request.started is not None:
+        if request.times.started is not None:
             self.queried_tokens.inc(stats.prompt_tokens)
             self.cached_tokens.inc(stats.cached_prompt_tokens)
             self.queued.observe(stats.queue_s)

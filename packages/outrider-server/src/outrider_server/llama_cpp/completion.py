@@ -157,7 +157,7 @@ class LlamaCppResponseBuilder:
             "has_new_line": "\n" in request.text,
             "truncated": _truncated(request, self.max_tokens),
             "stop_type": _stop_type(request),
-            "stopping_word": request.stop_string or "",
+            "stopping_word": request.written.stop_string or "",
             "system_fingerprint": self.service.fingerprint,
             "metrics": statistics.metrics([request]),
             "timings": statistics.timings([request]),
@@ -187,7 +187,7 @@ def _lookup(fields: Any, path: Sequence[str]) -> list[Any]:
 def _stop_type(request: EngineRequest) -> str:
     if request.finish_reason == "length":
         return "limit"
-    return "eos" if request.stop_string is None else "word"
+    return "eos" if request.written.stop_string is None else "word"
 
 
 def _truncated(request: EngineRequest, max_tokens: int | None) -> bool:

@@ -46,7 +46,7 @@ def llama_cpp_logprobs(steps: Sequence[StepOutput], tokenizer: Tokenizer, top: i
 
 def prompt_rows(request: Request) -> Iterator[Row]:
     """The tokens of a prompt, of all but the first of which something is known."""
-    return zip(request.prompt, chain((None,), request.prompt_logprobs), strict=True)
+    return zip(request.prompt, chain((None,), request.prompt_report.logprobs), strict=True)
 
 
 class CompletionLogprobs:
@@ -86,8 +86,8 @@ def token_fields(
 ) -> dict[str, Any]:
     """The fields of a choice that describe its tokens, if asked for: their ids, and where each came from."""
     fields: dict[str, Any] = {}
-    if request.score is not None and math.isfinite(request.score):
-        fields["score"] = request.score
+    if request.ranked is not None and math.isfinite(request.ranked.score):
+        fields["score"] = request.ranked.score
     if body.return_token_ids:
         fields["token_ids"] = [step.token_id for step in steps]
         if opening:

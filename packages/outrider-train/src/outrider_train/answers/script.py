@@ -134,7 +134,7 @@ class Author:
         output = list(request.output)
         found.generated += len(output)
         written = (self.tokenizer.decode(place.written) + request.text).strip()
-        ended = request.stop_string is not None or output[-1] in self.turns.end_ids
+        ended = request.written.stop_string is not None or output[-1] in self.turns.end_ids
         reason = _of_prompt(written, request.text, ended, [*place.written, *output])
         if reason is None and self.excluded.contains(written):
             reason = "excluded"

@@ -16,7 +16,6 @@ from outrider.engine.adaptive.cost import calibrate
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.decode_method import DecodeMethod, EngineParts
 from outrider.engine.drafting.rounds import Drafting
-from outrider.engine.embedding import with_last_layer
 from outrider.engine.memory import CacheMemory
 from outrider.engine.pace import Pace, StepTimes
 from outrider.engine.request import Request, StepOutput
@@ -171,7 +170,9 @@ class Engine:
         if not scheduled:
             return []
         requests = [each.request for each in scheduled]
-        layers = with_last_layer(self._drafting.features.layers(requests), requests, self._model.config)
+        layers = self._drafting.features.layers(requests)
+        if any(request.prompt_report.wants_embedding for request in requests):
+            layers = tuple(sorted({*layers, self._model.config.num_layers}))
         outputs = run_target(self._model, self.cache, scheduled, self.vocab_size, layers)
         self._observe_cost(scheduled, self.stats.scored())
         return outputs
@@ -230,11 +231,11 @@ class Engine:
         A refused draft, of this request or of one that had the memory before, may have left NaN in the cache, which
         spreads even from rows that are masked. Tokens accepted before the failing node are kept.
         """
-        if request.started_over:
+        if request.retried_without_drafts:
             request.error = error
             self._method(request).fail(request)
             return
-        request.started_over = True
+        request.retried_without_drafts = True
         if request.speculation.combination.names:
             self._drafting.isolated.switch_off_all(request, error)
         self._method(request).start_over(request)

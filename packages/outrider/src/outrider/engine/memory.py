@@ -40,14 +40,14 @@ class CacheMemory:
 
     def admit(self, request: Request) -> bool:
         """Give the request a slot, with what is cached of its beginning, if there is room for it to start."""
-        first = request.after
+        first = request.prefix_leader
         if first is not None and first.slot is not None and first.num_computed_tokens < len(first.prompt) - 1:
             return False  # its twin is still reading the prompt they share: wait, and find it in the cache
         if not self.target.can_allocate() or self.free_kv_tokens() == 0:
             return False
-        if first is not None and not first.wants_prompt_logprobs:
-            request.prompt_logprobs = first.prompt_logprobs
-        reads_all = request.wants_prompt_logprobs or request.final_norm is not None
+        if first is not None and not first.prompt_report.wants_logprobs:
+            request.prompt_report.logprobs = first.prompt_report.logprobs
+        reads_all = request.prompt_report.wants_logprobs or request.prompt_report.wants_embedding
         reusable = () if reads_all else request.prefix_keys  # what is cached has neither logits nor hidden states
         request.slot = self.target.allocate(reusable, request.prefix_salt)
         request.num_computed_tokens = self.target.length(request.slot)
@@ -110,7 +110,7 @@ class CacheMemory:
 
     def _publish(self, request: Request, slot: int) -> None:
         """Offer the rows of verified tokens to later requests that begin with the same ones."""
-        if request.final_norm is not None:  # a text to embed is hardly the beginning of another
+        if request.prompt_report.wants_embedding:  # a text to embed is hardly the beginning of another
             return
         self.target.publish_prefix(slot, request.prefix_keys[: request.num_computed_tokens], request.prefix_salt)
 

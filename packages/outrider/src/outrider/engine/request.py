@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal, Protocol
 
 from outrider.config import SamplingParams, SpeculationParams
-from outrider.engine.stats import RequestStats
-from outrider.engine.stopping import Detokenizer, FinishReason, StopStrings
+from outrider.engine.draft_state import DraftState
+from outrider.engine.prompt_report import PromptReport
+from outrider.engine.stats import RequestStats, RequestTimes
+from outrider.engine.stopping import Detokenizer, FinishReason, OutputText
 from outrider.errors import OutriderError
 from outrider.models.inputs import TEXT, InputSource
-from outrider.verify.arrays import Array
 from outrider.verify.constraint import Constraint
 from outrider.verify.distribution import Context, Part, TargetRows
 from outrider.verify.draft import Draft, DraftReport, Verdict
-from outrider.verify.logprobs import TokenLogprobs
 from outrider.verify.noise import Noise, fresh_seed
-from outrider.verify.shapes import levels_wanted, nodes_by, nodes_wanted
 from outrider.verify.verifiers import DraftSampler, Verifier, make_verifier
 
 PROMPT_LOGITS_COST = 4  # tokens of a step's budget for one whose logits are wanted, though nothing is drawn from them
@@ -44,6 +39,14 @@ class StepOutput:
     finish_reason: FinishReason | None  # set on the last token
     acceptance_rate: float | None = None  # of all its drafts, on the last token
     draft: DraftReport | None = None  # of the whole step, on the step's last token, if the request reports drafts
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """How a search ranks an output that it found."""
+
+    score: float
+    sum_logprobs: float
 
 
 class RowNeeds(Protocol):
@@ -67,50 +70,39 @@ class Request:
     params: SamplingParams
     speculation: SpeculationParams
     stop_ids: frozenset[int]  # end-of-text ids (unless ignored) and the request's own
-    detokenizer: Detokenizer | None = None
+    detokenizer: InitVar[Detokenizer | None] = None
     constraint: Constraint | None = None  # of a structured output
-    after: Request | None = None  # the first of n with the same prompt, to share what it has read
+    prefix_leader: Request | None = None  # the first of n with the same prompt, to share what it has read
     priority: int = 0  # lower runs first
     cache_salt: str = ""  # its domain: only requests with the same one share cached prefixes, and learn from another
     tenant: str = ""  # whose it is: tenants share the machine fairly
+    reports_drafts: bool = False
     input: InputSource = TEXT  # what the target reads besides the tokens
-    final_norm: Callable[[Any], Any] | None = None  # the target's, where the prompt's embedding is wanted
     method: RowNeeds | None = None  # its ``DecodeMethod``; None: its tokens are sampled
-    noise: Noise = field(init=False)
+
     tokens: list[int] = field(init=False)  # prompt, then committed output
     max_seq_len: int = 0  # the engine's, once queued
     num_computed_tokens: int = 0  # whose keys and values are in the cache, at most len(tokens) - 1; ``CacheMemory``'s
     slot: int | None = None
-    text: str = ""
     finish_reason: FinishReason | None = None
     error: OutriderError | None = None
-    started_over: bool = False  # read again from the start, after an error that a draft may have caused
+    retried_without_drafts: bool = False  # read again from the start, after an error that a draft may have caused
+    ranked: Ranked | None = None  # among the outputs of a search
     stats: RequestStats = field(default_factory=RequestStats)
-    started: float | None = None
-    switched_off: set[str] = field(default_factory=set)  # draft sources that failed
-    reports_drafts: bool = False
-    seconds_left: float = math.inf  # for drafts in a step, where nobody waits (``engine.drafting.request_view``)
-    draft_budget: int = 0  # of this step: nodes that the sources were asked for
-    num_proposed_tokens: int = 0  # of this step: nodes that they gave, before the policy chose among them
-    prompt_logprobs: TokenLogprobs = field(default_factory=TokenLogprobs)  # of the prompt's tokens but the first
-    first_token: float | None = None
-    hidden_sum: NDArray[np.float64] | None = None  # float64 [d], of the prompt's tokens so far
-    sum_logprobs: float | None = None  # of an output that a beam search found
-    score: float | None = None  # by which that ranked it
+    times: RequestTimes = field(default_factory=RequestTimes)
 
-    def __post_init__(self) -> None:
-        self.arrived = time.perf_counter()
+    def __post_init__(self, detokenizer: Detokenizer | None) -> None:
         self.seed: int = fresh_seed() if self.params.seed is None else self.params.seed
         self.noise = Noise(self.seed)
         self.tokens = list(self.prompt)
         self.verifier: Verifier = make_verifier(self.speculation)
         self.stats.exact = self.verifier.exact
         self.stats.prompt_tokens = len(self.prompt)
-        self._stop_strings = StopStrings(tuple(self.params.stop))
         self.adaptive: bool = self.speculation.spec_length == "auto" and self.verifier.shares_noise
         """Whether the engine chooses how much to draft: only where the output cannot depend on it."""
-        self._levels_wanted = levels_wanted(self.speculation, adaptive=self.adaptive)
-        self._nodes: dict[tuple[str, int], int] = {}  # of a draft by a source ("": whichever) with so many levels
+        self.drafts = DraftState(self.speculation, adaptive=self.adaptive)
+        self.written = OutputText(detokenizer, tuple(self.params.stop))
+        self.prompt_report = PromptReport(self.prompt, self.params.prompt_logprobs)
 
     @property
     def prompt_length(self) -> int:
@@ -142,9 +134,8 @@ class Request:
         return Context(self.prompt, Part(self.tokens, len(self.prompt), len(self.tokens)))
 
     @property
-    def stop_string(self) -> str | None:
-        """The stop string that ended the output, if one did."""
-        return self._stop_strings.found
+    def text(self) -> str:
+        return self.written.text
 
     @property
     def num_pending_tokens(self) -> int:
@@ -157,7 +148,7 @@ class Request:
         """Levels of a draft worth proposing: each must leave room for the token that follows the accepted path."""
         room = self.max_seq_len - len(self.tokens) - 1
         left = self.params.max_tokens - self.stats.completion_tokens - 1
-        return max(0, min(self._levels_wanted, room, left))
+        return max(0, min(self.drafts.max_depth, room, left))
 
     @property
     def draft_name(self) -> str:
@@ -171,43 +162,30 @@ class Request:
     @property
     def path_draft_limit(self) -> int:
         """Draft nodes worth proposing behind the last token, all of which take a row of the cache."""
-        if self.switched_off.issuperset(self.speculation.combination.names):
+        if not self.drafts.has_sources:
             return 0
         room = max(0, self.max_seq_len - len(self.tokens) - 1)
         return min(self.nodes_by(""), room)
 
     def nodes_by(self, source: str) -> int:
         """Nodes of a draft by a source in this step, at most; "": by whichever of its sources."""
-        key = source, self.depth_limit
-        nodes = self._nodes.get(key)
-        if nodes is None:
-            spec, depth = self.speculation, self.depth_limit
-            nodes = self._nodes[key] = nodes_by(source, spec, depth) if source else nodes_wanted(spec, depth)
-        return nodes
+        return self.drafts.max_nodes(source, self.depth_limit)
 
     @property
-    def wants_prompt_logprobs(self) -> bool:
-        return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < len(self.prompt) - 1
+    def seconds_left(self) -> float:
+        """For drafts in a step: all there are, where nobody waits (``engine.drafting.request_view``)."""
+        return math.inf
 
     @property
     def tokens_of_budget(self) -> int:
         """What each pending token takes of a step's budget: a row of logits is work and memory too."""
-        return PROMPT_LOGITS_COST if self.wants_prompt_logprobs else 1
+        return PROMPT_LOGITS_COST if self.prompt_report.wants_logprobs else 1
 
     def admitted(self) -> None:
         """Note when the request first ran, and how much of its prompt was already there."""
-        if self.started is None:
-            self.started = time.perf_counter()
-            self.stats.queue_s = self.started - self.arrived
+        if self.times.started is None:
             self.stats.cached_prompt_tokens = min(self.num_computed_tokens, len(self.prompt))
-
-    def add_prompt_logprobs(self, logits: Array) -> None:
-        """``logits`` [count, vocab] after the prompt's tokens from ``num_computed_tokens`` on."""
-        known = len(self.prompt_logprobs) - self.num_computed_tokens  # rows, after a preemption
-        following = self.prompt[len(self.prompt_logprobs) + 1 : self.num_computed_tokens + 1 + len(logits)]
-        if following:
-            rows = logits[known : known + len(following)]
-            self.prompt_logprobs.add(rows, following, self.params.prompt_logprobs or 0)
+        self.times.start(self.stats)
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
         """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
@@ -219,10 +197,7 @@ class Request:
 
     def commit(self, draft: Draft, verdict: Verdict, p: TargetRows) -> list[StepOutput]:
         """Commit a step's accepted path and its last token, one by one, up to where the request ends."""
-        now = time.perf_counter()
-        if self.first_token is None:
-            self.first_token = now
-            self.stats.prefill_s = now - (self.started or now)
+        self.times.count(self.stats)
         refused = (verdict.path[-1] if verdict.path else -1) in draft.parents
         last: Origin = "target" if not draft else ("recovered" if refused else "bonus")
         outputs: list[StepOutput] = []
@@ -236,11 +211,11 @@ class Request:
                 break
         path = verdict.path[: sum(output.origin == "accepted" for output in outputs)]
         self.stats.count(draft, path)
-        self.stats.decode_s = time.perf_counter() - self.first_token
+        self.times.count(self.stats)
         if self.finish_reason is not None:
             outputs[-1] = replace(outputs[-1], acceptance_rate=self.stats.draft_acceptance_rate)
         if self.reports_drafts:
-            report = DraftReport.of(draft, path, self.draft_budget, self.num_proposed_tokens)
+            report = DraftReport.of(draft, path, self.drafts.budget, self.drafts.num_proposed)
             outputs[-1] = replace(outputs[-1], draft=report)
         return outputs
 
@@ -252,27 +227,18 @@ class Request:
         self.tokens.append(token)
         count = self.stats.completion_tokens = len(self.tokens) - len(self.prompt)
         armed = count >= self.params.min_tokens
-        text = "" if self.detokenizer is None else self.detokenizer.push([token])
-        shown = self._stop_strings.push(text, armed=armed)
+        shown = self.written.push(token, armed=armed)
         # Before min_tokens a constraint lets a stop token through only where its output is complete.
         ends = token in self.stop_ids and (armed or self.constraint is not None)
-        if self._stop_strings.found is not None or ends:
+        if self.written.stop_string is not None or ends:
             self.finish_reason = "stop"
         elif count >= self.params.max_tokens or len(self.tokens) >= self.max_seq_len:
             self.finish_reason = "length"
-        if self.finish_reason is not None and self._stop_strings.found is None:
-            shown += self._held_back(armed)
-        self.text += shown
+        if self.finish_reason is not None and self.written.stop_string is None:
+            shown += self.written.finish(armed=armed)
+            if self.written.stop_string is not None:
+                self.finish_reason = "stop"
         return shown
-
-    def _held_back(self, armed: bool) -> str:
-        """The text still held back at the end, which may yet complete a stop string."""
-        text = "" if self.detokenizer is None else self.detokenizer.flush()
-        shown = self._stop_strings.push(text, armed=armed)
-        if self._stop_strings.found is not None:
-            self.finish_reason = "stop"
-            return shown
-        return shown + self._stop_strings.flush()
 
     def _logprobs(
         self, p: TargetRows, rows: Sequence[int], tokens: Sequence[int]

@@ -30,7 +30,7 @@ class ScheduledRequest:
         self.request, self.num_tokens, self.draft = request, num_tokens, draft
         self.reaches_end = num_tokens == request.num_pending_tokens
         """Whether the pass includes the request's last token, so that the next one can be drawn."""
-        self.wants_prompt_logits = request.wants_prompt_logprobs
+        self.wants_prompt_logits = request.prompt_report.wants_logprobs
         """Whether the rows of all its prompt tokens need logits."""
 
     @property

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from outrider.drafters.api import Outcome
 from outrider.engine.decode_method import DecodeMethod, EngineParts
-from outrider.engine.embedding import add_hidden
 from outrider.engine.request import Request, StepOutput
 from outrider.engine.runner import ScheduledRequest, TargetOutput
 from outrider.engine.scheduler import ScheduledTokens
@@ -50,8 +49,10 @@ class Sampling(DecodeMethod):
     def commit(self, scheduled: ScheduledRequest, output: TargetOutput, decision: Decision | None) -> list[StepOutput]:
         request, parts = scheduled.request, self._parts
         if output.prompt_logits is not None:
-            request.add_prompt_logprobs(output.prompt_logits[:, : parts.vocab_size])
-        add_hidden(request, output, scheduled.num_tokens, parts.config)
+            request.prompt_report.add_logits(request.num_computed_tokens, output.prompt_logits[:, : parts.vocab_size])
+        if output.features is not None and request.num_computed_tokens < request.prompt_length:
+            read = output.features[: scheduled.num_tokens]
+            request.prompt_report.add_features(request.num_computed_tokens, read, parts.config.hidden_size)
         emitted: list[StepOutput] = []
         if decision is None:
             parts.memory.keep(request, scheduled.num_tokens)

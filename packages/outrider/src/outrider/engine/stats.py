@@ -143,6 +143,29 @@ def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
 
 
+@dataclass
+class RequestTimes:
+    """When a request came to what, on ``time.perf_counter``."""
+
+    arrived: float = field(default_factory=time.perf_counter)
+    started: float | None = None  # its first run
+    first_token: float | None = None
+
+    def start(self, stats: RequestStats) -> None:
+        """It has a place, perhaps again."""
+        if self.started is None:
+            self.started = time.perf_counter()
+            stats.queue_s = self.started - self.arrived
+
+    def count(self, stats: RequestStats) -> None:
+        """It has tokens now."""
+        now = time.perf_counter()
+        if self.first_token is None:
+            self.first_token = now
+            stats.prefill_s = now - (self.started or now)
+        stats.decode_s = now - self.first_token
+
+
 class Queues(Protocol):
     """The scheduler, as far as statistics go."""
 

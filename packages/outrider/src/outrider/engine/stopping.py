@@ -54,6 +54,38 @@ class StopStrings:
         return text
 
 
+class OutputText:
+    """The text of an output, as its tokens come."""
+
+    def __init__(self, detokenizer: Detokenizer | None, stop: Sequence[str]) -> None:
+        """Without a ``detokenizer`` there is no text."""
+        self.detokenizer, self.text = detokenizer, ""
+        self._stop_strings = StopStrings(stop)
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the output, if one did."""
+        return self._stop_strings.found
+
+    def push(self, token: int, *, armed: bool) -> str:
+        """The text that a token shows; ``armed``: whether a stop string ends the output."""
+        return self._show("" if self.detokenizer is None else self.detokenizer.push([token]), armed=armed)
+
+    def finish(self, *, armed: bool) -> str:
+        """The text still held back at the end, which may yet complete a stop string."""
+        shown = self._show("" if self.detokenizer is None else self.detokenizer.flush(), armed=armed)
+        if self.stop_string is None:
+            held = self._stop_strings.flush()
+            self.text += held
+            shown += held
+        return shown
+
+    def _show(self, text: str, *, armed: bool) -> str:
+        shown = self._stop_strings.push(text, armed=armed)
+        self.text += shown
+        return shown
+
+
 def _overlap(text: str, stop: str) -> int:
     """Length of the longest suffix of ``text`` that begins ``stop``."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

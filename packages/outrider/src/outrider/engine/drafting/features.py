@@ -41,4 +41,4 @@ class FeatureRouting:
             drafters, names = self._isolated.drafters, request.speculation.combination.names
             layers = [(name, getattr(drafters.get(name), "feature_layers", ())) for name in names]
             readers = self._reading[request.speculation.draft] = [each for each in layers if each[1]]
-        return [each for each in readers if each[0] not in request.switched_off] if readers else readers
+        return [each for each in readers if each[0] not in request.drafts.disabled_sources] if readers else readers

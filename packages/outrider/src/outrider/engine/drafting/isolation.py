@@ -80,9 +80,9 @@ class IsolatedDrafters:
         """Start every drafter of the request but those that have failed too often."""
         kind = _Kind.of(request)
         for name in request.speculation.combination.names:
-            if self._strikes[request.tenant, name, kind] >= MAX_STRIKES and name not in request.switched_off:
+            if self._strikes[request.tenant, name, kind] >= MAX_STRIKES and name not in request.drafts.disabled_sources:
                 self._note(name, request, f"switched off after failing {MAX_STRIKES} requests of this kind")
-            if name not in request.switched_off:
+            if name not in request.drafts.disabled_sources:
                 self._seen[request.id, name] = 0
             self._call(name, [request], lambda drafter: drafter.start(request))
 
@@ -147,14 +147,14 @@ class IsolatedDrafters:
 
     def switch_off_all(self, request: Request, error: Exception) -> None:
         """Draft no more for this request; no drafter is blamed for it."""
-        request.switched_off.update(request.speculation.combination.names)
+        request.drafts.disabled_sources.update(request.speculation.combination.names)
         request.stats.draft_error = f"{type(error).__name__}: {error}"
         logger.warning("drafts switched off for a request: %s", request.stats.draft_error)
 
     def _call(self, name: str, requests: Sequence[Request], call: Callable[[Drafter], None]) -> None:
         """Call a drafter; on any failure, switch it off for the requests."""
         drafter = self.drafters.get(name)
-        if drafter is None or name in requests[0].switched_off:
+        if drafter is None or name in requests[0].drafts.disabled_sources:
             return
         began = self._clock()
         try:
@@ -179,7 +179,7 @@ class IsolatedDrafters:
                 raise TimeoutError(f"it took {spent:.1f} s where {allowed:.1f} s are allowed")
 
     def _switch_off(self, name: str, requests: Sequence[Request], error: Exception) -> None:
-        affected = [request for request in requests if name not in request.switched_off]
+        affected = [request for request in requests if name not in request.drafts.disabled_sources]
         if not affected:
             return
         for request in affected:
@@ -193,7 +193,7 @@ class IsolatedDrafters:
         logger.warning("draft source %r switched off %s: %s: %s", name, lasting, type(error).__name__, error)
 
     def _note(self, name: str, request: Request, reason: str) -> None:
-        request.switched_off.add(name)
+        request.drafts.disabled_sources.add(name)
         if len(request.speculation.combination.names) > 1:
             reason = f"{name}: {reason}"
         earlier = request.stats.draft_error

@@ -81,7 +81,7 @@ class Drafting:
             return []
         budgets = self._policy.budget(requests, granted)
         for request, budget in zip(requests, budgets, strict=True):
-            request.draft_budget, request.num_proposed_tokens = budget, 0
+            request.drafts.budget, request.drafts.num_proposed = budget, 0
         if not any(budgets):
             return [fill_forced_tokens(request, EMPTY, room) for request, room in zip(requests, granted, strict=True)]
         turns = [
@@ -96,7 +96,7 @@ class Drafting:
                 turn.draft = self._merge(turn)
             waiting = [turn for turn in waiting if not turn.draft]
         for turn in turns:
-            turn.request.num_proposed_tokens = len(turn.draft)
+            turn.request.drafts.num_proposed = len(turn.draft)
             if turn.costs:
                 turn.request.stats.draft_s += sum(cost.seconds for cost in turn.costs.values())
                 self._policy.observe_proposals(turn.request, turn.costs)
@@ -142,7 +142,7 @@ class Drafting:
         for turn in turns:
             request = turn.request
             for name in turn.group:
-                if name not in request.switched_off and not self._policy.is_paused(request, name):
+                if name not in request.drafts.disabled_sources and not self._policy.is_paused(request, name):
                     asked.setdefault(name, []).append((turn, min(turn.budget, request.nodes_by(name))))
         for name in sorted(asked, key=self._policy.cost_per_level):
             wanting = [
