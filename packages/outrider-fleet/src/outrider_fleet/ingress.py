@@ -23,10 +23,11 @@ from outrider_fleet.pool import Member, Pool
 from outrider_fleet.processes import Processes, ReplicaOptions
 from outrider_fleet.routing import make_router
 from outrider_fleet.settings import FleetSettings
+from outrider_server.http.listening import listen
 from outrider_server.http.logs import configure
 from outrider_server.model_specs import usual_name
 from outrider_server.models import Models
-from outrider_server.run import UvicornServer, listen, run
+from outrider_server.run import UvicornServer, run
 from outrider_server.service import Service
 from outrider_server.settings import ServerSettings
 

@@ -16,7 +16,7 @@ from outrider_fleet.pool import Member, Pool
 from outrider_fleet.replica import ReplicaLostError
 from outrider_fleet.settings import FleetSettings
 from outrider_fleet.wire import Message, decode, encode
-from outrider_server.run import listen
+from outrider_server.http.listening import listen
 from outrider_server.settings import ServerSettings
 from tests.server.live import wait_until
 

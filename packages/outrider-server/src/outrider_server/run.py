@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import faulthandler
 import logging
 import os
 import signal
 import socket
-import ssl
-import stat
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -19,12 +16,12 @@ from typing import Any
 
 import uvicorn
 
-from outrider.errors import ConfigError, OutriderError
+from outrider.errors import OutriderError
 from outrider.llm import LLM
 from outrider.utils.garbage import keep_loaded
 from outrider_server.app import create_app
-from outrider_server.http.acceptor import Acceptor, connection_limit
 from outrider_server.http.context import log_sharing
+from outrider_server.http.listening import BACKLOG, SURPLUS, address, connection_limit, listen, tls
 from outrider_server.http.logs import configure, flush_log
 from outrider_server.http.protocol import Guard, guarded_protocol
 from outrider_server.http.waiting import Waiting
@@ -119,7 +116,7 @@ class UvicornServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        self.servers = [self._acceptor(listener) for listener in sockets or []]  # type: ignore[misc]
+        self.servers = [await self._server(listener) for listener in sockets or []]
         self.started = True
         logger.info("listening on %s", self._address)
         if self.models.pool is not None:
@@ -128,10 +125,16 @@ class UvicornServer(uvicorn.Server):
         if self.failure is not None or self.models.state == "dead":
             self.should_exit = True
 
-    def _acceptor(self, listener: socket.socket) -> Acceptor:
+    async def _server(self, listener: socket.socket) -> asyncio.Server:
+        """Accept a few connections at a time, so that those beyond the limit are told so and closed before others."""
         protocol = partial(self._protocol, self.config, self.server_state, {})
-        timeout = self.models.settings.header_timeout
-        return Acceptor(listener, protocol, self._limit, ssl_context=self.config.ssl, handshake_timeout=timeout)
+        tls: dict[str, Any] = {}
+        if self.config.ssl is not None:
+            seconds = self.models.settings.header_timeout
+            tls = {"ssl": self.config.ssl, "ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
+        server = await asyncio.get_running_loop().create_server(protocol, sock=listener, backlog=SURPLUS, **tls)
+        listener.listen(BACKLOG)  # asyncio's backlog is both: connections accepted at once, and those that may wait
+        return server
 
     def load(self, model: str, options: dict[str, Any]) -> None:
         """On a thread of its own: load the model, then serve it; or end the server."""
@@ -185,67 +188,3 @@ class UvicornServer(uvicorn.Server):
         logger.warning("time is up for %d sequences", self.models.sequences)
         self.models.give_up()
         threading.Thread(target=self.models.close, daemon=True).start()
-
-
-def listen(settings: ServerSettings) -> socket.socket:
-    """A bound socket, or ConfigError in one line: nothing is loaded for an address that is taken."""
-    if settings.uds is not None:
-        return _listen_unix(settings.uds)
-    where = f"{settings.host}:{settings.port}"
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        # With its protocol named, so that asyncio turns Nagle off: an answer in two writes waited 40 ms for an ACK.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
-        listener.listen(1024)
-    except (OSError, UnicodeError) as error:
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise ConfigError(f"{where} is in use: choose another --port, or stop what listens there") from None
-        reason = error.strerror if isinstance(error, OSError) else "it is no host name"
-        raise ConfigError(f"cannot listen on {where}: {reason}") from None
-    return listener
-
-
-def _listen_unix(path: str) -> socket.socket:
-    """A socket file that only its owner can use; one that a dead server left behind is replaced."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
-            with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
-                if probe.connect_ex(path) == 0:
-                    raise ConfigError(f"{path} is in use: choose another --uds, or stop what listens there")
-            os.unlink(path)
-        before = os.umask(0o177)
-        try:
-            listener.bind(path)
-        finally:
-            os.umask(before)
-        listener.listen(1024)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {path}: {error.strerror or error}") from None
-    return listener
-
-
-def address(settings: ServerSettings, listener: socket.socket) -> str:
-    if settings.uds is not None:
-        return f"unix:{settings.uds}"
-    scheme = "http" if settings.ssl_certfile is None else "https"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{scheme}://{host}:{listener.getsockname()[1]}"
-
-
-def tls(settings: ServerSettings) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer; ConfigError if certificate or key cannot be used."""
-    if settings.ssl_certfile is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
-        if settings.ssl_ca_certs is not None:
-            context.load_verify_locations(settings.ssl_ca_certs)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the TLS files cannot be used: {error.strerror or error}") from None
-    return context

@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 
 from outrider import LLM
+from outrider_server.http.listening import listen
 from outrider_server.model_pool import Loader
 from outrider_server.models import Models
-from outrider_server.run import UvicornServer, listen
+from outrider_server.run import UvicornServer
 from outrider_server.service import Service
 from outrider_server.settings import ServerSettings
 

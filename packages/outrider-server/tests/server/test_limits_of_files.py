@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from outrider_server.http.acceptor import connection_limit
+from outrider_server.http.listening import connection_limit
 from tests.server.stress.process import Process
 
 

@@ -13,7 +13,7 @@ import trustme
 
 from outrider import LLM
 from outrider.errors import ConfigError
-from outrider_server.run import listen
+from outrider_server.http.listening import listen
 from outrider_server.settings import ServerSettings
 from tests.server.conftest import load
 from tests.server.live import Live

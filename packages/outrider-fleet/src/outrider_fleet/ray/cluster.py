@@ -17,7 +17,8 @@ from outrider.utils.garbage import keep_loaded
 from outrider_fleet.ingress import FleetServer, prepare
 from outrider_fleet.pool import Member, Pool
 from outrider_fleet.settings import FleetSettings
-from outrider_server.run import listen, run
+from outrider_server.http.listening import listen
+from outrider_server.run import run
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)

@@ -58,8 +58,6 @@ class GuardedProtocol(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _reader_deadline: asyncio.TimerHandle | None = None
     _eof = False
-    closed: asyncio.Event
-    """Set when the connection is lost."""
 
     # -- the transport's events ------------------------------------------------------------------------------------
 
@@ -67,7 +65,6 @@ class GuardedProtocol(H11Protocol):
         super().connection_made(transport)
         self.conn = StrictConnection(self._guard.settings.max_header_bytes)
         transport.set_write_buffer_limits(high=1)  # so that we are told of every byte that is not taken at once
-        self.closed = asyncio.Event()
         if len(self.connections) > self._guard.limit and not self._guard.waiting.disconnect_one():
             self._refuse(unavailable("too many connections are open: try again", 1, "too_many_connections"))
         self._watch()
@@ -75,7 +72,6 @@ class GuardedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._await(None)
         self._stop_watching_reader()
-        self.closed.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

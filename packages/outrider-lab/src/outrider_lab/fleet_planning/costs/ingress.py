@@ -27,7 +27,7 @@ from outrider_fleet.pool import Member, Pool
 from outrider_fleet.settings import FleetSettings
 from outrider_fleet.sockets import SocketHost, SocketReplica
 from outrider_lab.fleet_planning.costs.machine import Machine
-from outrider_server.run import listen
+from outrider_server.http.listening import listen
 from outrider_server.settings import ServerSettings
 
 BEFORE = 0.6
