@@ -15,7 +15,7 @@ from outrider.engine.request import Request, StepOutput
 from outrider.errors import ConfigError, EngineDeadError, OutriderError
 from outrider.llm import LLM
 from outrider.models.inputs import has_encoder
-from outrider_fleet.knowledge import Knowledge
+from outrider_fleet.draft_sharing import DraftSharing
 from outrider_fleet.tracing import traced
 from outrider_fleet.wire import Message, error_message, make_requests, stats_message, step_message
 from outrider_server.fingerprint import fingerprint
@@ -40,7 +40,7 @@ class EngineHost:
         self.name, self._llm = name, llm
         llm.tokenizer.prepare()
         self._engine = AsyncLLM(llm)
-        self._knowledge = Knowledge(llm, self._engine.call, shares=shares)
+        self._sharing = DraftSharing(llm, self._engine.call, shares=shares)
         self._fingerprint = fingerprint(llm)
         self.sequences = 0  # running or waiting
 
@@ -86,7 +86,7 @@ class EngineHost:
             "busy_s": stats.busy_s,
             "draft_s": stats.draft_s,
             "sources": sources,
-            **self._knowledge.report(),
+            **self._sharing.report(),
         }
 
     def load(self) -> Message:
@@ -96,7 +96,7 @@ class EngineHost:
 
     def teach(self, message: Message) -> None:
         """Learn what other replicas have learned."""
-        self._knowledge.learn(message)
+        self._sharing.learn(message)
 
     async def run(self, message: Message) -> AsyncGenerator[Message]:
         """Serve the sequences of one prompt; messages with what each step gave them, the last one with ``done``.

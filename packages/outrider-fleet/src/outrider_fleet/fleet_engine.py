@@ -15,8 +15,8 @@ from outrider.errors import CapacityError, EngineDeadError, OutriderError
 from outrider_fleet.checks import check_part
 from outrider_fleet.front import Front
 from outrider_fleet.metrics import FleetMetrics
-from outrider_fleet.mirror import Mirror, ReplicaDiffersError
 from outrider_fleet.pool import Member, Pool
+from outrider_fleet.remote_sequence import RemoteSequence, ReplicaDiffersError
 from outrider_fleet.replica import ReplicaLostError, RunFailedError
 from outrider_fleet.routing import MAX_PROMPT, Job, block_names
 from outrider_fleet.tracing import Span, traced
@@ -58,14 +58,14 @@ class _Call:
     """The sequences of one prompt: they share what is read, so they go to one replica."""
 
     indices: list[int]
-    mirrors: list[Mirror]
+    sequences: list[RemoteSequence]
     lost: list[str] = field(default_factory=list)  # replicas that it ran on
     failures: int = 0  # of replicas that were not lost
     searches: bool = False  # for beams, which are nothing until all are found: begun again where a replica is lost
 
     @property
     def job(self) -> Job:
-        request = self.mirrors[0].request
+        request = self.sequences[0].request
         blocks = block_names(request.prompt[:MAX_PROMPT], request.prefix_salt)
         return Job(len(request.prompt), blocks, SESSION.get(), request.cache_salt)
 
@@ -125,7 +125,7 @@ class FleetEngine(AsyncLLM):
     async def _serve(self, call: _Call, events: _Events, span: Span) -> None:
         """Run a call to its end, on as many replicas as that takes."""
         try:
-            while not all(mirror.finished for mirror in call.mirrors):
+            while not all(sequence.finished for sequence in call.sequences):
                 member = await self._pool.pick(call.job, self.llm.fingerprint, call.lost)
                 try:
                     await self._run_on(member, call, events, span)
@@ -141,11 +141,13 @@ class FleetEngine(AsyncLLM):
     async def _run_on(self, member: Member, call: _Call, events: _Events, span: Span) -> None:
         """Raises ReplicaLostError, RunFailedError, ReplicaDiffersError, or what the request's own fault is."""
         open_ = [
-            (index, mirror) for index, mirror in zip(call.indices, call.mirrors, strict=True) if not mirror.finished
+            (index, sequence)
+            for index, sequence in zip(call.indices, call.sequences, strict=True)
+            if not sequence.finished
         ]
         message: Message = {
             "requests": request_messages(
-                [mirror.request for _, mirror in open_], [mirror.begin() for _, mirror in open_]
+                [sequence.request for _, sequence in open_], [sequence.begin() for _, sequence in open_]
             ),
             "request_id": REQUEST_ID.get(),
             "name": f"{REQUEST_ID.get() or open_[0][1].request.id}",
@@ -167,8 +169,8 @@ class FleetEngine(AsyncLLM):
                     if call.searches:
                         found[part["i"]].append(part)
                         continue
-                    index, mirror = open_[part["i"]]
-                    self._pass_on(member, index, mirror.take(part), events)
+                    index, sequence = open_[part["i"]]
+                    self._pass_on(member, index, sequence.take(part), events)
                     await asyncio.sleep(0)  # others first: frames may wait in the buffer by the hundred
         except ReplicaDiffersError as error:
             self._metrics.differing.inc()
@@ -176,7 +178,7 @@ class FleetEngine(AsyncLLM):
             raise OutriderError("two replicas disagree about this answer: ask again, and see the log") from None
         finally:
             self._pool.end(member, len(open_))
-        if not all(mirror.finished for _, mirror in open_):
+        if not all(sequence.finished for _, sequence in open_):
             raise ReplicaLostError(f"{member.name}: its answer ended early")
 
     def _pass_on(self, member: Member, index: int, steps: list[StepOutput], events: _Events) -> None:
@@ -187,14 +189,14 @@ class FleetEngine(AsyncLLM):
     def _pass_on_all(
         self,
         member: Member,
-        open_: list[tuple[int, Mirror]],
+        open_: list[tuple[int, RemoteSequence]],
         bursts: list[list[Message]],
         ends: list[Any],
         events: _Events,
     ) -> None:
         """What a search for beams has found."""
-        for (index, mirror), own, end in zip(open_, bursts, ends, strict=True):
-            self._pass_on(member, index, mirror.take_found(own, end), events)
+        for (index, sequence), own, end in zip(open_, bursts, ends, strict=True):
+            self._pass_on(member, index, sequence.take_found(own, end), events)
 
     def _raise(self, message: Message, member: Member) -> None:
         error = read_error(message)
@@ -209,8 +211,8 @@ class FleetEngine(AsyncLLM):
             self._pool.lose(member.name)
         else:
             call.failures += 1
-        self._metrics.resumed.inc(sum(not mirror.finished for mirror in call.mirrors))
-        sent = sum(len(mirror.request.output) for mirror in call.mirrors)
+        self._metrics.resumed.inc(sum(not sequence.finished for sequence in call.sequences))
+        sent = sum(len(sequence.request.output) for sequence in call.sequences)
         span.event("resume", lost=member.name, tokens=sent)
         logger.info(
             "resuming elsewhere after %d tokens: %s", sent, error, extra={"request_id": REQUEST_ID.get() or None}
@@ -229,5 +231,5 @@ def _calls(requests: Sequence[Request]) -> list[_Call]:
         first = request.prefix_leader or request
         call = calls.setdefault(first.id, _Call([], [], searches=request.params.beam_width > 0))
         call.indices.append(index)
-        call.mirrors.append(Mirror(request))
+        call.sequences.append(RemoteSequence(request))
     return list(calls.values())

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from outrider.engine.stats import EngineStats
 from outrider_fleet.checks import check_description, check_status
+from outrider_fleet.draft_sharing import Hub
 from outrider_fleet.front import add_counts
-from outrider_fleet.knowledge import Hub
 from outrider_fleet.replica import Replica, ReplicaLostError
 from outrider_fleet.routing import PERIOD, Job, Load, Router
 from outrider_fleet.wire import Message

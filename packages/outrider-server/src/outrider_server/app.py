@@ -16,7 +16,6 @@ from outrider_server import info
 from outrider_server.dialect import Dialect, installed_dialects
 from outrider_server.http import openapi
 from outrider_server.http.errors import ApiError, handle_error
-from outrider_server.http.framing import FramingMiddleware
 from outrider_server.http.guards import (
     AccessLogMiddleware,
     AllowedHostsMiddleware,
@@ -76,7 +75,7 @@ def _guarded(app: FastAPI, models: Models, dialects: Sequence[Dialect]) -> ASGIA
     if settings.hosts:
         guarded = AllowedHostsMiddleware(guarded, settings.hosts)
     shapes = {path: shape for each in dialects for path, shape in each.error_shapes.items()}
-    return AccessLogMiddleware(FramingMiddleware(guarded), models.metrics, shapes)
+    return AccessLogMiddleware(guarded, models.metrics, shapes)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

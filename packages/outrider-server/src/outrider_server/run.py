@@ -21,10 +21,10 @@ from outrider.llm import LLM
 from outrider.utils.garbage import keep_loaded
 from outrider_server.app import create_app
 from outrider_server.http.context import log_sharing
+from outrider_server.http.idle_connections import IdleConnections
 from outrider_server.http.listening import BACKLOG, SURPLUS, address, connection_limit, listen, tls
 from outrider_server.http.logs import configure, flush_log
 from outrider_server.http.protocol import Guard, guarded_protocol
-from outrider_server.http.waiting import Waiting
 from outrider_server.model_specs import usual_name
 from outrider_server.models import Models
 from outrider_server.service import Service
@@ -92,7 +92,7 @@ class UvicornServer(uvicorn.Server):
         settings = models.settings
         self._address = address(settings, listener)
         self._limit = connection_limit(settings.max_connections)
-        self._protocol = guarded_protocol(Guard(settings, models.metrics, self._limit, Waiting()))
+        self._protocol = guarded_protocol(Guard(settings, models.metrics, self._limit, IdleConnections()))
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(

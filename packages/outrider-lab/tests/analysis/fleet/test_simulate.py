@@ -10,7 +10,7 @@ import pytest
 
 from outrider.cache.blocks import DIGEST_BLOCK as BLOCK
 from outrider.errors import InvalidRequestError
-from outrider_fleet import mirror
+from outrider_fleet import remote_sequence
 from outrider_fleet.settings import POLICIES
 from outrider_lab.cost import LatencyCurve
 from outrider_lab.fleet_planning.costs.draft_model import DraftModel
@@ -152,8 +152,8 @@ def shared_tokens(one: Sequence[Segment], other: Sequence[Segment]) -> int:
     return found
 
 
-def test_requests_say_again_what_a_mirror_compares() -> None:
-    assert OVERLAP == mirror.OVERLAP
+def test_requests_say_again_what_a_remote_sequence_compares() -> None:
+    assert OVERLAP == remote_sequence.OVERLAP
 
 
 def test_affinity_never_reads_more() -> None:

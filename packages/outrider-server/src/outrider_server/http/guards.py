@@ -30,7 +30,8 @@ MAX_SESSION = 256  # characters of a session's name that count
 class AccessLogMiddleware:
     """Gives each request an id, logs it with its time, and turns exceptions into error responses.
 
-    The id comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged.
+    The id comes from the client's ``X-Request-Id`` if that is harmless. Nothing of headers or bodies is logged. HEAD is
+    answered as GET; the protocol leaves the body out.
     """
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics, shapes: Mapping[str, ErrorShape]) -> None:
@@ -49,6 +50,8 @@ class AccessLogMiddleware:
         began, status, complete = time.perf_counter(), 0, False
         SHAPE.set(next((s for path, s in self._shapes.items() if scope["path"].startswith(path)), ApiError.body))
 
+        as_get = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+
         async def named_send(message: Message) -> None:
             nonlocal status, complete
             complete = message["type"] == "http.response.body" and not message.get("more_body", False)
@@ -61,7 +64,7 @@ class AccessLogMiddleware:
 
         self._metrics.in_progress.inc()
         try:
-            await self._app(scope, receive, named_send)
+            await self._app(as_get, receive, named_send)
         except Exception as error:
             if status == 0:
                 await as_api_error(error).response()(scope, receive, named_send)
@@ -69,6 +72,7 @@ class AccessLogMiddleware:
                 logger.exception("an answer was broken off", exc_info=error)
         finally:
             self._metrics.in_progress.dec()
+            scope["route"] = as_get.get("route")
             self._note(scope, name, status, time.perf_counter() - began)
 
     def _note(self, scope: Scope, name: str, status: int, seconds: float) -> None:

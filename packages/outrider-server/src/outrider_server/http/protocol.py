@@ -13,9 +13,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outrider_server.http.errors import ApiError, to_json, unavailable
+from outrider_server.http.idle_connections import IdleConnections
 from outrider_server.http.metrics import ServerMetrics
 from outrider_server.http.strict_h11 import StrictConnection
-from outrider_server.http.waiting import Waiting
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger("outrider_server.access")
@@ -30,7 +30,7 @@ class Guard:
     settings: ServerSettings
     metrics: ServerMetrics
     limit: int
-    waiting: Waiting
+    idle: IdleConnections
 
 
 def guarded_protocol(guard: Guard) -> type[GuardedProtocol]:
@@ -65,7 +65,7 @@ class GuardedProtocol(H11Protocol):
         super().connection_made(transport)
         self.conn = StrictConnection(self._guard.settings.max_header_bytes)
         transport.set_write_buffer_limits(high=1)  # so that we are told of every byte that is not taken at once
-        if len(self.connections) > self._guard.limit and not self._guard.waiting.disconnect_one():
+        if len(self.connections) > self._guard.limit and not self._guard.idle.disconnect_one():
             self._refuse(unavailable("too many connections are open: try again", 1, "too_many_connections"))
         self._watch()
 
@@ -180,9 +180,9 @@ class GuardedProtocol(H11Protocol):
             self._deadline.cancel()
         self._awaits, self._deadline = what, None
         if what is None:
-            self._guard.waiting.remove(self.transport)
+            self._guard.idle.remove(self.transport)
             return
-        self._guard.waiting.add(self.transport, self.client[0] if self.client else "")
+        self._guard.idle.add(self.transport, self.client[0] if self.client else "")
         if what == "upload":
             return  # whoever reads it has a deadline, and an answer for who keeps it waiting
         settings = self._guard.settings

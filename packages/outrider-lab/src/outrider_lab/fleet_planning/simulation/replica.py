@@ -13,7 +13,7 @@ from outrider_lab.fleet_planning.simulation.planner import Planner, Step
 from outrider_lab.fleet_planning.simulation.running import Mask, Progress
 from outrider_lab.fleet_planning.workload import Floats, Ints, Segment
 
-OVERLAP = 4  # tokens that a request says again on the replica where it goes on (``outrider_fleet.mirror``)
+OVERLAP = 4  # tokens that a request says again on the replica where it goes on (``outrider_fleet.remote_sequence``)
 
 Relay = Callable[[float, int], Floats]
 """When each of some tokens that a step gave is with its client: seconds, float64 [tokens]."""

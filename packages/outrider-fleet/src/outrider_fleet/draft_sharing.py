@@ -23,7 +23,7 @@ MAX_BLOCKS = 4096  # of the cache that are reported
 Learned = tuple[str, str, Sequence[int]]  # domain, tenant, tokens
 
 
-class Outbox:
+class PendingReport:
     """The latest responses, at most ``MAX_TOKENS`` of them together."""
 
     def __init__(self, most: int = MAX_TOKENS) -> None:
@@ -49,16 +49,16 @@ class Outbox:
         return taken
 
 
-class Knowledge:
+class DraftSharing:
     """The part of a replica that learns from the others and tells them."""
 
     def __init__(self, llm: LLM, call: Callable[[Callable[[], None]], None], *, shares: bool) -> None:
         """``call``: does something on the engine's thread, which alone may touch draft sources."""
-        self._llm, self._call, self._outbox, self._count = llm, call, Outbox(), 0
+        self._llm, self._call, self._pending, self._count = llm, call, PendingReport(), 0
         built = llm.drafters.get("suffix") if "suffix" in llm.speculation.combination.names else None
         self._suffix = built if isinstance(built, SuffixDrafter) else None
         if self._suffix is not None and shares:
-            self._suffix.on_response = lambda *learned: self._outbox.add(learned)
+            self._suffix.on_response = lambda *learned: self._pending.add(learned)
 
     def report(self) -> Message:
         """For a status: what was learned since the last one, the bytes known of each domain, and the cache's blocks."""
@@ -66,7 +66,7 @@ class Knowledge:
         largest = sorted(sizes, key=lambda domain: -sizes[domain])[:MAX_DOMAINS]
         held = [digest.hex() for digest in self._llm.engine.cache.held_digests()[:MAX_BLOCKS]]
         knows = {domain: sizes[domain] for domain in largest}
-        return {"learned": self._outbox.take(), "knows": knows, "holds": held}
+        return {"learned": self._pending.take(), "knows": knows, "holds": held}
 
     def learn(self, message: Message) -> None:
         """Take in a report's ``learned``; nothing of it is told to others again."""
@@ -83,11 +83,11 @@ class Hub:
     """Passes what one replica learned on to all others; it is lost for those that are not there."""
 
     def __init__(self) -> None:
-        self._boxes: dict[str, Outbox] = {}
+        self._boxes: dict[str, PendingReport] = {}
         self.passed_on = 0  # responses
 
     def join(self, name: str) -> None:
-        self._boxes.setdefault(name, Outbox())
+        self._boxes.setdefault(name, PendingReport())
 
     def leave(self, name: str) -> None:
         self._boxes.pop(name, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Waiting:
+class IdleConnections:
     """Transports whose clients have yet to send something, by client's address, in the order in which they began."""
 
     def __init__(self) -> None:

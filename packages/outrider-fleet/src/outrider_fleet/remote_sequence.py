@@ -32,7 +32,7 @@ class ReplicaDiffersError(Exception):
     """A replica did not repeat what another one had said: it is not the same model, or its arithmetic is broken."""
 
 
-class Mirror:
+class RemoteSequence:
     """Follows one request that runs elsewhere."""
 
     def __init__(self, request: Request) -> None:

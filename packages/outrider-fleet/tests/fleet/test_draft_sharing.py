@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from outrider import SamplingParams
+from outrider_fleet.draft_sharing import Hub, PendingReport
 from outrider_fleet.engine_host import EngineHost
-from outrider_fleet.knowledge import Hub, Outbox
 from outrider_fleet.wire import Message, decode, encode, request_message
 from tests.fleet.local import load_hosts
 from tests.whole import model_folder
@@ -16,7 +16,7 @@ PARAMS = SamplingParams(max_tokens=60, ignore_eos=True, seed=1, temperature=0.7)
 
 
 def test_an_outbox_and_a_hub_are_bounded() -> None:
-    box = Outbox(most=10)
+    box = PendingReport(most=10)
     for i in range(5):
         box.add(("d", "t", [i] * 4))
     assert [list(tokens) for _, _, tokens in box.take()] == [[3] * 4, [4] * 4]
