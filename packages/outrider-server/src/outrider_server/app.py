@@ -51,7 +51,7 @@ def _guarded(app: FastAPI, models: Models, dialects: Sequence[Dialect]) -> ASGIA
     settings = models.settings
     guarded: ASGIApp = SizeLimitMiddleware(
         HoldMiddleware(app),
-        head=settings.max_header_bytes,
+        head=settings.limits.max_header_bytes,
         body=settings.max_body_bytes,
         bodies={path: limit for each in dialects for path, limit in each.body_limits(settings).items()},
     )

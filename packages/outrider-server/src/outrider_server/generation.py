@@ -155,7 +155,6 @@ class Generation:
                 service.check_length(speculation.prediction, "prediction")
             for prompt in tokenize():
                 read = prompt if isinstance(prompt, list) else service.read_images(prompt, tenant=tenant, **scheduling)
-                _check_length(read if isinstance(read, list) else read.token_ids, service.settings.max_prompt_tokens)
                 requests += llm.requests(read, params, speculation, tenant=tenant, **scheduling)
             for request in requests:
                 if isinstance(request.written.detokenizer, IncrementalDetokenizer):
@@ -178,7 +177,7 @@ class Generation:
         Raises ApiError 504 when the time for a request is up, and what ``AsyncLLM.bursts`` raises.
         """
         service, times = self.service, [0.0] * len(self.requests)
-        bursts = service.engine.bursts(self.requests, backlog=service.settings.max_backlog)
+        bursts = service.engine.bursts(self.requests, backlog=service.settings.limits.max_backlog)
         try:
             async with aclosing(bursts):
                 while True:
@@ -228,8 +227,3 @@ class Generation:
 
 def new_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex}"
-
-
-def _check_length(ids: Sequence[int], limit: int | None) -> None:
-    if limit is not None and len(ids) > limit:
-        raise invalid(f"the prompt has {len(ids)} tokens, and {limit} are allowed here: shorten it", "prompt")

@@ -91,8 +91,8 @@ class UvicornServer(uvicorn.Server):
         self.failure: BaseException | None = None
         settings = models.settings
         self._address = address(settings, listener)
-        self._limit = connection_limit(settings.max_connections)
-        self._protocol = guarded_protocol(Guard(settings, models.metrics, self._limit, IdleConnections()))
+        self._limit = connection_limit(settings.limits.max_connections)
+        self._protocol = guarded_protocol(Guard(settings.limits, models.metrics, self._limit, IdleConnections()))
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             uvicorn.Config(
@@ -105,7 +105,7 @@ class UvicornServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=round(settings.drain_timeout + 2 * DEATH_NOTICE),
-                h11_max_incomplete_event_size=settings.max_header_bytes,
+                h11_max_incomplete_event_size=settings.limits.max_header_bytes,
                 ssl_certfile=settings.ssl_certfile,
                 ssl_keyfile=settings.ssl_keyfile,
             )
@@ -130,7 +130,7 @@ class UvicornServer(uvicorn.Server):
         protocol = partial(self._protocol, self.config, self.server_state, {})
         tls: dict[str, Any] = {}
         if self.config.ssl is not None:
-            seconds = self.models.settings.header_timeout
+            seconds = self.models.settings.limits.header_timeout
             tls = {"ssl": self.config.ssl, "ssl_handshake_timeout": seconds, "ssl_shutdown_timeout": seconds}
         server = await asyncio.get_running_loop().create_server(protocol, sock=listener, backlog=SURPLUS, **tls)
         listener.listen(BACKLOG)  # asyncio's backlog is both: connections accepted at once, and those that may wait

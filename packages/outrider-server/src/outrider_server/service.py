@@ -141,7 +141,7 @@ class Service:
     def read_images(self, prompt: Any, **scheduling: Any) -> EncodedPrompt:
         """A prompt with its images read, within the server's limits."""
         settings = self.settings
-        limits = ImageLimits(settings.max_images, settings.max_body_bytes, settings.max_image_pixels)
+        limits = ImageLimits(settings.limits.max_images, settings.max_body_bytes, settings.limits.max_image_pixels)
         return self.engine.llm.read(prompt, limits=limits, **scheduling)
 
     def check_length(self, text: str, param: str) -> None:
@@ -186,12 +186,12 @@ class Service:
                 "speculation.verifier",
                 "unsupported",
             )
-        most = max(settings.max_draft_tokens, draft_size(llm, llm.speculation))
+        most = max(settings.limits.max_draft_tokens, draft_size(llm, llm.speculation))
         size = draft_size(llm, wanted)
         if size > most:
             raise invalid(
                 f"speculation asks for drafts that cost as much as {size} tokens, and {most} are allowed here: lower "
-                "spec_length or the size of the tree, or start the server with --max-draft-tokens",
+                "spec_length or the size of the tree",
                 "speculation",
             )
 

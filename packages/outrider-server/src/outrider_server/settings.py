@@ -14,6 +14,40 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits that keep one client from harming the others: constants of a server, which no flag changes."""
+
+    max_header_bytes: int = 32 << 10
+    """Of a request."""
+    max_audio_bytes: int = 25 << 20
+    """Of a request with sound."""
+    max_audio_seconds: float = 4 * 3600.0
+    """Of a sound."""
+    max_images: int = 16
+    """Of one prompt."""
+    max_image_pixels: int = 1 << 25
+    """Of one image; a small file may claim any number."""
+    max_connections: int = 1024
+    """At once; fewer if the limit of open files is lower."""
+    max_prompts: int = 64
+    """Of one request."""
+    max_n: int = 16
+    """Outputs of one prompt, those of ``best_of`` included."""
+    max_draft_tokens: int = 64
+    """Of one step, for a request that chooses its drafts; more if the server's own drafts are longer."""
+    header_timeout: float = 10.0
+    """Seconds for a request's head to arrive."""
+    body_timeout: float = 30.0
+    """Seconds for its body to arrive."""
+    keep_alive_timeout: float = 15.0
+    """Seconds for the next request on an idle connection."""
+    write_timeout: float = 30.0
+    """Seconds for a reader to take what was sent; then its connection is cut."""
+    max_backlog: int = 2048
+    """Tokens that may wait for a slow reader; then its request is dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     """Seconds, bytes and tokens throughout; validates itself."""
 
@@ -50,8 +84,6 @@ class ServerSettings:
     """TLS certificate (PEM)."""
     ssl_keyfile: str | None = None
     """Its key (PEM)."""
-    ssl_ca_certs: str | None = None
-    """Ask clients for certificates of these authorities."""
     api_keys: tuple[str, ...] = ()
     """Ask for this key; may be repeated."""
     api_key_file: str | None = None
@@ -94,63 +126,14 @@ class ServerSettings:
     """Sequences of an API key that may wait; beyond that, 429."""
     max_body_bytes: int = 8 << 20
     """Of a request."""
-    max_audio_bytes: int = 25 << 20
-    """Of a request with sound."""
-    max_audio_seconds: float = 4 * 3600.0
-    """Of a sound."""
-    max_images: int = 16
-    """Of one prompt."""
-    max_image_pixels: int = 1 << 25
-    """Of one image, of which a small file may claim any number."""
-    max_header_bytes: int = 32 << 10
-    """Of a request."""
-    max_connections: int = 1024
-    """At once.
-
-    Fewer if the limit of open files is lower.
-    """
-    max_prompts: int = 64
-    """Of one request."""
-    max_n: int = 16
-    """Outputs of one prompt.
-
-    ``best_of`` included.
-    """
-    max_prompt_tokens: int | None = None
-    """Of one prompt."""
     max_tokens: int | None = None
     """Of one output, at most.
 
     More may be asked for, but not given.
     """
 
-    max_draft_tokens: int = 64
-    """Of one step, for a request that says how to draft.
-
-    More if the server's own drafts are longer.
-    """
-
     request_timeout: float = 600.0
     """For a whole request, in seconds."""
-    header_timeout: float = 10.0
-    """For a request's head to arrive."""
-    body_timeout: float = 30.0
-    """For its body to arrive."""
-    keep_alive_timeout: float = 15.0
-    """For the next request.
-
-    On an idle connection.
-    """
-    write_timeout: float = 30.0
-    """For a reader to take what was sent.
-
-    After that its connection is cut.
-    """
-    max_backlog: int = 2048
-    """Tokens that may wait for a slow reader.
-
-    After that its request is dropped.
-    """
     drain_timeout: float = 30.0
     """To finish requests after SIGTERM."""
 
@@ -178,6 +161,8 @@ class ServerSettings:
 
     Prompts as token ids.
     """
+    limits: Limits = Limits()
+    """Protective limits; the command line has no flag for them."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -189,9 +174,7 @@ class ServerSettings:
             raise ConfigError(f"log_format={self.log_format!r} is unknown: use text or json")
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
             raise ConfigError("TLS needs both a certificate and its key: give --ssl-certfile and --ssl-keyfile")
-        if self.ssl_ca_certs is not None and self.ssl_certfile is None:
-            raise ConfigError("--ssl-ca-certs needs TLS: give --ssl-certfile and --ssl-keyfile")
-        for path in (self.ssl_certfile, self.ssl_keyfile, self.ssl_ca_certs):
+        for path in (self.ssl_certfile, self.ssl_keyfile):
             if path is not None and not Path(path).is_file():
                 raise ConfigError(f"there is no file {path}: check the path")
         for key in (*self.api_keys, *(() if self.metrics_key is None else (self.metrics_key,))):
@@ -210,23 +193,16 @@ class ServerSettings:
     def _check_numbers(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port={self.port} is not valid: use 1 to 65535, or 0 for any free port")
-        sizes = ("max_body_bytes", "max_header_bytes", "max_connections", "max_prompts", "max_n", "max_backlog")
-        for name in (*sizes, "max_draft_tokens", "max_audio_bytes", "max_images", "max_image_pixels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is not valid: use at least 1")
         for name in ("max_queue", "stream_padding", "stream_interval", "drain_timeout"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name}={value} is not valid: use 0 or more")
-        times = ("request_timeout", "header_timeout", "body_timeout", "keep_alive_timeout", "write_timeout")
-        for name in (*times, "max_audio_seconds"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"{name}={value} is not valid: use a positive number of seconds")
+        if not (math.isfinite(self.request_timeout) and self.request_timeout > 0):
+            raise ConfigError(f"request_timeout={self.request_timeout} is not valid: use a positive number of seconds")
         idle = self.model_idle_seconds
         if idle is not None and not (math.isfinite(idle) and idle >= 0):
             raise ConfigError(f"model_idle_seconds={idle} is not valid: use a number of seconds, or 0 for never")
-        for name in ("max_prompt_tokens", "max_tokens", "max_loaded_models"):
+        for name in ("max_body_bytes", "max_tokens", "max_loaded_models"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} is not valid: use at least 1, or leave it out")

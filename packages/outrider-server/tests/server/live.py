@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 import httpx
@@ -17,7 +18,9 @@ from outrider_server.model_pool import Loader
 from outrider_server.models import Models
 from outrider_server.run import UvicornServer
 from outrider_server.service import Service
-from outrider_server.settings import ServerSettings
+from outrider_server.settings import Limits, ServerSettings
+
+LIMITS = {field.name for field in fields(Limits)}
 
 
 class Live:
@@ -26,8 +29,12 @@ class Live:
     def __init__(
         self, llm: LLM | None, name: str = "tiny", *, loaders: Mapping[str, Loader] | None = None, **settings: Any
     ) -> None:
-        """``loaders``: of several models, in place of ``llm``; ``service`` is then that of the first."""
-        self.settings = ServerSettings(**({"port": 0, "drain_timeout": 5.0} | settings))
+        """``settings``: of ``ServerSettings`` and ``Limits``.
+
+        ``loaders``: of several models, in place of ``llm``; ``service`` is then that of the first.
+        """
+        limits = {name: settings.pop(name) for name in LIMITS & settings.keys()}
+        self.settings = ServerSettings(**({"port": 0, "drain_timeout": 5.0} | settings), limits=Limits(**limits))
         several = Models.on_demand(self.settings, loaders) if loaders else None
         self.service = Service(self.settings, name) if several is None else several.services[0]
         self._socket = listen(self.settings)

@@ -28,19 +28,18 @@ def llm(folder: Path) -> LLM:
     return load(folder)
 
 
-def test_tls_and_client_certificates(llm: LLM, tmp_path: Path) -> None:
+def test_tls(llm: LLM, tmp_path: Path) -> None:
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     cert = authority.issue_cert("127.0.0.1", "localhost")
     cert.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     cert.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
     files: dict[str, Any] = {"ssl_certfile": str(tmp_path / "cert.pem"), "ssl_keyfile": str(tmp_path / "key.pem")}
-    trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-    with Live(llm, **files, ssl_ca_certs=str(tmp_path / "ca.pem")) as server:
+    trusting = ssl.create_default_context()
+    with Live(llm, **files) as server:
         url = f"https://127.0.0.1:{server.port}/health"
         with pytest.raises(httpx.TransportError):
             httpx.get(url, verify=trusting)
-        cert.configure_cert(trusting)
+        authority.configure_trust(trusting)
         assert httpx.get(url, verify=trusting).json() == {"status": "ok"}
 
 
@@ -80,7 +79,7 @@ def test_a_port_in_use_is_said_in_a_line(live: Live) -> None:
         ({"ssl_certfile": "/nothing", "ssl_keyfile": "/nothing"}, "/nothing"),
         ({"api_keys": ("",)}, "empty"),
         ({"api_keys": ("kéy",)}, "ASCII"),
-        ({"max_prompt_tokens": 0}, "max_prompt_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:

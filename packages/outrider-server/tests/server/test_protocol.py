@@ -64,7 +64,7 @@ def test_what_is_sent_ahead_is_answered_in_order(server: Live) -> None:
 
 
 def test_what_is_sent_ahead_without_end_is_not_kept(server: Live) -> None:
-    limit = server.settings.max_header_bytes
+    limit = server.settings.limits.max_header_bytes
     with connect(server) as connection:
         connection.sendall(post(ENDLESS | {"max_tokens": 400}))
         wait_until(lambda: server.service.sequences > 0)
@@ -158,7 +158,7 @@ def test_a_connection_whose_body_came_late_is_not_kept_for_ever(server: Live) ->
 
 def test_a_refused_body_that_was_asked_for_first_ends_the_connection(live: Live) -> None:
     """Else its place would be taken by the next head."""
-    with connect(live, live.settings.keep_alive_timeout / 3) as connection:
+    with connect(live, live.settings.limits.keep_alive_timeout / 3) as connection:
         connection.sendall(post(SHORT, "Expect: 100-continue", path="/nothing").partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
         received = rest(connection)
     assert received.startswith(b"HTTP/1.1 404 ")

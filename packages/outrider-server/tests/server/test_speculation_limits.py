@@ -1,4 +1,4 @@
-"""What drafts cost against ``--max-draft-tokens``: levels that run a model count the share of a pass that they are."""
+"""The cost of drafts against ``max_draft_tokens``: a level that runs a model counts its share of a pass."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from outrider.config import SpeculationParams
 from outrider_server.http.errors import ApiError
 from outrider_server.service import PASS_TOKENS, Service
+from outrider_server.settings import Limits, ServerSettings
 
 
 def service(**own: Any) -> Service:
@@ -23,9 +24,7 @@ def service(**own: Any) -> Service:
     )
     return cast(
         "Service",
-        SimpleNamespace(
-            engine=SimpleNamespace(llm=llm), settings=SimpleNamespace(max_draft_tokens=64, allow_lossy=False)
-        ),
+        SimpleNamespace(engine=SimpleNamespace(llm=llm), settings=ServerSettings(limits=Limits(max_draft_tokens=64))),
     )
 
 

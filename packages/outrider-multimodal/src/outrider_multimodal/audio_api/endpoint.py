@@ -154,4 +154,4 @@ def _response(transcript: Transcript, form: str) -> Response:
     return json_response(whole | {"usage": _usage(transcript)})
 
 
-dialect = Dialect((router,), body_limits=lambda settings: {"/v1/audio/": settings.max_audio_bytes})
+dialect = Dialect((router,), body_limits=lambda settings: {"/v1/audio/": settings.limits.max_audio_bytes})

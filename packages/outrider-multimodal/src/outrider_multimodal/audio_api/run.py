@@ -37,7 +37,7 @@ class Transcription:
     async def start(self, data: bytes, name: str, options: TranscriptionOptions) -> None:
         """Decode the file beside the event loop. Raises ``InvalidRequestError`` for one that is no sound."""
         service = self._service
-        llm, most = service.engine.llm, service.settings.max_audio_seconds
+        llm, most = service.engine.llm, service.settings.limits.max_audio_seconds
         domain = service.callers.domain(self._tenant, "")
 
         def begin() -> RequestSteps:

@@ -11,25 +11,18 @@ describe(
     FlagTable(
         headings={
             "Access": "api_keys api_key_file metrics_key share_across_keys allow_lossy cors_origins allowed_hosts "
-            "ssl_certfile ssl_keyfile ssl_ca_certs",
-            "Limits": "max_tokens max_queue scheduling_policy max_body_bytes max_header_bytes max_connections "
-            "max_audio_bytes max_audio_seconds max_images max_image_pixels max_prompts max_n "
-            "max_prompt_tokens max_draft_tokens request_timeout header_timeout body_timeout "
-            "keep_alive_timeout write_timeout max_backlog drain_timeout",
+            "ssl_certfile ssl_keyfile",
+            "Limits": "max_tokens max_queue scheduling_policy max_body_bytes request_timeout drain_timeout",
         },
         rare="metrics_key metrics_prefix share_across_keys allow_lossy scheduling_policy "
         "uds served_model_names max_loaded_models model_idle_seconds playground log_level log_format log_prompts "
-        "cors_origins allowed_hosts ssl_ca_certs max_prompt_tokens max_draft_tokens request_timeout max_body_bytes "
-        "max_audio_bytes max_audio_seconds max_images max_image_pixels max_header_bytes max_connections max_prompts "
-        "max_n header_timeout body_timeout keep_alive_timeout write_timeout max_backlog drain_timeout "
-        "stream_interval stream_padding",
+        "cors_origins allowed_hosts request_timeout max_body_bytes drain_timeout stream_interval stream_padding",
         shown={
             "served_model_names": "the model",
             "models": "only --model",
             "max_loaded_models": "all",
             "model_idle_seconds": "never",
             "allowed_hosts": "see docs",
-            "max_prompt_tokens": "the context",
             "max_tokens": "the context",
         },
         choices={

@@ -29,7 +29,7 @@ class _NoFleet:
 _FLEET: type[Any] = extension("replicas", "fleet").Settings if has_extension("replicas", "fleet") else _NoFleet
 
 
-@options_from(SpeculationParams, EngineConfig, ServerSettings, _FLEET, but=("prediction",))
+@options_from(SpeculationParams, EngineConfig, ServerSettings, _FLEET, but=("prediction", "limits"))
 def serve(
     model: o.Model = o.DEFAULT_MODEL,
     config: Config = None,

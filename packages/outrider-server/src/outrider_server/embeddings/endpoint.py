@@ -152,8 +152,8 @@ async def _start(
     if dimensions not in (None, width):
         message = f"dimensions={dimensions} is not supported: this model has {width}; leave it out"
         raise invalid(message, "dimensions", "unsupported")
-    if len(texts) > service.settings.max_prompts:
-        raise invalid(f"{len(texts)} inputs in one request: send at most {service.settings.max_prompts}", "input")
+    if len(texts) > (most := service.settings.limits.max_prompts):
+        raise invalid(f"{len(texts)} inputs in one request: send at most {most}", "input")
 
     def tokenize() -> list[list[int]]:
         ids = [service.encode(text) if isinstance(text, str) else text for text in texts]

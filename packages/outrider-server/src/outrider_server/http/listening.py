@@ -98,9 +98,6 @@ def tls(settings: ServerSettings) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
-        if settings.ssl_ca_certs is not None:
-            context.load_verify_locations(settings.ssl_ca_certs)
-            context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the TLS files cannot be used: {error.strerror or error}") from None
     return context

@@ -16,7 +16,7 @@ from outrider_server.http.errors import ApiError, to_json, unavailable
 from outrider_server.http.idle_connections import IdleConnections
 from outrider_server.http.metrics import ServerMetrics
 from outrider_server.http.strict_h11 import StrictConnection
-from outrider_server.settings import ServerSettings
+from outrider_server.settings import Limits
 
 logger = logging.getLogger("outrider_server.access")
 
@@ -25,11 +25,12 @@ FIRST_LOOK, LAST_LOOK = 0.005, 0.5  # seconds between looks at whether who has s
 
 @dataclass(frozen=True)
 class Guard:
-    """What the connections of one server share. ``limit`` is how many may be open."""
+    """What the connections of one server share."""
 
-    settings: ServerSettings
+    limits: Limits
     metrics: ServerMetrics
-    limit: int
+    max_open: int
+    """Connections that may be open: ``limits.max_connections``, or fewer where descriptors are few."""
     idle: IdleConnections
 
 
@@ -63,9 +64,9 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.conn = StrictConnection(self._guard.settings.max_header_bytes)
+        self.conn = StrictConnection(self._guard.limits.max_header_bytes)
         transport.set_write_buffer_limits(high=1)  # so that we are told of every byte that is not taken at once
-        if len(self.connections) > self._guard.limit and not self._guard.idle.disconnect_one():
+        if len(self.connections) > self._guard.max_open and not self._guard.idle.disconnect_one():
             self._refuse(unavailable("too many connections are open: try again", 1, "too_many_connections"))
         self._watch()
 
@@ -85,7 +86,7 @@ class GuardedProtocol(H11Protocol):
 
     def _has_room_for(self, data: bytes) -> bool:
         """Whether requests that are sent ahead are still small enough together to be kept."""
-        return len(self.conn.trailing_data[0]) + len(data) <= self._guard.settings.max_header_bytes
+        return len(self.conn.trailing_data[0]) + len(data) <= self._guard.limits.max_header_bytes
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for an answer that is under way.
@@ -118,7 +119,7 @@ class GuardedProtocol(H11Protocol):
         super().resume_writing()
 
     def _watch_reader(self, unread: int) -> None:
-        seconds = self._guard.settings.write_timeout
+        seconds = self._guard.limits.write_timeout
         self._reader_deadline = self.loop.call_later(seconds, self._reader_is_slow, unread)
 
     def _stop_watching_reader(self) -> None:
@@ -131,7 +132,7 @@ class GuardedProtocol(H11Protocol):
         if unread < before:
             self._watch_reader(unread)
             return
-        logger.warning("a reader took nothing for %g s: its connection is cut", self._guard.settings.write_timeout)
+        logger.warning("a reader took nothing for %g s: its connection is cut", self._guard.limits.write_timeout)
         self._guard.metrics.dropped.inc()
         self.transport.abort()
 
@@ -185,8 +186,12 @@ class GuardedProtocol(H11Protocol):
         self._guard.idle.add(self.transport, self.client[0] if self.client else "")
         if what == "upload":
             return  # whoever reads it has a deadline, and an answer for who keeps it waiting
-        settings = self._guard.settings
-        seconds = {"head": settings.header_timeout, "body": settings.body_timeout, "next": settings.keep_alive_timeout}
+        limits = self._guard.limits
+        seconds = {
+            "head": limits.header_timeout,
+            "body": limits.body_timeout,
+            "next": limits.keep_alive_timeout,
+        }
         self._deadline = self.loop.call_later(seconds[what], self._too_slow)
 
     def _too_slow(self) -> None:

@@ -75,7 +75,7 @@ def caller_name(request: Request) -> str:
 async def read_body(request: Request) -> bytes:
     """All of it. Raises ApiError: 408 if it does not arrive in time, 499 if the client has gone."""
     try:
-        async with asyncio.timeout(request.app.state.models.settings.body_timeout):
+        async with asyncio.timeout(request.app.state.models.settings.limits.body_timeout):
             return await request.body()
     except TimeoutError:
         raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None

@@ -47,10 +47,10 @@ async def completion(
 async def _start(service: Service, body: LlamaCppRequest, tenant: str) -> LlamaCppResponseBuilder:
     """Check the request and start its sequences."""
     model = service.check_model(body.model)
-    options.check(body, service.settings.max_n)
+    options.check(body, service.settings.limits.max_n)
     prompts = await service.executors.run_if_large(lambda: _prompts(body.prompt))
-    if len(prompts) > service.settings.max_prompts:
-        raise invalid(f"{len(prompts)} prompts in one request: send at most {service.settings.max_prompts}", "prompt")
+    if len(prompts) > (many := service.settings.limits.max_prompts):
+        raise invalid(f"{len(prompts)} prompts in one request: send at most {many}", "prompt")
     max_tokens = options.limit(body, service.settings.max_tokens)
     tokenizer, max_seq_len = service.tokenizer, service.max_seq_len
     try:

@@ -94,7 +94,7 @@ async def start_chat(
 
 def check_fields(service: Service, body: ChatRequest) -> bool:
     """Whether the model is told of tools. Raises ApiError for fields that contradict each other."""
-    n, limit = body.n or 1, service.settings.max_n
+    n, limit = body.n or 1, service.settings.limits.max_n
     if n > limit:
         raise invalid(f"n={n} outputs of one prompt: ask for at most {limit}", "n")
     if body.top_logprobs is not None and not body.logprobs:

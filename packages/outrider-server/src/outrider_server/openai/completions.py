@@ -96,11 +96,11 @@ def _prompts(given: str | list[int] | list[str | list[int]]) -> list[str | list[
 
 def _check_fields(service: Service, body: CompletionRequest, prompts: int, n: int, num_sequences: int) -> None:
     settings = service.settings
-    if prompts > settings.max_prompts:
-        raise invalid(f"{prompts} prompts in one request: send at most {settings.max_prompts}", "prompt")
-    if num_sequences > settings.max_n:
+    if prompts > settings.limits.max_prompts:
+        raise invalid(f"{prompts} prompts in one request: send at most {settings.limits.max_prompts}", "prompt")
+    if num_sequences > settings.limits.max_n:
         param = "n" if n == num_sequences else "best_of"
-        raise invalid(f"{param}={num_sequences} outputs of one prompt: ask for at most {settings.max_n}", param)
+        raise invalid(f"{param}={num_sequences} outputs of one prompt: ask for at most {settings.limits.max_n}", param)
     if body.best_of is not None and body.best_of < n:
         raise invalid(f"best_of={body.best_of} is less than n={n}: make at least as many as you want", "best_of")
     if num_sequences > n and body.stream:

@@ -13,6 +13,7 @@ from typing import Any
 from outrider.cli.main import main
 from outrider.drafters import EMPTY, Draft, RequestView, SingleRequestDrafter
 from outrider.engine.engine import Engine
+from tests.server.stress import impatient
 
 EVERY = 2.0  # seconds from one failed step to the next, at least
 
@@ -77,6 +78,7 @@ def by_signal(faults: Faults) -> None:
 
 
 if __name__ == "__main__":
+    impatient.install()
     by_signal(made := Faults())
     made.install(Engine)
     main()

@@ -23,8 +23,8 @@ from tests.server.stress.http_grammar import Connection, connection
 
 AT_ONCE, ROUND = 48, 1000  # connections; after each round comes an ordinary request
 PATIENCE = 3.0  # seconds to wait for more of an answer
-TIMEOUTS = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "0.5")
-OPTIONS = ("--threads", "1", "--max-tokens", "64", *TIMEOUTS)
+MODULE = "tests.server.stress.impatient"
+OPTIONS = ("--threads", "1", "--max-tokens", "64")
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n((?:[^\r\n]+\r\n)*)")
 
 
@@ -103,7 +103,7 @@ async def round_of(port: int, seed: int, first: int, found: Found) -> None:
 
 def run(model: str, seconds: float, seed: int) -> dict[str, Any]:
     found, until, first = Found(), time.monotonic() + seconds, 0
-    with under_attack(model, *OPTIONS, amiss=found.amiss) as attacked:
+    with under_attack(model, *OPTIONS, amiss=found.amiss, module=MODULE) as attacked:
         while time.monotonic() < until:
             asyncio.run(round_of(attacked.server.port, seed, first, found))
             first += ROUND

@@ -25,9 +25,8 @@ from tests.server.stress.process import Process
 
 MODULE = "tests.server.stress.faulty"
 SOURCE = ("--extra-source", f"{MODULE}:Fickle")
-TIMEOUTS = ("--header-timeout", "2", "--body-timeout", "5", "--keep-alive-timeout", "2", "--write-timeout", "5")
 LIMITS = ("--max-batch-size", "16", "--max-queue", "64", "--scheduling-policy", "priority")
-OPTIONS = ("--threads", "1", "--log-level", "warning", *LIMITS, *TIMEOUTS)
+OPTIONS = ("--threads", "1", "--log-level", "warning", *LIMITS)
 WARM_UP = 0.25  # of the time
 GROWTH = 112 << 20  # bytes by which it may grow after warming up: what is learned, rows never written (reliability.md)
 POOL = 32  # threads that asyncio's pool may have; they come with its first uses and stay
@@ -129,7 +128,7 @@ def _after_a_kill(model: str, expected: str, clients: int) -> list[str]:
     with Process(model, *OPTIONS, *SOURCE, module=MODULE) as server:
         server.wait_ready()
         amiss += _end_under_load(server, signal.SIGKILL, -signal.SIGKILL, clients)
-    with Process(model, *OPTIONS) as server:
+    with Process(model, *OPTIONS, module="tests.server.stress.impatient") as server:
         server.wait_ready()
         amiss += ["another answer of a new server"] if server.ordinary() != expected else []
     return amiss
