@@ -49,11 +49,10 @@ RARE = {
     "serve": f"{_DRAFTING} {_MORE_DRAFTING} extra-source {_MACHINE} "
     "tensor-parallel-size enable-lora lora-modules max-seq-len max-batched-tokens kv-cache kv-tokens "
     "prefix-reuse uds served-model-name max-loaded-models model-idle-seconds metrics-key metrics-prefix "
-    "share-across-keys allow-lossy scheduling-policy ssl-ca-certs cors-origin allowed-host max-body-bytes "
-    "max-audio-bytes max-audio-seconds max-images max-image-pixels "
-    "max-connections max-prompts max-n max-prompt-tokens max-draft-tokens request-timeout drain-timeout "
-    "stream-interval stream-padding playground log-level log-format log-prompts max-header-bytes max-backlog "
-    "header-timeout body-timeout keep-alive-timeout write-timeout fleet ray-address routing share-drafts traces",
+    "share-across-keys allow-lossy scheduling-policy cors-origin allowed-host max-body-bytes "
+    "request-timeout drain-timeout "
+    "stream-interval stream-padding playground log-level log-format log-prompts "
+    "fleet ray-address routing share-drafts traces",
     "bench": f"max-chars category heads datastore python {_MACHINE} kv-cache",
     "certify": f"heads datastore kv-cache {_MACHINE}",
 }
