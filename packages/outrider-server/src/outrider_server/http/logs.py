@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from outrider.engine.request import Request
 from outrider_server.http.context import REQUEST_ID
-from outrider_server.http.log_writer import LogWriter
 from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -98,6 +101,79 @@ class RateLimit(logging.Filter):
             began, lines = now, 0
         self._seen[place] = began, lines + 1
         return lines < LINES
+
+
+MAX_HELD = 4 << 20  # characters that may wait to be written; further lines are left out and counted
+FLUSH_SECONDS = 1.0
+
+
+class LogWriter(logging.Handler):
+    """Writes to stderr on a thread of its own: a pipe that nobody empties must not stop the event loop.
+
+    Lines go past Python's own buffer: a thread that waits with its lock would abort the interpreter's exit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._write = _writer()
+        self._lines: deque[str] = deque()
+        self._held = self._left_out = 0
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record) + "\n"
+        except Exception:  # noqa: BLE001  as every handler of the standard library does
+            self.handleError(record)
+            return
+        with self._changed:
+            if self._held + len(line) > MAX_HELD:
+                self._left_out += 1
+                return
+            self._lines.append(line)
+            self._held += len(line)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="outrider-log", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until all lines are written, at most ``FLUSH_SECONDS``."""
+        end = time.monotonic() + FLUSH_SECONDS
+        with self._changed:
+            while self._held and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                while not self._lines:
+                    self._changed.wait()
+                line = self._lines.popleft()
+                left_out, self._left_out = self._left_out, 0
+            with contextlib.suppress(OSError, ValueError):  # a full disk, or no reader any more
+                self._write(line)
+                if left_out:
+                    self._write(f"{left_out} lines were left out here: whoever reads the log was too slow\n")
+            with self._changed:
+                self._held -= len(line)
+                self._changed.notify_all()
+
+
+def _writer() -> Callable[[str], object]:
+    """A function that writes a text to stderr, be it a file, an object of Python or nothing."""
+    try:
+        number = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # there is none, or it is no file
+        return lambda text: sys.stderr and sys.stderr.write(text)
+
+    def write(text: str) -> None:
+        data = text.encode(errors="backslashreplace")
+        while data:
+            data = data[os.write(number, data) :]
+
+    return write
 
 
 def configure(settings: ServerSettings) -> None:
