@@ -55,6 +55,7 @@ class Engine:
         self.cache = model.new_cache(cache) if kv_cache is None else kv_cache
         self.stats = EngineStats()
         self._model = model
+        self._sources = tuple(drafters)  # names; which sources there are does not change
         self._eos = tuple(token for token in eos_token_ids if token < self.vocab_size)
         self._policy: DraftLengthPolicy = AdaptiveLength(
             partial(calibrate, model), measured=measured, cost_of=self._time_drafts
@@ -85,7 +86,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Refuse what cannot be served; raises what ``check_request`` raises."""
-        check_request(request, self.max_seq_len, self.vocab_size, self.drafters, self._eos)
+        check_request(request, self.max_seq_len, self.vocab_size, self._sources, self._eos)
         request.input.check(self._model)
 
     @property
