@@ -12,7 +12,7 @@ SLOW = 0.5  # tokens a second of a sequence, as a share of the best ever seen, b
 
 @dataclass(frozen=True)
 class Demand:
-    """What a replica reports."""
+    """The load of a replica, as it reports it."""
 
     sequences: int  # running or waiting
     places: int  # that can run at once
@@ -29,7 +29,7 @@ class Autoscaler:
         self._best = 0.0  # tokens a second of one sequence
 
     def wanted(self, demands: Sequence[Demand], now: float) -> int:
-        """How many replicas there should be, given those that are ready; ``now`` in seconds."""
+        """The wanted number of replicas, given the ready ones; ``now`` in seconds."""
         count = len(demands)
         if not count:
             return self._least

@@ -1,4 +1,4 @@
-"""What a replica answers is looked at before anything is done with it: one that answers anything else is lost."""
+"""Checks of replicas' answers before they are used: a replica with a malformed answer is lost."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Description(BaseModel):
 
 
 def check_part(name: str, part: Message, sequences: int, vocab_size: int) -> None:
-    """Of a run of so many sequences. Raises ReplicaLostError."""
+    """Check an answer of a run of ``sequences`` sequences. Raises ReplicaLostError."""
     _check(name, _Part, part)
     if "error" in part:
         return

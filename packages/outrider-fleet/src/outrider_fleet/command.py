@@ -1,4 +1,4 @@
-"""Replicas for ``outrider serve``: its further options, and what runs where they are given."""
+"""Replicas for ``outrider serve``: its further options, and the server that they start."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What the replicas of a model tell each other of earlier responses: drafts only, so that losing any of it is fine.
+"""Replicas of a model share earlier responses for drafting. Losing a response costs speed, never output.
 
 ::
 
     replica r0   learned  ──►  hub (ingress)  ──►  r1, r2, ...   each learns it for the same domain and tenant
 
-Bounded three times: what a replica keeps until it is asked, what the hub holds, and what a message carries.
+Three bounds hold: on a replica's unreported responses, on the hub's undelivered ones, and on a message.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DraftSharing:
             self._suffix.on_response = lambda *learned: self._pending.add(learned)
 
     def report(self) -> Message:
-        """For a status: what was learned since the last one, the bytes known of each domain, and the cache's blocks."""
+        """For a status: responses learned since the last one, bytes known of each domain, and the cache's blocks."""
         sizes = {} if self._suffix is None else self._suffix.responses.sizes()
         largest = sorted(sizes, key=lambda domain: -sizes[domain])[:MAX_DOMAINS]
         held = [digest.hex() for digest in self._llm.engine.cache.held_digests()[:MAX_BLOCKS]]
@@ -80,7 +80,7 @@ class DraftSharing:
 
 
 class Hub:
-    """Passes what one replica learned on to all others; it is lost for those that are not there."""
+    """Passes responses that one replica learned to all others that are connected."""
 
     def __init__(self) -> None:
         self._boxes: dict[str, PendingReport] = {}
@@ -93,7 +93,7 @@ class Hub:
         self._boxes.pop(name, None)
 
     def swap(self, name: str, learned: Sequence[Learned]) -> list[Learned]:
-        """Give what a replica has learned, and take what the others have meanwhile."""
+        """Deliver a replica's new responses, and take the ones that the others have delivered meanwhile."""
         self.join(name)
         for other, box in self._boxes.items():
             if other != name:

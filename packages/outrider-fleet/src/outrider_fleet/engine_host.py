@@ -1,4 +1,4 @@
-"""A replica: one engine that serves the requests of ingresses, whatever carries their messages."""
+"""A replica: one engine that serves the requests of ingresses, over any transport."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIECE = 4096  # log-probabilities of a prompt in one message: all of them may be
 
 
 class EngineHost:
-    """Runs what it is told. Each answer is a dictionary that JSON can hold."""
+    """Runs the requests of messages. Each answer is a dictionary that JSON can hold."""
 
     def __init__(self, llm: LLM, name: str, *, shares: bool = True) -> None:
         """``shares``: whether texts learned here are told to other replicas.
@@ -49,7 +49,7 @@ class EngineHost:
         return self._engine.alive
 
     def description(self) -> Message:
-        """What an ingress needs to know of the model, once."""
+        """Properties of the model, which an ingress reads once."""
         llm = self._llm
         return {
             "name": self.name,
@@ -69,7 +69,7 @@ class EngineHost:
         }
 
     def status(self) -> Message:
-        """How it is doing now, and what it has learned since it was last asked."""
+        """The replica's state, and the responses learned since the last status."""
         llm, stats = self._llm, self._llm.engine.stats
         sources = {
             name: [s.num_drafts, s.num_draft_tokens, s.num_accepted_draft_tokens, list(s.accepted_at.items())]
@@ -90,16 +90,16 @@ class EngineHost:
         }
 
     def load(self) -> Message:
-        """What decides how many replicas there should be."""
+        """The load that autoscaling reads."""
         llm = self._llm
         return {"sequences": self.sequences, "places": llm.config.max_batch_size, "tokens": llm.engine.stats.tokens}
 
     def teach(self, message: Message) -> None:
-        """Learn what other replicas have learned."""
+        """Learn the responses of other replicas."""
         self._sharing.learn(message)
 
     async def run(self, message: Message) -> AsyncGenerator[Message]:
-        """Serve the sequences of one prompt; messages with what each step gave them, the last one with ``done``.
+        """Serve the sequences of one prompt; a message for each step's tokens, and a last one with ``done``.
 
         Closing the generator ends the sequences.
         """
@@ -110,7 +110,7 @@ class EngineHost:
             yield {"error": _told(error)}
             return
         self.sequences += len(requests)
-        told: set[int] = set()  # whose first burst has gone
+        told: set[int] = set()  # sequences whose first burst has been sent
         try:
             with traced("outrider.replica", message.get("trace"), {"outrider.replica": self.name}) as span:
                 async with aclosing(self._engine.bursts(requests)) as bursts:
@@ -132,7 +132,7 @@ class EngineHost:
             log_generation(message["name"], requests, prompts=False)
 
     def _burst(self, index: int, request: Request, steps: list[StepOutput], told: set[int]) -> Message:
-        """What a step gave. The engine may be steps ahead: only what ``steps`` say is known to be so far."""
+        """The message of one step. The engine may be steps ahead, so only ``steps`` is reported."""
         burst: Message = {"i": index, "steps": [step_message(step) for step in steps]}
         if index not in told:
             told.add(index)

@@ -25,23 +25,21 @@ from outrider_server.http.context import REQUEST_ID, SESSION
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILURES = (
-    1  # of replicas that go on: those of one engine are told at once, and a step may have been another's fault
-)
+MAX_FAILURES = 1  # failures of a live replica: a step that fails ends all its requests, of which one is at fault
 MAX_LOSSES = 8  # replicas that a request may lose: one that kills all that serve it must not kill the next ones too
 
 Event = list[StepOutput] | BaseException | None
 
 
 class _Events:
-    """What has come and has not been read yet."""
+    """Events that have arrived and have not been read."""
 
     def __init__(self, most: int | None) -> None:
         self._queue: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._unread, self._most = 0, most  # tokens
 
     def put(self, index: int, event: Event) -> None:
-        """Raises CapacityError where too much is unread: whoever puts stops then, as the reader may never come."""
+        """Raises CapacityError where too many tokens are unread: the sender stops, as the reader may never come."""
         self._unread += len(event) if isinstance(event, list) else 0
         if self._most is not None and self._unread > self._most and isinstance(event, list):
             raise CapacityError(f"{self._unread} tokens wait unread, more than {self._most}")
@@ -55,7 +53,7 @@ class _Events:
 
 @dataclass
 class _Call:
-    """The sequences of one prompt: they share what is read, so they go to one replica."""
+    """The sequences of one prompt: they share its prefix, so they go to one replica."""
 
     indices: list[int]
     sequences: list[RemoteSequence]
@@ -86,7 +84,7 @@ class FleetEngine(AsyncLLM):
         return not self._closed
 
     def close(self) -> None:
-        """From any thread: end what still runs with EngineDeadError. The pool is closed by who made it."""
+        """From any thread: end running requests with EngineDeadError. The pool's owner closes the pool."""
         self._closed = True
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end_all)
@@ -135,11 +133,11 @@ class FleetEngine(AsyncLLM):
                 events.put(index, None)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001  whoever waits for the tokens is told
+        except BaseException as error:  # noqa: BLE001  passed on to the reader of the tokens
             events.put(call.indices[0], error)
 
     async def _run_on(self, member: Member, call: _Call, events: _Events, span: Span) -> None:
-        """Raises ReplicaLostError, RunFailedError, ReplicaDiffersError, or what the request's own fault is."""
+        """Raises ReplicaLostError, RunFailedError, ReplicaDiffersError, or the request's own error."""
         open_ = [
             (index, sequence)
             for index, sequence in zip(call.indices, call.sequences, strict=True)
@@ -194,7 +192,7 @@ class FleetEngine(AsyncLLM):
         ends: list[Any],
         events: _Events,
     ) -> None:
-        """What a search for beams has found."""
+        """Pass on the outputs of a beam search."""
         for (index, sequence), own, end in zip(open_, bursts, ends, strict=True):
             self._pass_on(member, index, sequence.take_found(own, end), events)
 

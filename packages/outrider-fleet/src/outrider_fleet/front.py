@@ -30,7 +30,7 @@ class Front(LLM):
     """An ``LLM`` that makes and checks requests, and cannot run them."""
 
     def __init__(self, model: str, description: Message) -> None:
-        """``model``: where its tokenizer is; ``description``: what a replica says of it (``EngineHost``)."""
+        """``model``: where its tokenizer is; ``description``: of a replica (``EngineHost.description``)."""
         config = dict(description["config"])
         speculation = SpeculationParams(**config.pop("speculation"))
         shape = dict(description["model"])
@@ -58,7 +58,7 @@ class Front(LLM):
 
 
 class _RemoteModel:
-    """What the server asks of a model."""
+    """The part of a model that the server uses."""
 
     def __init__(self, config: ModelConfig, description: Message) -> None:
         self.config, self.precision = config, description["precision"]
@@ -71,7 +71,7 @@ class _RemoteModel:
 
 
 class _RemoteAdapters(Adapters):
-    """The names of adapters, and what keeps their caches apart; replicas have the matrices."""
+    """The names of adapters, and the keys that separate their caches; replicas have the matrices."""
 
     def __init__(self, model: LoadedModel, keys: Mapping[str, str]) -> None:
         super().__init__(model, enabled=False)
@@ -90,7 +90,7 @@ class _RemoteAdapter(InputSource):
 
 
 class RemoteEngine:
-    """What the server asks of an engine: what it refuses, and the counts of all replicas together."""
+    """The part of an engine that the server uses: checks of requests, and the counts of all replicas together."""
 
     def __init__(self, description: Message) -> None:
         self.max_seq_len: int = description["max_seq_len"]
@@ -98,7 +98,7 @@ class RemoteEngine:
         self._eos: Sequence[int] = description["eos"]
         self._drafters: Sequence[str] = description["drafters"]
         self.count: Callable[[], tuple[EngineStats, int]] = lambda: (EngineStats(), 0)
-        """Of all replicas together: what they counted, and the tokens that their caches have room for."""
+        """Of all replicas together: their counts, and the tokens that their caches have room for."""
         self.memory = SimpleNamespace(free_kv_tokens=lambda: self.count()[1])
 
     @property
@@ -116,7 +116,7 @@ class RemoteEngine:
 
 
 def add_counts(total: EngineStats, status: Message) -> None:
-    """Add what a replica counted over its life."""
+    """Add the counts of a replica's life."""
     for name in ("steps", "tokens", "preemptions", "busy_s", "draft_s"):
         setattr(total, name, getattr(total, name) + status[name])
     for name, (drafts, drafted, accepted, by_depth) in status["sources"].items():

@@ -33,7 +33,7 @@ from outrider_server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
-ROLL_SECONDS = 600.0  # that a replica has to finish what it does when it is replaced
+ROLL_SECONDS = 600.0  # that a replica has to finish its requests when it is replaced
 
 
 def serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, **options: Any) -> int:
@@ -45,7 +45,7 @@ def serve_fleet(settings: ServerSettings, fleet: FleetSettings, model: str, **op
 
 
 def prepare(settings: ServerSettings, fleet: FleetSettings, options: dict[str, Any]) -> None:
-    """What every ingress does first; gives each replica its share of the threads."""
+    """Set up an ingress: the log, the collector, traces, and each replica's share of the threads."""
     configure(settings)
     keep_loaded()
     if fleet.traces:
@@ -133,7 +133,7 @@ class FleetServer(UvicornServer):
         self._start(backend.start(self.fleet.pool, self._failed))
         if most > least:
             self._start(self._autoscale(least, most))
-        with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # only where there are such signals
+        with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # not every platform has SIGHUP
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.roll)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

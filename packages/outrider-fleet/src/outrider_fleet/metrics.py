@@ -1,4 +1,4 @@
-"""What an ingress counts of its replicas, for Prometheus."""
+"""Metrics of an ingress about its replicas, for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replicas of a model as an ingress knows them: which are there, what they do, and which serves a request."""
+"""The replicas of a model as an ingress knows them: their states, their loads, and the choice of one for a request."""
 
 from __future__ import annotations
 
@@ -135,11 +135,11 @@ class Pool:
         return chosen
 
     def relay(self, member: Member, tokens: int) -> None:
-        """So many tokens came from a replica."""
+        """Count tokens that came from a replica."""
         self.relayed[member.name if member.name in self._members else GONE] += tokens
 
     def begin(self, member: Member, count: int) -> None:
-        """So many sequences are sent to a replica."""
+        """Count sequences that are sent to a replica."""
         member.sequences += count
         member.requests += 1
 
@@ -159,7 +159,7 @@ class Pool:
         self.on_lost(name)
 
     def counts(self) -> tuple[EngineStats, int]:
-        """What all replicas counted, those that are no more included; and the room in the caches of those there."""
+        """The counts of all replicas, lost ones included; and the room in the caches of the present ones."""
         total, free = replace(self.gone, sources=dict(self.gone.sources)), 0
         for member in self.members:
             if (status := member.status) is not None:
@@ -195,7 +195,7 @@ class Pool:
             self.lose(name)
 
     async def _look(self, member: Member) -> None:
-        """Until it is lost: ask how it does, and pass on what the others have learned."""
+        """Until the replica is lost: ask for its status, and pass on the responses that the others have learned."""
         unanswered = 0
         while True:
             await asyncio.sleep(self._period)

@@ -29,7 +29,7 @@ MAX_FAILED_STARTS = 3  # in a row, before any replica was ever ready
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """What every replica is told."""
+    """Options that every replica gets."""
 
     model: str
     options: dict[str, Any]
@@ -59,7 +59,7 @@ class Processes:
         self._numbers = itertools.count()
         self._processes: dict[str, _Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._spare: asyncio.subprocess.Process | None = None  # has imported what a replica needs, and waits to be told
+        self._spare: asyncio.subprocess.Process | None = None  # has imported its modules, and waits
         self._preparing = False
         self._starting = 0  # that are not among the processes yet
         self._failed_starts, self._was_ready, self._closing = 0, False, False
@@ -89,7 +89,7 @@ class Processes:
             self._spawn(self._prepare_spare())
 
     def lost(self, name: str) -> None:
-        """A replica does not answer any more: whatever is left of it is ended, and another one takes its place."""
+        """A replica does not answer any more: its process is killed, and another one takes its place."""
         process = self._processes.get(name)
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -176,7 +176,7 @@ class Processes:
             self._pool.remove(name)
 
     async def _execute(self, name: str, path: str) -> asyncio.subprocess.Process:
-        """A process that has been told what to be: the spare one if there is one, as imports take seconds."""
+        """A process with its options: the spare one if there is one, because imports take seconds."""
         spare, self._spare = self._spare, None
         running = spare if spare is not None and spare.returncode is None else await _waiting_process()
         assert running.stdin is not None

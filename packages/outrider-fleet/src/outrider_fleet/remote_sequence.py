@@ -1,4 +1,4 @@
-"""A sequence as the ingress has it: the journal of what its client was given, and where another replica goes on.
+"""A sequence as the ingress has it: the journal of sent tokens, from which another replica goes on.
 
 Output is a pure function of request and seed. So a replica that is given prompt and output so far goes on with the
 very tokens that the lost one would have given, as an engine does after a preemption::
@@ -7,8 +7,8 @@ very tokens that the lost one would have given, as an engine does after a preemp
     given to the next one  a b c d e f                 it reads them as it reads the prompt: one pass, not ten
     it says                            g h i j k l     the first four are compared, and not sent again
 
-Verifiers whose draws depend on drafts keep the distribution and not the tokens: there nothing is compared, and what
-follows is drawn anew after what was sent, which has the same distribution.
+Verifiers whose draws depend on drafts keep the distribution and not the tokens: there nothing is compared, and
+the rest is drawn anew after the sent tokens, which has the same distribution.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from outrider.engine.request import Ranked, Request, StepOutput
 from outrider.verify.logprobs import TokenLogprobs
 from outrider_fleet.wire import Message, draft_report, read_stats
 
-OVERLAP = 4  # tokens at the end of what was sent that the next replica says again
+OVERLAP = 4  # tokens at the end of the sent ones that the next replica repeats
 
 
 class ReplicaDiffersError(Exception):
-    """A replica did not repeat what another one had said: it is not the same model, or its arithmetic is broken."""
+    """A replica did not repeat another's tokens: it is not the same model, or its arithmetic is broken."""
 
 
 class RemoteSequence:
@@ -53,7 +53,7 @@ class RemoteSequence:
         return known
 
     def take(self, burst: Message) -> list[StepOutput]:
-        """Commit what a step gave; what the client has already is compared and left out.
+        """Commit the tokens of a step; tokens that the client has already are compared and left out.
 
         Raises ReplicaDiffersError.
         """
@@ -75,7 +75,7 @@ class RemoteSequence:
         for burst in bursts:
             if "end" in burst:
                 read_stats(request.stats, burst["end"])
-        if not self.finished:  # the context is full, or there is no such output
+        if not self.finished:  # the context is full, or the search found fewer outputs
             request.finish_reason = reason
             steps[-1:] = [replace(last, finish_reason=reason) for last in steps[-1:]]
         return steps

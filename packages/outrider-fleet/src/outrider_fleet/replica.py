@@ -1,4 +1,4 @@
-"""What an ingress sees of a replica, whatever lies between the two."""
+"""A replica as an ingress sees it, over any transport."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from outrider_fleet.wire import Message
 
 
 class ReplicaLostError(Exception):
-    """A replica has died, or can no longer be reached: what it was doing goes on elsewhere."""
+    """A replica has died, or can no longer be reached: its requests go on elsewhere."""
 
 
 class RunFailedError(Exception):

@@ -1,6 +1,6 @@
-"""A replica as a process: ``python -m outrider_fleet.replica_main``, told on stdin what to be.
+"""A replica as a process: ``python -m outrider_fleet.replica_main``, which reads its options on stdin.
 
-It imports what it needs before it reads what it is told, so that a spare one is ready at once. It ends when its stdin
+It imports its modules before it reads its options, so that a spare one is ready at once. It ends when its stdin
 does, however its parent ended.
 """
 

@@ -1,7 +1,7 @@
-"""Which replica serves a request: by session, by what replicas hold of its prompt, and by load. No I/O, no clock.
+"""The choice of a replica for a request: by session, by cached blocks of its prompt, and by load. No I/O, no clock.
 
-What a replica costs is counted in prompt tokens to read. It is charged for those that it does not hold, and for what
-it has to do already. It is credited for the session's earlier requests, and for knowing texts of the same domain::
+The cost of a replica is counted in prompt tokens to read: tokens that its cache does not hold, and the work that
+it already has. It is credited for the session's earlier requests, and for knowing texts of the same domain::
 
     prompt  | system prompt | turn 1 | turn 2 | question      blocks, each named by all before it and by its domain
     r0        hit             hit      hit                    reads 1 block, 3 of 4 places taken
@@ -27,18 +27,18 @@ VIRTUAL_NODES = 64  # of each replica on the ring
 BUSY = 64.0  # tokens to read that a place taken of all places weighs: others decode more slowly beside it
 QUEUED = 512.0  # tokens to read that a whole batch ahead of it weighs
 HOME = 48.0  # tokens to read that the session's own replica may have more
-KNOWN = 16.0  # likewise one whose draft sources know texts of the domain
+KNOWN = 16.0  # the same for a replica whose draft sources know texts of the domain
 PERIOD = 0.5  # seconds between two reports of a replica
 
 
 def block_names(tokens: Sequence[int], domain: str) -> tuple[str, ...]:
-    """Of each whole block of a prompt; those of a replica's cache (``KVCache.held_digests``) compare with them."""
+    """The name of each whole block of a prompt, comparable with a replica's ``KVCache.held_digests``."""
     return tuple(digest.hex() for digest in chain_digests(tokens, BLOCK, domain))
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a router knows of a request."""
+    """The facts of a request that a router uses."""
 
     tokens: int  # of its prompt
     blocks: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Load:
-    """What a router knows of a replica."""
+    """The facts of a replica that a router uses."""
 
     name: str
     sequences: int = 0  # running or waiting
@@ -77,7 +77,7 @@ class Router(Protocol):
 
 
 class RandomRouter:
-    """Any of them: the measure of what the others win."""
+    """A random replica: the baseline for the other policies."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
@@ -158,7 +158,7 @@ class SessionRouter(RandomRouter):
 
 @dataclass
 class _Held:
-    """What a replica holds: as it said last, and what it has been given to read since the report before that."""
+    """Blocks that a replica holds: by its last report, and by the prompts routed to it since the report before."""
 
     said: frozenset[str] = frozenset()
     recent: set[str] = field(default_factory=set)

@@ -36,7 +36,7 @@ def app(args: dict[str, Any]) -> Any:
     fleet = FleetSettings(**_own(FleetSettings, given))
     if settings.models:
         raise ConfigError("models names several: give each model an application of its own")
-    engine_config(model, **given)  # refuses what it does not know
+    engine_config(model, **given)  # refuses unknown options
     from outrider_fleet.ray.application import application
 
     told = {"model": model, "options": given, "token": secrets.token_hex(32), "version": 0}

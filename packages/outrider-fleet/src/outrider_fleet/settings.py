@@ -1,4 +1,4 @@
-"""How many replicas there are, where they run, and who gets which request. Every field is a flag of ``serve``."""
+"""The number of replicas, where they run, and the routing of requests. Every field is a flag of ``serve``."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ MAX_FRAME = 64 << 20  # bytes
 WAITING = 4096  # calls that a replica has not looked at yet
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
 PAUSE = 0.05  # seconds after one of these
-PATIENCE = 10.0  # seconds for a replica that is alive to answer what costs it nothing
+PATIENCE = 10.0  # seconds for a live replica to answer a call that costs it nothing
 
 
 async def write_frame(writer: asyncio.StreamWriter, message: Message) -> None:
-    """Raises InvalidRequestError, and sends nothing, where nobody would read it."""
+    """Raises InvalidRequestError, and sends nothing, for a message that is too long to be read."""
     data = encode(message)
     if len(data) > MAX_FRAME:
         raise InvalidRequestError(
@@ -44,7 +44,7 @@ async def write_frame(writer: asyncio.StreamWriter, message: Message) -> None:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Message:
-    """Raises EOFError, ConnectionError, or ValueError for what is no frame."""
+    """Raises EOFError, ConnectionError, or ValueError for bytes that are no frame."""
     size = int.from_bytes(await reader.readexactly(4), "big")
     if size > MAX_FRAME:
         raise ValueError(f"a frame of {size} bytes is longer than {MAX_FRAME}")
@@ -52,7 +52,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Message:
 
 
 class SocketHost:
-    """Offers an ``EngineHost`` on a socket, to who knows the token. Until it is loaded, calls wait."""
+    """Offers an ``EngineHost`` on a socket to callers with the token. Until it is loaded, calls wait."""
 
     def __init__(self, path: str, token: str) -> None:
         self._path, self._token = path, token.encode()

@@ -42,13 +42,13 @@ class Span:
     """A part of a request's work. On its own it does nothing."""
 
     header: Mapping[str, str] = {}
-    """What another process needs to go on with the trace."""
+    """Headers with which another process continues the trace."""
 
     def step(self, tokens: int) -> None:
-        """A step gave the request so many tokens."""
+        """Record a step that gave the request ``tokens`` tokens."""
 
     def ended(self, request: Request) -> None:
-        """Note what a request cost."""
+        """Record the cost of a request."""
 
     def event(self, name: str, /, **attributes: Any) -> None:
         """Note that something happened."""

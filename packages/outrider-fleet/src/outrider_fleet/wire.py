@@ -1,4 +1,4 @@
-"""What ingress and replicas tell each other about requests: JSON, so that nothing that arrives is ever executed."""
+"""Messages between ingress and replicas about requests: JSON, so that nothing that arrives is ever executed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """Raises ValueError for what is no JSON object, or too deep for one."""
+    """Raises ValueError for data that is no JSON object, or is nested too deeply."""
     try:
         value = json.loads(data)
     except RecursionError:
@@ -65,7 +65,7 @@ def request_message(request: Request, known: Sequence[int]) -> Message:
 
 
 def request_messages(requests: Sequence[Request], known: Sequence[Sequence[int]]) -> list[Message]:
-    """Those of one prompt: the first one whole, of the others only their own, as all else may be megabytes."""
+    """The requests of one prompt: the first one whole, of the others only seed and known tokens."""
     first, *others = zip(requests, known, strict=True)
     rest: list[Message] = [{"seed": request.seed, "known": list(own)} for request, own in others]
     return [request_message(*first), *rest]
@@ -135,7 +135,7 @@ def stats_message(stats: RequestStats) -> Message:
 
 
 def read_stats(stats: RequestStats, message: Mapping[str, Any]) -> None:
-    """Take over what a replica counted."""
+    """Copy the counts of a replica."""
     for name in _STATS:
         value = message[name]
         if name in _COUNTERS:
@@ -145,7 +145,7 @@ def read_stats(stats: RequestStats, message: Mapping[str, Any]) -> None:
 
 
 def error_message(error: BaseException) -> Message:
-    """Of a request's own failure. What is no fault of the request has no message: another replica may serve it."""
+    """A request's own failure. Any other failure has an empty kind: another replica may serve the request."""
     kind = type(error).__name__
     param = getattr(error, "param", None)
     return {"kind": kind if kind in _ERRORS else "", "text": str(error), "param": param}

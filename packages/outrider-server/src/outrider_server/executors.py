@@ -39,7 +39,7 @@ class Run(Protocol):
 
 
 class Executors:
-    """The lanes of one server."""
+    """All executors of one server."""
 
     def __init__(self) -> None:
         self._ordinary = BoundedExecutor("reading requests", threads=4, queue_limit=1024, caller_limit=1024)
@@ -56,7 +56,7 @@ class Executors:
         return await lane.run(work)
 
     async def read_images(self, work: Callable[[], T]) -> T:
-        """``work()``, which decodes images and runs what sees them, on the thread for that."""
+        """``work()`` on the threads for images, which decode them and run the model's vision tower."""
         return await self._images.run(work)
 
     async def run_if_large(self, work: Callable[[], T]) -> T:
@@ -177,7 +177,7 @@ class BoundedExecutor:
             self._inbox.put(None)
 
     def _start_next(self) -> None:
-        """Whoever has least running goes first; then whoever came first."""
+        """The next job is of the caller with the fewest running jobs; among equals, the oldest."""
         if self._idle and self._waiting:
             job = min(self._waiting, key=lambda job: self._running[job.caller])
             self._waiting.remove(job)
@@ -199,7 +199,7 @@ class BoundedExecutor:
             try:
                 with job.cancellation:
                     result = job.work()
-            except BaseException as raised:  # noqa: BLE001  told to whoever waits
+            except BaseException as raised:  # noqa: BLE001  passed on to the awaiting task
                 error = raised
             if not job.loop.is_closed():
                 job.loop.call_soon_threadsafe(partial(self._ended, job, result, error))

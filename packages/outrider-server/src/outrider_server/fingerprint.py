@@ -1,4 +1,4 @@
-"""``system_fingerprint``: what, together with seed and request, decides the text."""
+"""``system_fingerprint``: a name of everything but seed and request that decides the text."""
 
 from __future__ import annotations
 

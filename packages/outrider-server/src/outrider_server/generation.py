@@ -30,7 +30,7 @@ from outrider_server.http.stream import OPENAI_EVENTS, Chunk, EventStream, Strea
 from outrider_server.service import Service
 
 Prompt = list[int] | dict[str, Any]
-"""Token ids, or with images what ``LLM.read`` takes."""
+"""Token ids; with images, a prompt as ``LLM.read`` takes it."""
 
 MAX_DRAFT = 16  # nodes of a usual draft, at most
 LONG = 128  # tokens and alternatives in an answer that is no longer written on the loop: some end in the same step
@@ -41,7 +41,7 @@ class ResponseBuilder(Protocol):
 
     @property
     def generation(self) -> Generation:
-        """What is answered."""
+        """The sequences that are answered."""
 
     def full(self) -> Any:
         """The JSON answer, once all sequences have ended."""
@@ -58,7 +58,7 @@ async def respond(
     obfuscate: bool = False,
     form: StreamFormat = OPENAI_EVENTS,
 ) -> Response:
-    """Await ``start`` and answer with what it builds. A client that disconnects ends its sequences.
+    """Await ``start`` and answer with the builder that it returns. A client that disconnects ends its sequences.
 
     ``form``: how a stream is written. ``obfuscate``: see ``EventStream``.
     """
@@ -84,7 +84,7 @@ class Reservation:
     """Room for ``count`` sequences, running or waiting, given back exactly once. ApiError 429 if there is none."""
 
     def __init__(self, service: Service, count: int, tenant: str) -> None:
-        """Every tenant has as much room as if it were alone: what others ask for fills none of it."""
+        """Every tenant has as much room as if it were alone: other tenants' sequences fill none of it."""
         max_batch_size = service.engine.llm.config.max_batch_size
         room = max_batch_size + service.settings.max_queue
         if count > room:
@@ -174,7 +174,7 @@ class Generation:
     async def bursts(self) -> AsyncGenerator[tuple[int, list[StepOutput]]]:
         """(sequence, tokens of one step) until all are finished; everything is given back when it ends.
 
-        Raises ApiError 504 when the time for a request is up, and what ``AsyncLLM.bursts`` raises.
+        Raises ApiError 504 when the time for a request is up, and any error of ``AsyncLLM.bursts``.
         """
         service, times = self.service, [0.0] * len(self.requests)
         bursts = service.engine.bursts(self.requests, backlog=service.settings.limits.max_backlog)

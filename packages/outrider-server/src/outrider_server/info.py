@@ -34,7 +34,7 @@ async def health(request: Request) -> Response:
 @router.get("/v1/models", responses=_JSON)
 @router.get("/models", include_in_schema=False)
 async def models(request: Request) -> Response:
-    """The names this server answers to, and what each model can do, if it is loaded."""
+    """The names this server answers to, and the abilities of each loaded model."""
     entries = _models(request)
     names = list(entries)
     pages = {"has_more": False, "first_id": names[0], "last_id": names[-1]}  # for Anthropic's clients

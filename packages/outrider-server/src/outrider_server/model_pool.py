@@ -1,4 +1,4 @@
-"""Models that are loaded when somebody asks for them: whose turn it is, and who gives way.
+"""Models that are loaded on demand: the queue of requests, and the choice of the model to unload.
 
 A request holds its model until it has been answered; a model that nobody holds may be unloaded. All accounts are kept
 on the event loop. Loading and unloading run on a thread, one at a time.
@@ -108,12 +108,12 @@ class ModelPool:
         held.callback(self._release, model)
 
     def keep(self, model: PooledModel, seconds: float) -> None:
-        """Unload ``model`` after so many idle seconds, 0: once nobody holds it. Forgotten when it is unloaded."""
+        """Unload ``model`` after ``seconds`` without requests (0: when the last one ends), until it is loaded again."""
         model.idle_s = seconds
         self._rest(model)
 
     def give_up(self) -> None:
-        """Refuse those who wait for a model; nothing is loaded any more."""
+        """Refuse requests that wait for a model; no model is loaded any more."""
         self._is_closed = True
         for model in list(self._queue):
             self._refuse(model, "the server is stopping: ask another one", "draining")
@@ -160,7 +160,7 @@ class ModelPool:
     # -- loading and unloading ---------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Something has changed: see what is to be done."""
+        """Start the worker that loads and unloads, unless it runs."""
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
@@ -191,7 +191,7 @@ class ModelPool:
         return None
 
     def _hand_over(self, model: PooledModel) -> None:
-        """Let those go on who have waited for ``model``."""
+        """Wake the requests that have waited for ``model``."""
         if model in self._queue:
             self._queue.remove(model)
         for turn in model.waiting:
@@ -227,7 +227,7 @@ class ModelPool:
             return
         logger.info("loaded %s in %.1f s", model.name, time.monotonic() - began)
         self._hand_over(model)
-        self._rest(model)  # all who waited may have gone
+        self._rest(model)  # every waiting request may have gone
 
     async def _unload(self, model: PooledModel) -> None:
         model.stop_timer()

@@ -1,4 +1,4 @@
-"""The models of ``outrider serve --models``: names for clients, and what each is loaded from."""
+"""The models of ``outrider serve --models``: names for clients, and the source of each model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ModelSpec:
     """One of several models that a server may load."""
 
     name: str
-    """What clients ask for."""
+    """The name that clients use."""
     model: str
     """A built-in name, a folder, a .gguf file or a hub id."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -27,17 +27,17 @@ class ModelSpec:
 
 
 def usual_name(model: str) -> str:
-    """What clients ask for where nobody has named the model."""
+    """The name that clients use where the operator gives none."""
     return os.path.basename(model.rstrip("/")) if os.path.exists(model) else model
 
 
 def parse_models(texts: Iterable[str]) -> tuple[ModelSpec, ...]:
-    """What the values of ``--models`` name: lists of ``NAME=MODEL``, or JSON objects.
+    """The models in the values of ``--models``: lists of ``NAME=MODEL``, or JSON objects.
 
         chat=smollm2-135m-instruct,code=./coder            the name may be left out
         {"chat": "smollm2-135m-instruct", "code": {"model": "./coder", "draft": "suffix"}}
 
-    Raises ConfigError for what cannot be read, and for a name that is given twice.
+    Raises ConfigError for values that cannot be read, and for a name that is given twice.
     """
     specs: list[ModelSpec] = []
     for text in texts:

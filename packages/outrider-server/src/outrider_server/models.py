@@ -16,7 +16,7 @@ from outrider_server.model_pool import Loader, ModelPool
 from outrider_server.service import Service, State
 from outrider_server.settings import ServerSettings
 
-_HELD = "held_models"  # in the state of a request: what ends with it
+_HELD = "held_models"  # key in a request's state: callbacks for its end
 
 
 class Models:
@@ -35,12 +35,12 @@ class Models:
 
     @classmethod
     def of(cls, service: Service) -> Models:
-        """A single model, which somebody else loads, and which stays."""
+        """A single model, which the caller loads, and which stays."""
         return cls(service.settings, service, {})
 
     @classmethod
     def on_demand(cls, settings: ServerSettings, loaders: Mapping[str, Loader]) -> Models:
-        """Several models by the names that clients ask for; the first is for those who name none."""
+        """Several models by the names that clients use; the first serves requests without a name."""
         return cls(settings, None, loaders)
 
     @property
@@ -72,7 +72,7 @@ class Models:
                 yield name, service
 
     def if_loaded(self, name: str | None) -> Service | None:
-        """What serves the model ``name``, if it is loaded: for questions that load, hold and keep nothing.
+        """The service of the model ``name``, if it is loaded; it is neither loaded nor held.
 
         Raises ApiError 404 for an unknown model.
         """
@@ -92,13 +92,13 @@ class Models:
         return exposition([*own, *each], self.settings.metrics_prefix)
 
     def drain(self) -> None:
-        """Say that the server is stopping; what has been asked for is still answered."""
+        """Announce that the server stops; accepted requests are still answered."""
         self._is_draining = True
         if self.single is not None and self.single.state == "ready":
             self.single.state = "draining"
 
     def give_up(self) -> None:
-        """Refuse those who wait for a model."""
+        """Refuse requests that wait for a model."""
         if self.pool is not None:
             self.pool.give_up()
 
@@ -111,9 +111,9 @@ class Models:
 
 
 async def service_of(request: Request, name: str | None) -> Service:
-    """What serves the model ``name``, loaded, until the request has been answered.
+    """The service of the model ``name``, kept loaded until the request has been answered.
 
-    A single model is there whatever the name: whether it is served under that, ``Service.check_model`` says.
+    A single model is returned for any name; ``Service.check_model`` refuses a name that is not served.
 
     Raises ApiError: 404 for an unknown model, 503 for one that cannot be loaded, 504 if that takes too long.
     """

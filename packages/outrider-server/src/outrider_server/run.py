@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_DEAD_ENGINE = 3
 LAST_GRACE = 10.0  # seconds after which a server that was told to stop is ended by force
-DEATH_NOTICE = 2.0  # seconds in which a server whose engine died still answers: on /health, and to those who wait
+DEATH_NOTICE = 2.0  # seconds in which a server whose engine died still answers: on /health, and to waiting requests
 
 
 def serve(settings: ServerSettings, model: str, **options: Any) -> int:
@@ -166,7 +166,7 @@ class UvicornServer(uvicorn.Server):
         yield
 
     def handle_signal(self) -> None:
-        """Stop when what runs has finished; asked again, at once."""
+        """Stop when running requests have finished; on a second signal, at once."""
         if self.should_exit:
             logger.warning("stopping at once")
             self.force_exit = True
@@ -178,13 +178,13 @@ class UvicornServer(uvicorn.Server):
         asyncio.get_running_loop().call_later(self.models.settings.drain_timeout, self._drain_timeout)
 
     def _end_by_force_later(self) -> None:
-        """Whatever hangs by then is shown on stderr, and ends: by a thread that needs no lock of Python's."""
+        """Show the stacks of a hanging process on stderr and end it, by a thread that needs no lock of Python's."""
         with contextlib.suppress(OSError, ValueError, AttributeError):  # there is no stderr to write to
             seconds = self.models.settings.drain_timeout + 2 * DEATH_NOTICE + LAST_GRACE
             faulthandler.dump_traceback_later(seconds, exit=True)
 
     def _drain_timeout(self) -> None:
-        """Whoever still waits is told that the engine has stopped."""
+        """Tell waiting requests that the engine has stopped."""
         logger.warning("time is up for %d sequences", self.models.sequences)
         self.models.give_up()
         threading.Thread(target=self.models.close, daemon=True).start()

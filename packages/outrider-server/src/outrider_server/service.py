@@ -54,7 +54,7 @@ class Service:
         callers: Callers | None = None,
         executors: Executors | None = None,
     ) -> None:
-        """``model_name`` is what clients ask for, unless the settings name others.
+        """``model_name`` is the name that clients use, unless the settings give others.
 
         ``callers`` and ``executors`` are the server's own, where it serves several models.
         """
@@ -78,7 +78,7 @@ class Service:
             self.state = "dead"
             on_death()
 
-        with contextlib.suppress(OutriderError):  # who asks for a grammar is told why there is none
+        with contextlib.suppress(OutriderError):  # a request with a grammar is told the reason
             llm.grammars.prepare()
         llm.tokenizer.prepare()
         self.begin(AsyncLLM(llm, on_death=died), fingerprint(llm))
@@ -122,7 +122,7 @@ class Service:
         return self._llm
 
     def stopped(self) -> ApiError:
-        """What to say once the engine has died."""
+        """The error for requests after the engine's death."""
         if self.settings.models:
             return unavailable(
                 "the engine of this model has stopped: try again, and it is loaded anew", 1, "engine_dead"
@@ -145,7 +145,7 @@ class Service:
         return self.engine.llm.read(prompt, limits=limits, **scheduling)
 
     def check_length(self, text: str, param: str) -> None:
-        """Raises ApiError 400 for a text that has more tokens than the context holds, whatever they are."""
+        """Raises ApiError 400 for a text that cannot fit into the context, however it is tokenized."""
         if len(text) > self.max_characters:
             tokens = f"no more than {self.max_characters} fit into the {self.max_seq_len} tokens of the context"
             raise invalid(f"{param} has {len(text)} characters, and {tokens}: shorten it", param)
@@ -197,7 +197,7 @@ class Service:
 
 
 def draft_size(llm: LLM, speculation: SpeculationParams) -> int:
-    """Nodes of a draft, or what its levels cost if that is more, in tokens.
+    """The cost of a draft in scored tokens: its nodes or, if that is more, the cost of its levels.
 
     A level of a length that the engine chooses is only drafted if it pays, and counts once.
     """
@@ -208,7 +208,7 @@ def draft_size(llm: LLM, speculation: SpeculationParams) -> int:
 
 
 def _level_cost(llm: LLM, source: str) -> float:
-    """What a level of a source's drafts costs, in tokens that the target scores: at least one.
+    """The cost of a level of a source's drafts, in tokens that the target scores; at least 1.
 
     It is a pass of the target's first layers, or of draft models, over few rows; such a pass takes as long as scoring
     ``PASS_TOKENS`` more tokens if it is the target's, and as much less as there are fewer weights in it.
@@ -224,13 +224,13 @@ def _level_cost(llm: LLM, source: str) -> float:
 
 
 def _return_freed_memory() -> None:
-    """To the system: what has been freed would else stay with the process, for its own next use."""
+    """Return freed memory to the system; the C library would keep it for the process."""
     with contextlib.suppress(OSError, AttributeError):  # not every C library has it
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def not_served(name: str, known: Iterable[str]) -> ApiError:
-    """For a model that there is none of; ``known`` are the names of those that there are."""
+    """The error for an unknown model; ``known`` are the names of the served models."""
     return ApiError(
         404,
         f"the model {name[:80]!r} is not served here: use {', '.join(known)}",

@@ -1,4 +1,4 @@
-"""How the server listens and what it allows: the home of its defaults. Every field is a flag of ``outrider serve``."""
+"""Settings of the server and their defaults. Every field but ``limits`` is a flag of ``outrider serve``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ServerSettings:
     When all are busy, a request waits for its turn.
     """
     model_idle_seconds: float | None = None
-    """Unload one of --models that was idle so long; 0: never.
+    """Unload one of --models after this time without requests; 0: never.
 
     A request's ``keep_alive`` goes first.
     """
@@ -99,7 +99,7 @@ class ServerSettings:
     share_across_keys: bool = False
     """Let callers with different API keys share cached prefixes and learned text.
 
-    One can then find out what another asked and was told.
+    A caller can then find out another's questions and answers.
     """
     allow_lossy: bool = False
     """Let requests choose verifiers that change the output.
@@ -138,9 +138,9 @@ class ServerSettings:
     """To finish requests after SIGTERM."""
 
     stream_interval: float = 0.0
-    """Send streams only every so many seconds, to hide the time of tokens."""
+    """Send streams only at this interval in seconds, to hide the time of tokens."""
     stream_padding: int = 0
-    """Pad streamed events to a multiple of so many bytes.
+    """Pad streamed events to a multiple of this number of bytes.
 
     Their size then tells nothing of their text.
     """

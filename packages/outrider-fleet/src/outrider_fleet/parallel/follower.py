@@ -61,7 +61,7 @@ def follow(link: FollowerLink) -> None:
 
 
 def _load(link: FollowerLink, setup: dict[str, Any]) -> LoadedModel:
-    """``setup``: the model's name or folder, its options, and threads. The answer says what went wrong, if anything."""
+    """``setup``: the model's name or folder, its options, and threads. The answer names the error, if there was one."""
     if setup["threads"] is not None:
         set_num_threads(setup["threads"])
     shard = Shard(link.rank, link.size, link.exchange)

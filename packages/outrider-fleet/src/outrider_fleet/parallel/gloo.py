@@ -1,6 +1,6 @@
 """Processes of several machines: torch.distributed's gloo.
 
-Nothing is encrypted, and whoever reaches the ports can join: they are for a network of one's own.
+Nothing is encrypted, and any process that reaches the ports can join: use a private network.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class GlooLink:
             else:
                 parts = [list(_bytes_at(out, count * size).split(count))] if self.rank == 0 else []
                 self._data.gather(parts, [mine]).wait()
-        except BaseException as error:  # noqa: BLE001, as what passes through C is lost, and the pass would go on
+        except BaseException as error:  # noqa: BLE001, as C would lose the exception, and the pass would go on
             self._failure = _line(error)
             return 1
         return 0

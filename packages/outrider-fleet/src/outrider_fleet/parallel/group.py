@@ -1,4 +1,4 @@
-"""What processes that run one model together need of each other, whatever connects them."""
+"""The operations between processes that run one model together, over any connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LeaderLink(Protocol):
         ...
 
     def why_lost(self) -> str:
-        """What became of the process that is gone, in words that begin a sentence."""
+        """The fate of the process that is gone, in words that begin a sentence."""
         ...
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ __all__ = ["Leader"]
 class Leader:
     """Keeps the caches of all processes alike: tables and lengths are here alone, rows are everywhere.
 
-    What happens to rows is noted, and sent with the next forward pass, as one message.
+    Changes of rows are noted, and sent with the next forward pass, as one message.
     """
 
     def __init__(self, link: LeaderLink) -> None:
@@ -41,13 +41,13 @@ class Leader:
 
     @contextlib.contextmanager
     def asking(self, request: Any) -> Iterator[Callable[[], list[Any]]]:
-        """Send something else than a pass; what it yields waits for the answers of all others."""
+        """Send a message that is no pass; the result waits for the answers of all others."""
         with self._lock:
             self.link.send(frame(request))
             yield self.link.answers
 
     def of_model(self, number: int) -> Followers:
-        """What the model with this number is given."""
+        """The setup of the model with this number."""
         return _ModelFollowers(self, number)
 
     def new_cache(self, model: int, cache: KVCache, spec: CacheSpec) -> None:
@@ -91,7 +91,7 @@ class _ModelFollowers:
 
 
 class _Rows:
-    """Notes what happens to the rows of one cache."""
+    """Notes the changes of one cache's rows."""
 
     def __init__(self, number: int, operations: list[Operation]) -> None:
         self._number, self._operations = number, operations

@@ -37,7 +37,7 @@ def load_parallel(
     Raises:
         ConfigError: the model runs on torch, which computes no shares.
         CapacityError: a process cannot be started.
-        OutriderError: what ``load_model`` raises, in any of the processes.
+        OutriderError: any error of ``load_model``, in any of the processes.
     """
     _check_device(options, size)
     if is_vision_language(folder):
@@ -104,7 +104,7 @@ def _link(size: int, threads: int | None) -> LeaderLink:
 
 
 def _check(rank: int, answer: dict[str, Any]) -> None:
-    """Raise what a process could not load."""
+    """Raise the error of a process that could not load."""
     if "error" not in answer:
         return
     kind = getattr(errors, answer["kind"], CapacityError if answer["kind"] == "MemoryError" else EngineDeadError)

@@ -124,7 +124,7 @@ def _end_all(children: list[_Child]) -> None:
 
 
 def _watch(children: list[_Child], exchange: SharedExchange, lost: _Lost) -> None:
-    """Until a child is gone: then nobody waits for it any more."""
+    """Until a child is gone; then the others stop waiting for it."""
     poll = select.poll()
     ranks = {child.socket.fileno(): child.rank for child in children}
     for number in ranks:

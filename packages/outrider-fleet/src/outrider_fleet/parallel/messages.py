@@ -1,4 +1,4 @@
-"""What the process that leads tells the others before a forward pass: JSON, and numbers as they lie in memory.
+"""Messages of the leading process to the others before a forward pass: JSON, and arrays as they lie in memory.
 
 ::
 
@@ -25,13 +25,13 @@ FRAME = struct.Struct("<qq")
 """Lengths of a message's two parts."""
 
 Operation = list[Any]
-"""What happened to a cache since the pass before, by its number: ["new", cache, model, spec], ["drop", cache],
+"""Changes of a cache since the pass before, by its number: ["new", cache, model, spec], ["drop", cache],
 ["copy", cache, targets, sources] and ["zero", cache, rows], in rows of its pool."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A forward pass, and what is to be done to caches before it. Slots of spans count ``tables``."""
+    """A forward pass, and the changes of caches before it. Slots of spans count ``tables``."""
 
     operations: list[Operation]
     cache: int
@@ -40,7 +40,7 @@ class Message:
 
 
 def frame(header: Any, numbers: Sequence[bytes] = ()) -> bytes:
-    """A message from what JSON can say, and from numbers."""
+    """A message from a JSON header and arrays."""
     text = json.dumps(header, separators=(",", ":")).encode()
     return b"".join((FRAME.pack(len(text), sum(map(len, numbers))), text, *numbers))
 
@@ -71,7 +71,7 @@ def encode(operations: list[Operation], number: int, batch: ForwardBatch, cache:
 
 
 def decode(header: dict[str, Any], numbers: bytes) -> Message:
-    """The reverse of ``encode``; ``header``: what the JSON says."""
+    """The reverse of ``encode``; ``header``: the JSON part."""
     rows = len(header["positions"])
     at = len(numbers) - sum(shape[0] * shape[1] for *_, shape in header["spans"] if shape is not None)
     inputs = np.frombuffer(numbers, np.float32, at // 4).reshape(rows, -1)

@@ -17,7 +17,7 @@ _LINE = 64
 
 
 def shared_file(size: int) -> int:
-    """A file without a name for so many processes; children inherit it."""
+    """An unnamed file for ``size`` processes; children inherit it."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("outrider-gather", os.MFD_CLOEXEC)
     else:
@@ -44,5 +44,5 @@ class SharedExchange:
         self.function = ctypes.cast(gather, ctypes.c_void_p).value or 0
 
     def give_up(self) -> None:
-        """A process is gone: whoever waits for it stops waiting."""
+        """A process is gone: processes that wait for it stop waiting."""
         self._view[0] = 1

@@ -25,11 +25,11 @@ from outrider_server.settings import ServerSettings
 MANY = (
     1 << 20
 )  # requests that a replica may have at once, as far as Ray is concerned: the ingress has limits of its own
-DRAIN_SECONDS = 600.0  # that a replica has to finish what it does when it is replaced
+DRAIN_SECONDS = 600.0  # that a replica has to finish its requests when it is replaced
 
 
 def engine_deployment(given: dict[str, Any], bounds: tuple[int, int]) -> Any:
-    """Replicas of ``EngineDeployment``, as many as ``bounds`` say, bound to what they are given."""
+    """Replicas of ``EngineDeployment``, as many as ``bounds`` say, bound to their arguments."""
     least, most = bounds
     options = given["options"]
     actor = {"num_cpus": options.get("threads") or 1, "num_gpus": 1 if options.get("device") == "cuda" else 0}

@@ -65,7 +65,7 @@ class RayBackend:
         try:
             await asyncio.to_thread(self._connect)
             handle = await asyncio.to_thread(self._deploy)
-            keep_loaded()  # Ray's modules too, before anybody is served
+            keep_loaded()  # Ray's modules too, before the first request
         except ConfigError as error:
             logger.error("%s", error)
             return on_failure(1)
@@ -87,7 +87,7 @@ class RayBackend:
         """Ray scales by ``wanted_replicas``."""
 
     async def roll(self, seconds: float, switch: Callable[[Member], Awaitable[None]]) -> None:
-        """Ray replaces replicas one after another; each finishes what it does."""
+        """Ray replaces replicas one after another; each finishes its requests."""
         self._version += 1
         await asyncio.to_thread(self._deploy)
 
@@ -98,9 +98,9 @@ class RayBackend:
         if self._following is not None:
             self._following.cancel()
         self._background.shutdown(wait=False, cancel_futures=True)
-        if not ray.is_initialized():  # what follows would look for a cluster, and might find somebody else's
+        if not ray.is_initialized():  # later calls would look for a cluster, and might find another user's
             return
-        with contextlib.suppress(Exception):  # whatever is left ends with the cluster
+        with contextlib.suppress(Exception):  # the rest ends with the cluster
             if self._deployed:
                 await asyncio.to_thread(serve.delete, APPLICATION)
             if self._own:

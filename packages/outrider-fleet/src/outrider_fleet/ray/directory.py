@@ -1,6 +1,6 @@
 """The replicas that Ray would route to, as this process knows them.
 
-A module of its own: Ray pickles classes of routers by value, and what they then share is what modules hold.
+A module of its own: Ray pickles classes of routers by value, so only modules can hold state that they share.
 """
 
 from __future__ import annotations

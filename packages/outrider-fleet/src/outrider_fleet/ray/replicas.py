@@ -32,7 +32,7 @@ from outrider_server.http.logs import configure
 from outrider_server.settings import ServerSettings
 
 DEPLOYMENT = "OutriderEngine"
-PATIENCE = 10.0  # seconds for a replica that is alive to answer what costs it nothing
+PATIENCE = 10.0  # seconds for a live replica to answer a call that costs it nothing
 
 
 class AddressRouter(RequestRouter):  # type: ignore[misc]  # Ray's classes are untyped
@@ -104,7 +104,7 @@ _SCALERS: dict[tuple[int, int], Autoscaler] = {}
 
 
 def wanted_replicas(context: Any) -> tuple[int, dict[str, Any]]:
-    """Ray's autoscaling policy: ours, by what replicas report of their queues and tokens."""
+    """The autoscaling policy for Ray, from the replicas' reports of queues and tokens."""
     bounds = context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas
     scaler = _SCALERS.setdefault(bounds, Autoscaler(*bounds))
     metrics = context.aggregated_metrics or {}
@@ -165,5 +165,5 @@ async def follow(pool: Pool, handle: DeploymentHandle, application: str, token: 
         for name in there - pool.watched:
             pool.add(RayReplica(name, handle, token))
         for name in pool.watched - there:
-            pool.remove(name)  # what it still does it may finish
+            pool.remove(name)  # it may finish its requests
         await asyncio.sleep(0.1)

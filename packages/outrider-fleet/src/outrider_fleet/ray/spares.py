@@ -1,6 +1,6 @@
 """A worker of Ray that has imported everything and waits, so that a new replica has only to read its weights.
 
-Ray imports what ``RAY_preload_python_modules`` names in every worker that it starts. It starts workers ahead of tasks
+Ray imports the modules of ``RAY_preload_python_modules`` in every worker. It starts workers ahead of tasks
 that wait, but none ahead of actors, which replicas are. So Ray is shown a task that waits for a resource that is taken
 for good, and the task is withdrawn. Ray starts an idle worker for it, unless there is one. The next actor gets that.
 """
@@ -16,7 +16,7 @@ _SHOWN = 0.5  # seconds that the task is shown: Ray is asked within milliseconds
 
 
 def _never() -> None:
-    """It waits for what ``Spares`` holds."""
+    """It waits for the object that ``Spares`` holds."""
 
 
 class Spares:

@@ -55,7 +55,7 @@ class Transcription:
     async def segments(self) -> AsyncGenerator[Segment]:
         """Segments as they are found; ``transcript`` is there behind the last. The room is given back at the end.
 
-        Raises ApiError 504 when the time for a request is up, and what ``AsyncLLM.bursts`` raises.
+        Raises ApiError 504 when the time for a request is up, and any error of ``AsyncLLM.bursts``.
         """
         given: list[StepOutput] | None = None
         try:

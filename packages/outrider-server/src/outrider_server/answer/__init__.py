@@ -1,1 +1,1 @@
-"""What a model writes, taken apart: thinking, text and tool calls, by the markers of its family."""
+"""A model's answer, parsed into thinking, text and tool calls by the markers of its family."""

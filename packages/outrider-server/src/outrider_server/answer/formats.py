@@ -1,4 +1,4 @@
-"""What a chat template tells of its model: markers of thinking and tool calls, and variables that turn thinking on."""
+"""A model's answer format, read from its chat template: markers of thinking and tool calls, and the thinking switch."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class AnswerParser:
         push("Let me look. <tool")                               -> text "Let me look. "
         push('_call>{"name": "f", "arguments": {}}</tool_call>') -> call f
 
-    What turns out to be no call comes back as the text it was.
+    Text that looked like a call and is none comes back unchanged.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AnswerParser:
         self.answer = Answer()
 
     def push(self, text: str, *, end: bool = False) -> list[AnswerPart]:
-        """What has become certain; with ``end``, all that is left."""
+        """The parts that are now certain; with ``end``, all remaining parts."""
         parts: list[AnswerPart] = []
         for kind, piece in self._splitter.push(text, end=end):
             if kind == "thinking":

@@ -14,7 +14,7 @@ def held_back(text: str, marker: str) -> int:
 
 
 class ThinkingSplitter:
-    """Splits what a model writes at the end of its thinking section.
+    """Splits a model's output at the end of its thinking section.
 
     ::
 
@@ -34,7 +34,7 @@ class ThinkingSplitter:
         self._held, self._fresh = "", inside
 
     def push(self, text: str, *, end: bool = False) -> list[tuple[Kind, str]]:
-        """What has become certain, in order; ``end``: nothing follows."""
+        """The pieces that are now certain, in order; ``end``: no text follows."""
         self._held += text
         parts: list[tuple[Kind, str]] = []
         if self._state == "start":

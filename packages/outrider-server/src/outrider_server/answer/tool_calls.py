@@ -1,4 +1,4 @@
-"""Tool calls in what a model writes, in the notations of several families."""
+"""Tool calls in a model's output, in the notations of several families."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _value(text: str, schema: Any) -> Any:
 
 
 def _read_value(text: str) -> tuple[Any, str] | None:
-    """The JSON value that a text begins with, and what follows it."""
+    """The JSON value at the beginning of a text, and the rest of the text."""
     try:
         value, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):

@@ -20,7 +20,7 @@ class BlockEvents:
         self._kind = ""
 
     def events(self, part: AnswerPart) -> Iterator[dict[str, Any]]:
-        """What tells of one part."""
+        """The events for one part."""
         if part.call is not None:
             yield from self._call(part.call)
             return

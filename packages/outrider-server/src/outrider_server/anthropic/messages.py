@@ -140,7 +140,7 @@ class MessagesResponseBuilder(ChatRun):
 
 
 def _object(arguments: str) -> dict[str, Any]:
-    """A call's arguments, which are an object with Anthropic; what is none comes under a name of its own."""
+    """A call's arguments as the object that Anthropic expects; any other value is wrapped in ``arguments``."""
     try:
         value = json.loads(arguments)
     except ValueError:

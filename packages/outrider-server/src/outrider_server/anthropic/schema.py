@@ -82,7 +82,7 @@ class OutputConfig(StrictModel):
 
 
 class PromptRequest(StrictModel):
-    """What a prompt is made of."""
+    """The fields that make up a prompt."""
 
     model: str | None = Field(None, max_length=256)
     messages: List[Message] = Field(min_length=1, max_length=4096)

@@ -16,7 +16,7 @@ _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "stream", "max_t
 
 
 def chat_request(body: PromptRequest, template: str) -> chat.ChatRequest:
-    """``template``: the model's chat template. Raises ApiError for what this server cannot do."""
+    """``template``: the model's chat template. Raises ApiError for fields that this server does not support."""
     messages = [*_system(body.system), *(m for i, own in enumerate(body.messages) for m in _message(own, i))]
     given: dict[str, Any] = {name: getattr(body, name, None) for name in GenerationRequest.model_fields}
     given |= {"messages": messages, "tools": _tools(body.tools), "tool_choice": _tool_choice(body)}

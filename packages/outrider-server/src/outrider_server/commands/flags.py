@@ -1,4 +1,4 @@
-"""What help and completion of ``outrider serve`` say of the server's settings."""
+"""Help and shell completion of ``outrider serve`` for the server's settings."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def run(
     given: Given,
     as_json: o.AsJson = False,
 ) -> None:
-    """Talk with a model, or answer one prompt: that which is given here, or piped in.
+    """Talk with a model, or answer one prompt, given here or piped in.
 
     `outrider chat -m NAME` and `outrider generate -m NAME` in one, as Ollama has it.
     """

@@ -21,7 +21,7 @@ from outrider_server.settings import ServerSettings
 
 @dataclass(frozen=True)
 class _NoFleet:
-    """What is asked for where the distribution of replicas is not installed."""
+    """The one option of replicas that exists where their distribution is not installed."""
 
     replicas: str | None = None
 
@@ -47,7 +47,7 @@ def serve(
     options = o.engine(given)
     if settings.models and model != o.DEFAULT_MODEL:
         raise ConfigError(f"model={model!r} and models are both given: name all models in --models")
-    _check_engines(settings, model, options)  # refuse what is wrong before torch is imported
+    _check_engines(settings, model, options)  # refuse wrong options before a model is loaded
     settings.keys  # noqa: B018  and a key file that cannot be read
     fleet = _FLEET(**o.own(_FLEET, given))
     if fleet.replicas is not None:

@@ -143,7 +143,7 @@ async def _start(
     *,
     priority: int = 0,
 ) -> EmbeddingBuilder:
-    """Queue a sequence for each text; each reads its text beside what else runs, and ends with one token unseen.
+    """Queue a sequence for each text; each reads its text beside other requests, and ends with one unseen token.
 
     They share no cached prefixes: rows that the cache holds have no hidden states.
     """

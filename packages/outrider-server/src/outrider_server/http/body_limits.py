@@ -59,7 +59,7 @@ def _counts(data: NDArray[np.uint8]) -> Counter[str]:
 
 
 def _outside_strings(body: bytes) -> Counter[str]:
-    """As ``_counts``, of what is in no string: piece by piece, as NumPy keeps Python's lock in some of this."""
+    """As ``_counts``, outside strings only; in pieces, because some of these NumPy functions keep Python's lock."""
     data = np.frombuffer(body.replace(b"\\\\", b"..").replace(b'\\"', b".."), np.uint8)
     counts, within = Counter[str](), 0
     for start in range(0, len(data), PIECE):

@@ -43,7 +43,7 @@ class Callers:
     """Opaque names for keys and domains: hashes under a secret of this process, which tell nothing of the key.
 
     The *tenant* of a request is its API key: tenants get fair shares. Its *domain* is the key with the ``cache_salt``
-    of the request: only requests of one domain share cached prefixes and what is learned from texts.
+    of the request: only requests of one domain share cached prefixes and learned texts.
     """
 
     def __init__(self, *, share_across_keys: bool) -> None:

@@ -90,7 +90,7 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 
 
 def unavailable(message: str, seconds: int, code: str) -> ApiError:
-    """Not now; perhaps in so many seconds."""
+    """A request that may be served in ``seconds``."""
     return ApiError(503, message, code=code, headers={"Retry-After": str(seconds)})
 
 
@@ -100,7 +100,7 @@ def as_api_error(error: BaseException) -> ApiError:
         return error
     if isinstance(error, InvalidRequestError):
         return invalid(str(error), error.param)
-    if isinstance(error, ConfigError):  # of a request's own speculation: it chose among what is loaded
+    if isinstance(error, ConfigError):  # of a request's own speculation, which chose among the loaded sources
         return invalid(str(error), "speculation")
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine has stopped: the server must be restarted", code="engine_dead")
@@ -123,7 +123,7 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 
 def to_json(content: object) -> bytes:
-    """UTF-8, and valid JSON whatever is in it: no NaN. A lone surrogate that a client sent comes back escaped.
+    """UTF-8, and always valid JSON, without NaN. A lone surrogate that a client sent comes back escaped.
 
     Iterators become lists.
     """

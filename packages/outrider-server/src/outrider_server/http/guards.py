@@ -76,7 +76,7 @@ class AccessLogMiddleware:
             self._note(scope, name, status, time.perf_counter() - began)
 
     def _note(self, scope: Scope, name: str, status: int, seconds: float) -> None:
-        path = getattr(scope.get("route"), "path", "other")  # not what the client wrote, which could be anything
+        path = getattr(scope.get("route"), "path", "other")  # the route's path: the client's own may be any text
         self._metrics.http.labels(_method(scope), path, str(status or 499)).inc()
         logger.log(
             logging.DEBUG if path in ("/health", "/metrics") else logging.INFO,
@@ -124,7 +124,7 @@ class ApiKeyMiddleware:
     """Requires an API key: ``Authorization: Bearer``, ``X-Api-Key``, or the password of ``Basic``.
 
     Basic is how a browser asks for a key before it shows the playground. Every key is compared, each in constant
-    time, so that the time taken tells neither which key was close nor how close. What follows of the key is noted in
+    time, so that the time taken tells neither which key was close nor how close. The tenant of the key is noted in
     the request's state, for ``outrider_server.http.context``.
     """
 

@@ -6,7 +6,7 @@ import asyncio
 
 
 class IdleConnections:
-    """Transports whose clients have yet to send something, by client's address, in the order in which they began."""
+    """Transports that wait for their client to send, by the client's address, oldest first."""
 
     def __init__(self) -> None:
         self._by_peer: dict[str, dict[asyncio.Transport, None]] = {}

@@ -34,7 +34,7 @@ FIELDS = (
     "prompt",
     "output",
 )
-"""What records carry beside their message."""
+"""Attributes of log records that are written beside the message."""
 
 
 class TextFormatter(logging.Formatter):
@@ -74,7 +74,7 @@ def _one_line(text: str) -> str:
 
 
 LINES, PERIOD = 20, 10.0
-"""So many lines from one place in so many seconds."""
+"""At most ``LINES`` lines from one place in the code in ``PERIOD`` seconds."""
 
 
 class RateLimit(logging.Filter):
@@ -177,7 +177,7 @@ def _writer() -> Callable[[str], object]:
 
 
 def configure(settings: ServerSettings) -> None:
-    """Send everything of Outrider, and errors of what it runs on, to stderr.
+    """Send Outrider's log, and errors of uvicorn and asyncio, to stderr.
 
     Neither a full disk behind it nor a reader who does not read stops a request.
     """
@@ -194,13 +194,13 @@ def configure(settings: ServerSettings) -> None:
 
 
 def flush_log() -> None:
-    """Wait for what is still to be written, before something else is written to stderr or the process is ended."""
+    """Wait until all lines are written, before other text goes to stderr or the process ends."""
     for handler in logging.getLogger("outrider").handlers:
         handler.flush()
 
 
 def _open_standard_files() -> None:
-    """Where stdin, stdout or stderr is closed, a connection would get its number, and what is written there."""
+    """Open closed standard files: a connection would get the number of one, and the text that is written there."""
     for number in range(3):
         try:
             os.fstat(number)

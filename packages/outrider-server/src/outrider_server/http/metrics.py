@@ -24,7 +24,7 @@ TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 
 
 class ServerMetrics:
-    """What is counted before it is known which model answers."""
+    """Counters of the server as a whole, whichever model answers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -155,7 +155,7 @@ class Metrics:
         self._usual_s = 1.0  # a sequence's time, as a moving average
 
     def watch(self, engine: Engine) -> None:
-        """Report what ``engine`` counts from now on, beside what others have counted before it."""
+        """Report the counts of ``engine`` from now on, added to those of earlier engines."""
         self._engine.watch(engine)
         if not self._is_watching:
             self.registry.register(self._engine)

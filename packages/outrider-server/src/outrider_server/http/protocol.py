@@ -20,12 +20,12 @@ from outrider_server.settings import Limits
 
 logger = logging.getLogger("outrider_server.access")
 
-FIRST_LOOK, LAST_LOOK = 0.005, 0.5  # seconds between looks at whether who has stopped sending is still there
+FIRST_LOOK, LAST_LOOK = 0.005, 0.5  # polling interval for half-closed clients, in seconds
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What the connections of one server share."""
+    """State that all connections of a server share."""
 
     limits: Limits
     metrics: ServerMetrics
@@ -46,12 +46,12 @@ def guarded_protocol(guard: Guard) -> type[GuardedProtocol]:
 class GuardedProtocol(H11Protocol):
     """One connection.
 
-    * Whatever the client has yet to send gives way where there are too many connections, and has a deadline: a head,
-      a body, the rest of one that nobody reads any more, the next request. Who keeps to none of them is told so, if
-      that can be, and disconnected.
-    * Reading goes on while a request is answered, so that its end is noticed; what is sent ahead is bounded.
+    * A connection that waits for its client has a deadline, and is closed first when there are too many: for a head,
+      a body, the unread rest of a body, the next request. A client that misses its deadline gets an error, if one
+      can still be sent, and is disconnected.
+    * Reading goes on while a request is answered, so that its end is noticed; requests sent ahead are bounded.
     * A client that has only stopped sending gets its answer.
-    * A reader who takes nothing is disconnected, whatever it was sent.
+    * A reader who takes nothing is disconnected.
     """
 
     _guard: Guard
@@ -80,7 +80,7 @@ class GuardedProtocol(H11Protocol):
         if state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR):
             return  # after the last request that there can be
         if self._answering and state is not h11.SEND_BODY and not self._has_room_for(data):
-            self.cycle.keep_alive = False  # what is dropped here cannot be answered
+            self.cycle.keep_alive = False  # the dropped requests cannot be answered
             return
         super().data_received(data)
 
@@ -144,7 +144,7 @@ class GuardedProtocol(H11Protocol):
 
     @property
     def _body_may_not_come(self) -> bool:
-        """Whether the client asked before sending a body, and has its answer: what comes now may be body or head."""
+        """Whether the client asked before sending a body and has its answer: the next bytes may be a body or a head."""
         return self.conn.their_state is h11.SEND_BODY and any(name == b"expect" for name, _ in self.headers)
 
     def handle_events(self) -> None:
@@ -161,7 +161,7 @@ class GuardedProtocol(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Have one deadline for what the client is to send now; it begins when that changes."""
+        """Set one deadline for the client's next data; it starts when the expected kind of data changes."""
         state = self.conn.their_state
         if self._answering and self.cycle.more_body:
             self._await("upload")
@@ -185,7 +185,7 @@ class GuardedProtocol(H11Protocol):
             return
         self._guard.idle.add(self.transport, self.client[0] if self.client else "")
         if what == "upload":
-            return  # whoever reads it has a deadline, and an answer for who keeps it waiting
+            return  # the endpoint that reads the body has a deadline of its own, and an answer
         limits = self._guard.limits
         seconds = {
             "head": limits.header_timeout,

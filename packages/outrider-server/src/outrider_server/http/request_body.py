@@ -17,7 +17,7 @@ from outrider_server.http.errors import ApiError, invalid
 T = TypeVar("T", bound=BaseModel)
 
 _OF_CURL = "application/x-www-form-urlencoded"
-"""What ``curl -d`` says of every body, and so Ollama's and llama.cpp's own examples."""
+"""The Content-Type that ``curl -d`` sends, and so the examples of Ollama and llama.cpp."""
 _BROWSERS = {"origin", "referer", "cookie", "accept-language", "upgrade-insecure-requests"}
 _SHOWN = 60  # characters of a bad value that an error repeats
 
@@ -68,7 +68,7 @@ def may_be_browser(request: Request) -> bool:
 
 
 def caller_name(request: Request) -> str:
-    """What tells this caller from others: its API key, as ``ApiKeyMiddleware`` noted it, else its address."""
+    """A name that tells callers apart: the API key's tenant, else the client's address."""
     return tenant_of(request) or (request.client.host if request.client else "")
 
 

@@ -16,7 +16,7 @@ from outrider_server.http.errors import ApiError, as_api_error, to_json
 from outrider_server.settings import ServerSettings
 
 PATIENCE = 5.0  # seconds to wait for a first token: until then, a failure can still be a proper status
-PING = 15.0  # seconds of silence after which a comment is sent, so that proxies and we notice who has gone
+PING = 15.0  # seconds of silence after which a comment is sent, so that a client that has gone is noticed
 OBFUSCATION = 64  # bytes that a client's include_obfuscation pads to
 
 
@@ -33,14 +33,14 @@ class StreamFormat:
     """Server-sent events."""
 
     end: bytes = b""
-    """What ends a stream."""
+    """The last bytes of a stream."""
     named: bool = False
     """Whether an event has the ``type`` of its JSON as its name."""
     failure: Callable[[ApiError], dict[str, Any]] = ApiError.body
     """The chunk that tells of a failure after the first token."""
     media_type: str = "text/event-stream"
     ping: bytes = b": \n\n"
-    """What readers skip, to be sent in silence."""
+    """Bytes that readers skip, sent during silence."""
 
     def event(self, chunk: Chunk) -> bytes:
         """One chunk, as it is sent."""
@@ -52,7 +52,7 @@ class StreamFormat:
         return data
 
     def padded(self, data: bytes, multiple: int) -> bytes:
-        """``data``, filled up with a comment to a multiple of so many bytes (0: as it is)."""
+        """``data``, padded with a comment to a ``multiple`` of bytes (0: unchanged)."""
         if multiple == 0:
             return data
         short = -(len(data) + 4) % multiple  # a comment is at least ": \n\n"
@@ -87,9 +87,9 @@ class EventStream(Response):
 
     * A failure before the first token is an ordinary error response; later ones are an event of their own.
     * When the client goes, ``chunks`` is closed at once.
-    * ``stream_interval``: what has gathered is sent at fixed times and at no others. ``stream_padding``: every send
-      is a multiple of so many bytes, filled up with what readers skip. Together they
-      hide from who watches the line how many tokens each step gave (their number per second, and the total, remain).
+    * ``stream_interval``: chunks are sent at fixed times only. ``stream_padding``: the size of every send
+      is a multiple of this number of bytes, padded with bytes that readers skip. Together they
+      hide from an observer of the line how many tokens each step gave (the rate and the total remain).
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class EventStream(Response):
                 async for data in self._timed():
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-            finally:  # what still runs must have stopped before the chunks can be closed
+            finally:  # a running step must end before the chunks can be closed
                 self._upcoming.cancel()
                 await asyncio.wait({self._upcoming})
 

@@ -13,7 +13,7 @@ import h11
 
 _FOLDED = re.compile(rb"\n[ \t]")
 _HEAD_END = re.compile(rb"\n\r?\n")
-FREE_CHUNKS = 2048  # of a body, whatever is in them
+FREE_CHUNKS = 2048  # of a body, of any size
 CHUNK_BYTES = 128  # that the others hold on average, at least
 
 

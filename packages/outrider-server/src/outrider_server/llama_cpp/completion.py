@@ -84,7 +84,7 @@ def _prompts(given: Any) -> list[Any]:
 
 
 def _token_ids(service: Service, prompt: Any) -> list[int]:
-    """The tokens of one prompt; what a model expects before a text is added only where the text comes first."""
+    """The tokens of one prompt; the model's opening tokens are added only where a text comes first."""
     if isinstance(prompt, PromptObject):
         prompt = prompt.prompt_string
     parts: Sequence[int | str] = [prompt] if isinstance(prompt, str) else prompt

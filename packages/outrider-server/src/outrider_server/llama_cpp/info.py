@@ -24,7 +24,7 @@ _JSON = responses("The answer.", {"application/json": {"schema": {}}})
 
 @router.get("/props", responses=_JSON)
 async def props(request: Request) -> Response:
-    """What the server is set to. ``model_path`` is the name that clients know: files are nobody's business.
+    """The server's settings. ``model_path`` is the name that clients know: paths of files are not disclosed.
 
     A GET has no effects, as any web page may have it sent: of several models, one that is not loaded stays so.
     """

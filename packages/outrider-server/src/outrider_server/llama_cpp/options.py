@@ -1,4 +1,4 @@
-"""llama.cpp's options as the engine's own, and what cannot be honoured refused by name."""
+"""llama.cpp's options as the engine's own; options without support are refused by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outrider_server.openai import options
 
 ANY_SEED = (-1, 2**32 - 1)
 SAMPLERS = ("penalties", "temperature", "top_k", "top_p", "min_p")
-"""What acts on the logits, in the order in which it does (``SamplingParams``)."""
+"""Samplers that act on the logits, in their order (``SamplingParams``)."""
 UNSUPPORTED_OFF = {
     "typical_p": 1.0, "dynatemp_range": 0.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dry_multiplier": 0.0,
     "mirostat": 0, "adaptive_target": -1.0, "min_keep": 0, "repeat_last_n": -1, "n_indent": 0, "t_max_predict_ms": 0,
@@ -52,7 +52,7 @@ _NAMES = {
 
 
 def check(body: LlamaCppRequest, max_n: int) -> None:
-    """Raises ApiError for what this server cannot do, and for options that contradict each other."""
+    """Raises ApiError for options without support, and for options that contradict each other."""
     for field, off in UNSUPPORTED_OFF.items():
         value, name = getattr(body, field), LlamaCppRequest.model_fields[field].alias or field
         if value is not None and value != off and value not in ALSO_OFF.get(field, ()):
@@ -76,7 +76,7 @@ def _check_samplers(names: Sequence[str], temperature: float) -> None:
     if unknown:
         known = ", ".join(SAMPLERS)
         raise invalid(f"samplers names {unknown[0]!r}, which this server lacks: use {known}", "samplers", "unsupported")
-    # A temperature of 1 changes nothing wherever it stands, and no filter takes away what greedy decoding is after.
+    # A temperature of 1 changes nothing wherever it stands, and no filter takes away the likeliest token.
     acting = [name for name in names if name in SAMPLERS and not (name == "temperature" and temperature == 1)]
     in_order = acting == [name for name in SAMPLERS if name in acting]
     if not in_order and (temperature > 0 or "penalties" in acting[1:]):
@@ -101,7 +101,7 @@ def limit(body: LlamaCppRequest, server_limit: int | None) -> int | None:
 
 
 def sampling(body: LlamaCppRequest, tokenizer: Tokenizer, max_tokens: int) -> SamplingParams:
-    """Raises ApiError, or InvalidRequestError for what the fields' own checks let pass."""
+    """Raises ApiError, or InvalidRequestError for values that the schema cannot check."""
     given = _sampler_values(body)
     bias, banned = biases(body, tokenizer)
     form: dict[str, Any] = {"grammar": body.grammar or None, "json_schema": body.json_schema}
@@ -173,7 +173,7 @@ def renamed(error: InvalidRequestError, body: LlamaCppRequest) -> ApiError:
 
 
 def settings(body: LlamaCppRequest, params: SamplingParams, most: int | None, context: int) -> dict[str, Any]:
-    """``generation_settings``: what was done, whatever was asked for."""
+    """``generation_settings``: the settings in effect."""
     names = {"n_min": "speculative.n_min", "p_min": "speculative.p_min"}
     fields: dict[str, Any] = {"n_ctx": context} | {names.get(name, name): off for name, off in UNSUPPORTED_OFF.items()}
     fields |= {name: default if (v := getattr(body, name)) is None else v for name, default in INERT_DEFAULTS.items()}

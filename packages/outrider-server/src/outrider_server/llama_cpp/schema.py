@@ -58,7 +58,7 @@ class LlamaCppRequest(GenerationRequest):
     timings_per_token: bool | None = None
     n_max: int | None = Field(None, alias="speculative.n_max", ge=0, le=1024, description="0: no drafts.")
 
-    # Taken only with values that change nothing: nothing here does what they ask for.
+    # Accepted only with values that change nothing: these features are not supported.
     typical_p: float | None = None
     dynatemp_range: float | None = None
     top_n_sigma: float | None = None
@@ -78,7 +78,7 @@ class LlamaCppRequest(GenerationRequest):
     n_min: int | None = Field(None, alias="speculative.n_min")
     p_min: float | None = Field(None, alias="speculative.p_min")
 
-    # Details of what is off: the samplers above, and shifting the context.
+    # Parameters of features that are off: the samplers above, and shifting the context.
     dynatemp_exponent: float | None = None
     xtc_threshold: float | None = None
     dry_base: float | None = None

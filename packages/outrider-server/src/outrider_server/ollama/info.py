@@ -63,7 +63,7 @@ def _expiry(models: Models, name: str) -> str:
 async def show(
     request: Request, body: Annotated[ShowRequest, Depends(json_body(ShowRequest, untyped=True))]
 ) -> Response:
-    """What the model is and can do."""
+    """Properties and abilities of the model."""
     service = await named_service(request, body.model or body.name)
     model_name(service, body.model or body.name)
     llm = service.engine.llm

@@ -43,7 +43,7 @@ def unload(request: Request, name: str | None) -> Service:
 
 
 def kept_seconds(given: KeepAlive) -> float:
-    """``300``, ``"5m"`` or ``"1h30m"`` in seconds; infinite for what is negative. Raises ApiError 400."""
+    """``300``, ``"5m"`` or ``"1h30m"`` in seconds; infinite for a negative value. Raises ApiError 400."""
     text = str(given).strip()
     if re.fullmatch(rf"-?{_NUMBER}", text):
         seconds = float(text)

@@ -1,4 +1,4 @@
-"""What Ollama does to its library of models over HTTP, and a server here does not: each says what to do instead."""
+"""Ollama's endpoints that change its library of models: each is refused with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama's options as OpenAI's, and what cannot be honoured refused by name."""
+"""Ollama's options as OpenAI's; options without support are refused by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plain_name(name: str | None, served: Collection[str]) -> str | None:
 
 
 def check(options: Options, max_seq_len: int) -> None:
-    """Raises ApiError for what this server cannot do."""
+    """Raises ApiError for options that this server does not support."""
     for name, off in OFF.items():
         value = getattr(options, name)
         if value is not None and value != off:
@@ -53,7 +53,7 @@ def _unsupported(name: str, value: Any, remedy: str) -> ApiError:
 
 
 def chat_request(service: Service, body: OllamaRequest, messages: list[chat.Message], **more: Any) -> chat.ChatRequest:
-    """The ``ChatRequest`` that asks for the same. Raises ApiError for what this server cannot do."""
+    """The equivalent ``ChatRequest``. Raises ApiError for options that this server does not support."""
     options = body.options or Options.model_validate({})
     check(options, service.max_seq_len)
     given: dict[str, Any] = {name: getattr(body, name) for name in GenerationRequest.model_fields}

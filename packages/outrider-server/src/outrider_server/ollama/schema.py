@@ -28,7 +28,7 @@ class Options(StrictModel):
     stop: Stop | Stops | None = None
     num_ctx: int | None = Field(None, ge=1, lt=2**31, description="No more than the server's; nothing is cut off.")
 
-    # Taken only with values that change nothing: nothing here does what they ask for.
+    # Accepted only with values that change nothing: these features are not supported.
     repeat_last_n: int | None = Field(None, description="Only -1: penalties look at the whole text.")
     typical_p: float | None = None
     tfs_z: float | None = None
@@ -54,7 +54,7 @@ class Options(StrictModel):
 
 
 class OllamaRequest(GenerationRequest):
-    """What both have in common; the fields of ``GenerationRequest`` are additions."""
+    """Fields of chats and completions; the fields of ``GenerationRequest`` are additions."""
 
     model: str = Field(max_length=256)
     stream: bool | None = Field(None, description="true if left out.")

@@ -58,7 +58,7 @@ class ChatRun:
 
 @dataclass
 class _ChoiceState:
-    """What one choice has sent so far."""
+    """The state of one choice's answer."""
 
     parser: AnswerParser
     opened: bool = False  # its first chunk, with the role, is out
@@ -156,7 +156,7 @@ class ChatResponseBuilder(ChatRun):
         return choice | {"seed": request.seed} | extra
 
     def _deltas(self, index: int, steps: Sequence[StepOutput]) -> list[dict[str, Any]]:
-        """The events of one step: what it adds, then, if it is the last, how the choice ended."""
+        """The events of one step: its text and calls, then, if it is the last, the finish reason."""
         request, state = self.generation.requests[index], self._state(index)
         finish = steps[-1].finish_reason
         texts, calls = state.push("".join(step.text for step in steps), end=finish is not None)

@@ -51,7 +51,7 @@ def sampling(
 ) -> SamplingParams:
     """The request's sampling options; temperature is 1 unless given, as with OpenAI.
 
-    Raises InvalidRequestError for what the fields' own checks let pass.
+    Raises InvalidRequestError for values that the schema cannot check.
     """
     given = {name: value for name in _SAME_NAME if (value := getattr(body, name)) is not None}
     usual = _beams(body, n) if body.use_beam_search else {"temperature": 1.0}
@@ -114,7 +114,7 @@ def _changed(default: SpeculationParams, requested: SpeculationOptions) -> Specu
 def _with_prediction(
     chosen: SpeculationParams, prediction: PredictedOutput, requested: SpeculationOptions | str | None
 ) -> SpeculationParams:
-    """Draft from the text the caller expects. It changes how fast the answer comes, never what it says."""
+    """Draft from the text the caller expects. It changes the speed of the answer, never its text."""
     content = prediction.content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
     named = requested == "off" or (
@@ -163,7 +163,7 @@ def check_stream_options(body: SamplingRequest) -> None:
 
 
 def structured_output(body: SamplingRequest, response_format: Mapping[str, Any] | None) -> StructuredOutput | None:
-    """What the output must match; None: anything. Raises ApiError 400 if the request's fields cannot be used."""
+    """The form that the output must match; None: any text. Raises ApiError 400 for fields that cannot be used."""
     ways = {
         "response_format": None if response_format is None else _from_format(response_format),
         "structured_outputs": None if body.structured_outputs is None else _from_vllm(body.structured_outputs),
@@ -209,7 +209,7 @@ def _parse(given: dict[str, Any], param: str) -> StructuredOutput:
 def forced_tool_call(tools: Sequence[Tool], name: str | None) -> StructuredOutput:
     """One call of the tool of that name, or of any, with arguments that fit its parameters.
 
-    It is bare JSON, ``{"name": ..., "arguments": {...}}``, whatever markers the chat template uses.
+    It is bare JSON, ``{"name": ..., "arguments": {...}}``, without the markers of the chat template.
     """
     schemas = [_call_schema(tool) for tool in tools if name in (None, tool.function.name)]
     return _parse({"json_schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}, "tools")

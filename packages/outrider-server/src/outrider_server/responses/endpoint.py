@@ -103,7 +103,7 @@ class ResponsesBuilder(ChatRun):
     def _events(
         self, parts: Sequence[AnswerPart], steps: Sequence[StepOutput], *, end: bool
     ) -> Iterator[dict[str, Any]]:
-        """What tells of parts. Log-probabilities of ``steps`` go with the first text that follows."""
+        """The events for parts. Log-probabilities of ``steps`` go with the first text that follows."""
         if self.body.logprobs:
             top = self.body.top_logprobs or 0
             self._logprobs += chat_logprobs(steps, self.service.tokenizer, top)
@@ -131,7 +131,7 @@ class ResponsesBuilder(ChatRun):
         return {"type": f"response.{status}", "response": self._response(status) | end | measured}
 
     def _response(self, status: str) -> dict[str, Any]:
-        """The fields that say what was asked for, as OpenAI repeats them."""
+        """The fields of the request, as OpenAI repeats them."""
         generation, body = self.generation, self.asked
         params = generation.requests[0].params
         form = body.text.format if body.text else None

@@ -15,7 +15,7 @@ _SAME_NAME = ("temperature", "top_p", "top_k", "min_p", "seed", "parallel_tool_c
 
 
 def chat_request(body: ResponsesRequest) -> chat.ChatRequest:
-    """Raises ApiError for what this server cannot do."""
+    """Raises ApiError for options that this server does not support."""
     _check(body)
     given: dict[str, Any] = {name: getattr(body, name) for name in (*GenerationRequest.model_fields, *_SAME_NAME)}
     given |= {"messages": _messages(body), "tools": _tools(body.tools), "max_tokens": body.max_output_tokens}

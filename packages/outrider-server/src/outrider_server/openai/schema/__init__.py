@@ -1,1 +1,1 @@
-"""What clients may send, field by field, and what they get. Unknown fields are refused, never ignored."""
+"""Schemas of requests and responses, field by field. Unknown fields are refused, never ignored."""

@@ -1,4 +1,4 @@
-"""What every request has in common: strict models, sampling and speculation options."""
+"""Fields that requests share: sampling and speculation options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PredictedOutput(StrictModel):
 
 
 class GenerationRequest(StrictModel):
-    """What all requests for text have in common, in whosever words the rest of them is."""
+    """Fields of all requests for text, in every dialect."""
 
     model: str | None = Field(None, max_length=256)
     stream: bool | None = None
@@ -52,7 +52,7 @@ class GenerationRequest(StrictModel):
 
 
 class SamplingRequest(GenerationRequest):
-    """What completions and chats have in common. Names and meanings are OpenAI's, then vLLM's."""
+    """Fields of completions and chats. Names and meanings are OpenAI's, then vLLM's."""
 
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=128)
@@ -82,7 +82,7 @@ class SamplingRequest(GenerationRequest):
     token_details: bool | None = Field(None, description="Add where each token came from: accepted, recovered, ...")
     draft_details: bool | None = Field(None, description="Add each step's draft: its tree, and the path accepted.")
 
-    # SGLang's, which its router and vLLM's send with every request: only what is done here anyway.
+    # SGLang's, which its router and vLLM's send with every request: only the values that match this server.
     no_stop_trim: OnlyFalse | None = None
     return_hidden_states: OnlyFalse | None = None
 

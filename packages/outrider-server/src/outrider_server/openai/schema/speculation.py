@@ -19,7 +19,7 @@ Length = Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"]
 
 
 class SpeculationBase(StrictModel):
-    """How drafts are made and checked for this request; what is left out is as the server was started.
+    """Drafting and verification of this request; omitted fields keep the server's values.
 
     Output is the same with any ``draft`` and length while ``verifier`` is ``matching``.
     """

@@ -1,6 +1,6 @@
-"""The base of every request, and what bounds the time in which one is checked.
+"""The base of every request, and bounds on the time that checking takes.
 
-A list is given up at its first wrong element, and what has too many elements is refused before any is looked at: an
+Checking a list stops at its first wrong element, and a list of too many elements is refused unread: an
 error for each of a million elements would take a minute and gigabytes.
 """
 
