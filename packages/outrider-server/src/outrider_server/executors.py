@@ -33,7 +33,7 @@ ANY = 1 << 20  # answers that may wait to be written: all that there are
 
 
 class Run(Protocol):
-    """Does work on a thread of some lane."""
+    """Does work on a thread of an executor."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -51,9 +51,9 @@ class Executors:
         self._compiling: dict[tuple[GrammarCompiler, StructuredOutput, str], _Shared] = {}
 
     async def run(self, work: Callable[[], T]) -> T:
-        """``work()`` on a thread of the lane that suits the current request's size."""
-        lane = self._large if CALLER.get().body > LARGE else self._ordinary
-        return await lane.run(work)
+        """``work()`` on a thread of the executor for requests of the current one's size."""
+        executor = self._large if CALLER.get().body > LARGE else self._ordinary
+        return await executor.run(work)
 
     async def read_images(self, work: Callable[[], T]) -> T:
         """``work()`` on the threads for images, which decode them and run the model's vision tower."""
@@ -90,15 +90,10 @@ class Executors:
                 del self._compiling[key]
 
     def close(self) -> None:
-        for lane in (
-            self._ordinary,
-            self._large,
-            self._images,
-            self._grammars,
-            self._short_answers,
-            self._long_answers,
-        ):
-            lane.close()
+        """End the threads that are idle, and the others after their work."""
+        for executor in vars(self).values():
+            if isinstance(executor, BoundedExecutor):
+                executor.close()
 
 
 @dataclass
@@ -150,7 +145,7 @@ class BoundedExecutor:
         """``work()`` on a thread, for the current ``CALLER``.
 
         Raises:
-            ApiError: 429 or 503, with Retry-After, if the caller or the lane has too much to do already.
+            ApiError: 429 or 503, with Retry-After, if the caller has too many jobs, or the queue is full.
         """
         caller, loop = CALLER.get().name, asyncio.get_running_loop()
         own = self._running[caller] + sum(job.caller == caller for job in self._waiting)
