@@ -25,7 +25,7 @@ os.environ["GOMP_SPINCOUNT"] = "1000"  # the few tests of several threads have n
 import pytest
 from hypothesis import settings
 
-from outrider.engine import engine
+from outrider.engine import engine, memory
 from outrider.engine.adaptive.cost import ForwardPassCost, calibrate
 from outrider.engine.adaptive.settings import DEFAULT_SETTINGS
 from outrider.models.base import Model
@@ -46,6 +46,12 @@ _END = pytest.StashKey[float]()
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile("same")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paged caches of engines have blocks of 4 tokens, so that short prompts share some."""
+    monkeypatch.setattr(memory, "BLOCK_SIZE", 4)
 
 
 @pytest.fixture(scope="session", autouse=True)

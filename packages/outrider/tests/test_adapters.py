@@ -142,11 +142,12 @@ def test_a_batch_of_different_adapters_is_each_alone(llm: LLM) -> None:
         assert [step.logprobs for step in one.steps] == [step.logprobs for step in alone[name].steps]  # to the last bit
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_caches_are_never_shared_between_adapters(llm: LLM, home: Path, tmp_path: Path) -> None:
     """Not even between those of one shape."""
     adapter(tmp_path / "alike", home / "base", seed=4)
     modules = {"a": str(home / "a"), "alike": str(tmp_path / "alike")}
-    with LLM(str(home / "base"), kv_cache="paged", block_size=4, lora_modules=modules) as own:
+    with LLM(str(home / "base"), kv_cache="paged", lora_modules=modules) as own:
 
         def cached(name: str | None) -> int:
             lora = None if name is None else LoRARequest(name)

@@ -333,8 +333,9 @@ def test_two_streams_side_by_side_get_their_own_tokens(folder: Path) -> None:
     assert [list(tokens) for tokens in zip(*pairs, strict=True)] == alone
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_salts_and_priorities_reach_the_engine(folder: Path) -> None:
-    llm = LLM(str(folder), draft="none", threads=1, kv_cache="paged", block_size=4)
+    llm = LLM(str(folder), draft="none", threads=1, kv_cache="paged")
     prompt = [[5, 6, 7, 8, 9, 10, 11, 12, 13]]
     cached = [
         llm.generate(prompt, PARAMS, cache_salt=salt)[0].stats.cached_prompt_tokens for salt in ("a", "b", "a", "")

@@ -113,10 +113,11 @@ def test_a_draft_model_that_cannot_pay_is_never_asked_unless_its_length_is_given
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "paged"])
+@pytest.mark.usefixtures("small_blocks")
 def test_what_is_cached_of_one_sound_is_not_found_by_another(whisper_folder: Path, kind: Any) -> None:
     prompt = [e.START, e.EN, e.TRANSCRIBE, *range(40, 80)]
     params = SamplingParams(max_tokens=4, temperature=0)
-    with LLM(str(whisper_folder), draft="none", kv_cache=kind, block_size=4, dtype="float32") as llm:
+    with LLM(str(whisper_folder), draft="none", kv_cache=kind, dtype="float32") as llm:
 
         def run(sound: EncoderInput) -> tuple[list[int], int]:
             request = llm._input_processor.request(prompt, params, None, given=sound)

@@ -189,8 +189,9 @@ def test_the_attack_succeeds_where_keys_share(server: Live, source: str, seeds: 
             assert guess(world.attack(said, *KEYS[:2])) == said
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_a_paged_cache_keeps_them_apart_too(folder: Path) -> None:
-    with Live(LLM(str(folder), threads=1, kv_cache="paged", block_size=4), api_keys=KEYS[:8]) as server:
+    with Live(LLM(str(folder), threads=1, kv_cache="paged"), api_keys=KEYS[:8]) as server:
         for seed in (0, 1):
             world = World(server, "suffix", seed)
             seen = [world.attack(said, *KEYS[i : i + 2]) for said, i in ((0, 4 * seed), (1, 4 * seed + 2))]

@@ -105,7 +105,6 @@ def test_draft_target_tokenizer_mismatch(folder: Path, tmp_path: Path) -> None:
         ({"draft": "telepathy"}, "telepathy"),
         ({"spec_length": 0}, "spec_length=0"),
         ({"kv_cache": "heap"}, "kv_cache='heap'"),
-        ({"block_size": 0}, "block_size=0"),
         ({"max_batch_size": 0}, "max_batch_size=0"),
         ({"max_batched_tokens": 4, "max_batch_size": 8}, "max_batched_tokens=4 is less than max_batch_size=8"),
         ({"kv_tokens": 100}, "is for kv_cache='paged'"),
@@ -168,8 +167,9 @@ def test_speculative_with_continuous_batching(folder: Path, kv_cache: Literal["c
     llm.engine.cache.check()
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_n_outputs_of_one_prompt(folder: Path) -> None:
-    llm = LLM(str(folder), draft="none", kv_cache="paged", block_size=4, threads=1)
+    llm = LLM(str(folder), draft="none", kv_cache="paged", threads=1)
     params = SamplingParams(n=3, temperature=1.0, seed=7, max_tokens=10, ignore_eos=True)
     outputs = llm.generate(["hello world and the world"], params)
     assert [o.seed for o in outputs] == [7, 8, 9]
@@ -194,8 +194,9 @@ def test_prompt_logprobs_equal_those_of_scoring_the_prompt(folder: Path) -> None
         assert ids[i] in output.prompt_logprobs[i - 1]
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_sequences_of_one_prompt_share_its_logprobs(folder: Path) -> None:
-    llm = LLM(str(folder), draft="none", kv_cache="paged", block_size=4, threads=1)
+    llm = LLM(str(folder), draft="none", kv_cache="paged", threads=1)
     ids = [5, 9, 20, 31, 7, 7, 60, 61, 3, 44, 10, 11]
     params = SamplingParams(n=3, prompt_logprobs=2, max_tokens=2, ignore_eos=True, seed=1)
     first, *others = llm.generate([ids], params)

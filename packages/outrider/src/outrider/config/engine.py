@@ -142,8 +142,6 @@ class EngineConfig:
 
     For target and draft models; int8 takes half the memory of bfloat16 and needs the native library.
     """
-    block_size: int = 16
-    """Tokens in a block of the paged cache."""
     prefix_reuse: bool = True
     """Keep verified tokens of finished requests for later ones that begin alike."""
     kv_tokens: int | None = None
@@ -165,7 +163,7 @@ class EngineConfig:
     """
 
     def __post_init__(self) -> None:
-        for name in ("tensor_parallel_size", "block_size", "max_batch_size", "max_batched_tokens"):
+        for name in ("tensor_parallel_size", "max_batch_size", "max_batched_tokens"):
             value = getattr(self, name)
             if not is_int(value) or value < 1:
                 raise ConfigError(f"{name}={value!r} is not valid: use at least 1")

@@ -55,7 +55,6 @@ class EngineOptions(TypedDict, total=False):
     tensor_parallel_size: int
     kv_cache: CacheName
     kv_cache_dtype: KVCacheDType
-    block_size: int
     prefix_reuse: bool
     kv_tokens: int | None
     max_batch_size: int

@@ -16,6 +16,8 @@ from outrider.errors import CapacityError
 from outrider.models.config import ModelConfig
 from outrider.verify.shapes import levels_wanted, nodes_wanted
 
+BLOCK_SIZE = CacheSpec.block_size
+"""Tokens in a block of the paged cache."""
 SHARE_FOR_CACHE = 0.6  # of the memory that is available once weights are loaded; the rest is for activations
 
 
@@ -140,7 +142,7 @@ class MemoryPlan:
             max_seq_len=max_seq_len,
             kind=config.kv_cache,
             tokens=self.kv_tokens,
-            block_size=config.block_size,
+            block_size=BLOCK_SIZE,
             prefix_reuse=config.prefix_reuse,
         )
 

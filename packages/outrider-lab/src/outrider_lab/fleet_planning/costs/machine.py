@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.config import EngineConfig
+from outrider.engine.memory import BLOCK_SIZE
 from outrider.errors import ConfigError, InvalidRequestError
 from outrider_lab.cost import DraftCost, LatencyCurve
 from outrider_lab.fleet_planning.costs.draft_model import MAX_K, DraftModel
@@ -42,7 +43,7 @@ class Machine:
     max_batch_size: int = _DEFAULTS.max_batch_size
     max_batched_tokens: int = _DEFAULTS.max_batched_tokens
     kv_tokens: int = 1 << 20
-    block_size: int = _DEFAULTS.block_size
+    block_size: int = BLOCK_SIZE
     kv_bytes_per_token: float = 0.0
     prefix_reuse: bool = True
     draft: DraftModel | None = None

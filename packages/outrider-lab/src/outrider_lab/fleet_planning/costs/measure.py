@@ -68,7 +68,6 @@ def measure_machine(
         max_batch_size=llm.config.max_batch_size,
         max_batched_tokens=llm.config.max_batched_tokens,
         kv_tokens=llm.memory_plan.kv_tokens,
-        block_size=llm.config.block_size,
         kv_bytes_per_token=float(row_bytes(llm.model)),
         prefix_reuse=llm.config.prefix_reuse,
         draft=_draft(llm, draft, prompts, params or SamplingParams(max_tokens=64), tick) if draft else None,

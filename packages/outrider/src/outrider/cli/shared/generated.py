@@ -24,7 +24,7 @@ Given = Mapping[str, Any]
 """Fields that were given on the command line or in a file, and differ from their defaults."""
 
 NO_FLAG = frozenset(
-    {"speculation", "cuda_graphs", "block_size", "counts_as_q", "allowed_token_ids", "banned_token_ids"}
+    {"speculation", "cuda_graphs", "counts_as_q", "allowed_token_ids", "banned_token_ids"}
     | {"stop_token_ids", "n", "prompt_logprobs", "skip_special_tokens", "structured", "model"}
     | {"early_stopping", "num_beam_groups", "diversity_penalty"}
 )
