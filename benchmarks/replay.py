@@ -34,7 +34,6 @@ from outrider.engine.stats import RequestStats
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.tree import children
-from outrider_drafters.draft_table import DraftTable
 from outrider_lab.data import workloads
 
 COST = ((1, 1.0), (4, 1.0), (8, 1.13), (16, 1.37), (32, 1.92), (64, 3.0))
@@ -117,9 +116,7 @@ def replay(drafting: Drafting, recording: Recording, request: Request) -> Tally:
     return tally
 
 
-def measure(
-    source: str, recordings: Sequence[Recording], vocab_size: int, table: DraftTable | None
-) -> dict[str, Tally]:
+def measure(source: str, recordings: Sequence[Recording], vocab_size: int, table: str | None) -> dict[str, Tally]:
     """By category, and together. Requests come one after another, so that sources may learn from earlier ones."""
     name, _, length = source.partition("@")
     k = int(length or 10)
@@ -157,8 +154,7 @@ def read(path: Path) -> list[Recording]:
 def run(args: argparse.Namespace) -> None:
     recordings = read(args.recording)
     vocab_size = args.vocab_size or 1 + max(max(*r.prompt, *r.output) for r in recordings)
-    table = DraftTable.load(args.draft_table) if args.draft_table else None
-    results = {s: measure(s, recordings, vocab_size, table) for s in args.sources}
+    results = {s: measure(s, recordings, vocab_size, args.draft_table) for s in args.sources}
     width = max(map(len, args.sources)) + 1
     for category in [*sorted({r.category for r in recordings}), "all"]:
         print(f"\n{category:{width}}" + "".join(f"{name:>9}" for name in next(iter(results.values()))["all"].as_dict()))
@@ -181,7 +177,7 @@ def main() -> None:
     runner.add_argument("recording", type=Path)
     runner.add_argument("sources", nargs="+", help="SOURCE@K, as in suffix@15 or suffix,ngram@8")
     runner.add_argument("--vocab-size", type=int, help="default: as many as the recording names")
-    runner.add_argument("--draft-table", type=Path)
+    runner.add_argument("--draft-table")
     runner.set_defaults(do=run)
     args = parser.parse_args()
     args.do(args)

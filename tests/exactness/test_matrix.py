@@ -28,7 +28,6 @@ from outrider.drafters.draft_cache import DraftModel
 from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.registry import DrafterRegistry
-from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
 from outrider.drafters.text.grammar import GrammarDrafter
 from outrider.drafters.text.lookup import LookupDrafter
 from outrider.drafters.text.ngram import NgramDrafter
@@ -45,6 +44,7 @@ from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.noise import Noise, Purpose
 from outrider.verify.tree import path_to
 from outrider.verify.verifiers import Recursive, Siblings
+from outrider_drafters.baselines import RandomDrafter, bigram, unigram
 from outrider_drafters.draft_table import count
 from outrider_drafters.hierarchical import HierarchicalDrafter
 from outrider_drafters.layer_skip import LayerSkipDrafter

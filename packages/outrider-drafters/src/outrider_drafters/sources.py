@@ -63,3 +63,26 @@ HIERARCHICAL = DraftSource(
     beams=None,
     page="hierarchical",
 )
+BIGRAM = DraftSource(
+    name="bigram",
+    summary="the most frequent follower of the last token",
+    builder="outrider_drafters.baselines:build_bigram",
+    engine_option="draft_table",
+    page="tables",
+)
+UNIGRAM = DraftSource(
+    name="unigram",
+    summary="the most frequent token",
+    builder="outrider_drafters.baselines:build_unigram",
+    engine_option="draft_table",
+    is_control=True,
+    page="tables",
+)
+RANDOM = DraftSource(
+    name="random",
+    summary="uniformly random tokens",
+    builder="outrider_drafters.baselines:build_random",
+    shape=DraftShape.CHAIN,
+    is_control=True,
+    page="tables",
+)

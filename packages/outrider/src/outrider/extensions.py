@@ -38,7 +38,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "drafters": {
         "dflash": "torch", "medusa": "torch", "blockwise": "torch", "pass": "torch", "recycling": "drafters",
         "lookahead": "drafters", "models": "drafters", "universal": "drafters", "layer_skip": "drafters",
-        "hierarchical": "drafters",
+        "hierarchical": "drafters", "bigram": "drafters", "unigram": "drafters", "random": "drafters",
     },
     "families": {"encoder_decoder": "speech", "vision_language": "vision", "transformers": "transformers"},
     "backends": {"torch": "torch", "transformers": "transformers", "tensor_parallel": "fleet"},

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from outrider.config import EngineConfig, source_record
+from outrider.config import SOURCES, EngineConfig, source_record
 from outrider.config.combination import parse
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import Datastore, read_origin
@@ -20,7 +20,7 @@ from outrider.drafters.trained.heads import head_memory, load_heads, target_fing
 from outrider.engine.engine import Engine
 from outrider.engine.memory import MemoryPlan, available_bytes, plan_memory
 from outrider.errors import IncompatibleDraftError
-from outrider.extensions import extension, has_extension
+from outrider.extensions import extension, has_extension, missing_extension
 from outrider.hub.catalog import resolve
 from outrider.hub.trained import trained_datastore
 from outrider.models.base import LoadedModel
@@ -30,7 +30,6 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.verify.shapes import Acceptance
 from outrider.weights.loader import load_model
-from outrider_drafters.draft_table import DraftTable
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +88,12 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
             target=model,
             target_cache=kv_cache,
             draft_layers=config.draft_layers,
-            draft_table=_load_table(config, vocab_size),
+            draft_table=config.draft_table,
             datastore=_load_datastore(config, model, vocab_size, progress),
             custom_sources=config.custom_sources,
         )
     )
+    _check_table(config, drafters)
     eos = tuple({*tokenizer.eos_token_ids, *model.config.eos_token_ids})
     engine = Engine(
         model,
@@ -159,12 +159,18 @@ def _load_draft_models(
     return tuple(models), tuple(tokenizers), same
 
 
-def _load_table(config: EngineConfig, vocab_size: int) -> DraftTable | None:
-    if config.draft_table is None:
-        return None
-    table = DraftTable.load(Path(config.draft_table))
-    table.check_vocabulary(vocab_size)
-    return table
+def _check_table(config: EngineConfig, drafters: DrafterRegistry) -> None:
+    """Build the sources that read ``draft_table``, so that an error in it comes before requests.
+
+    Raises:
+        ConfigError: the file cannot be used, or no installed source reads one.
+    """
+    if config.draft_table is not None:
+        readers = [name for name, source in SOURCES.items() if source.engine_option == "draft_table"]
+        if not readers:
+            raise missing_extension("drafters", "bigram", f"draft_table={config.draft_table!r}")
+        for name in readers:
+            drafters[name]
 
 
 def _load_datastore(config: EngineConfig, model: LoadedModel, vocab_size: int, progress: bool) -> Datastore | None:

@@ -136,29 +136,6 @@ _CORE = {
             page="draft-model",
         ),
         DraftSource(
-            name="bigram",
-            summary="the most frequent follower of the last token",
-            builder="outrider.drafters.text.baselines:build_bigram",
-            engine_option="draft_table",
-            page="tables",
-        ),
-        DraftSource(
-            name="unigram",
-            summary="the most frequent token",
-            builder="outrider.drafters.text.baselines:build_unigram",
-            engine_option="draft_table",
-            is_control=True,
-            page="tables",
-        ),
-        DraftSource(
-            name="random",
-            summary="uniformly random tokens",
-            builder="outrider.drafters.text.baselines:build_random",
-            shape=DraftShape.CHAIN,
-            is_control=True,
-            page="tables",
-        ),
-        DraftSource(
             name="grammar",
             summary="tokens that a structured output leaves no choice about",
             builder="outrider.drafters.text.grammar:build",
@@ -183,9 +160,9 @@ class DraftSources(MutableMapping[str, DraftSource]):
     def __getitem__(self, name: str) -> DraftSource:
         if name in self._records:
             return self._records[name]
+        if not has_extension("drafters", name):
+            raise KeyError(name)
         if name not in self._loaded:
-            if not has_extension("drafters", name):
-                raise KeyError(name)
             self._loaded[name] = extension("drafters", name)
         return self._loaded[name]
 

@@ -12,7 +12,6 @@ from outrider.drafters.datastore import Datastore
 from outrider.drafters.draft_cache import DraftModel
 from outrider.models.base import HeadTarget, Model
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider_drafters.draft_table import DraftTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class DrafterContext:
     tokenizer: Tokenizer | None = None  # the target's
     draft_tokenizers: tuple[Tokenizer, ...] = ()  # the draft models'
     same_vocabulary: bool = True  # whether draft models have the target's tokens
-    draft_table: DraftTable | None = None  # counts for unigram and bigram, which otherwise learn live
+    draft_table: str | None = None  # file of counts for unigram and bigram, which otherwise learn live
     datastore: Datastore | None = None  # answers that suffix copies from
     custom_sources: tuple[str, ...] = ()  # the user's own that may be imported
     heads: Mapping[str, Any] = field(default_factory=dict)  # trained for the target, by source

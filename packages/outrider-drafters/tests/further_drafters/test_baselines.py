@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from outrider.drafters.api import Drafter
-from outrider.drafters.text.baselines import RandomDrafter, bigram, unigram
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.verify.draft import EMPTY
+from outrider_drafters.baselines import RandomDrafter, bigram, unigram
 from outrider_drafters.draft_table import DraftTable, count
 from tests.arrays import softmax
 from tests.drafters.views import grow, propose, request

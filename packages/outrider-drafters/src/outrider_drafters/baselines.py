@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -55,12 +56,21 @@ def _always(counts: Counts) -> Callable[[], Counts]:
 
 def build_unigram(context: DrafterContext) -> Drafter:
     """The source ``unigram``."""
-    return unigram(context.vocab_size, context.draft_table)
+    return unigram(context.vocab_size, _table(context))
 
 
 def build_bigram(context: DrafterContext) -> Drafter:
     """The source ``bigram``."""
-    return bigram(context.vocab_size, context.draft_table)
+    return bigram(context.vocab_size, _table(context))
+
+
+def _table(context: DrafterContext) -> DraftTable | None:
+    """The trained counts that the engine was given, if it was."""
+    if context.draft_table is None:
+        return None
+    table = DraftTable.load(Path(context.draft_table))
+    table.check_vocabulary(context.vocab_size)
+    return table
 
 
 def build_random(context: DrafterContext) -> Drafter:
