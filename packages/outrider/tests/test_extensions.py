@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import pytest
@@ -15,8 +16,9 @@ from outrider.config import DraftSource
 from outrider.config.combination import check_known
 from outrider.config.sources import DraftSources
 from outrider.errors import ConfigError, MissingExtensionError
-from outrider.extensions import extension, extension_names, has_extension
+from outrider.extensions import EXTRAS, extension, extension_names, has_extension
 from tests.cli.test_cli import run
+from tests.paths import ROOT
 from tests.test_output import output
 
 
@@ -123,3 +125,19 @@ def test_views_of_an_output_name_their_extra(installed: None) -> None:
             MissingExtensionError, match=r"Output\.\w+\(\) is not installed: pip install 'outrider\[lab\]'"
         ):
             view()
+
+
+def test_every_extra_that_an_error_names_can_be_installed() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {extra for group in EXTRAS.values() for extra in group.values()}
+    assert named <= extras.keys()
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in EXTRAS.items() for name in names])
+def test_the_distribution_of_an_extra_brings_what_is_expected_of_it(group: str, name: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = {point.name: point for point in entry_points(group=f"outrider.{group}")}
+    (wanted,) = extras[EXTRAS[group][name]]
+    assert name in brought
+    assert brought[name].dist is not None
+    assert wanted.startswith(f"{brought[name].dist.name}==")  # type: ignore[union-attr]
