@@ -23,10 +23,10 @@ from typing import Any
 from benchmarks.decoding import Answer, alpha_at, alphas, decode, load, median_ms, speedup, tau, with_interval
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.cli.shared.options import draft_to_load
-from outrider.cli.shared.working import working
 from outrider.config.setting import parse_source
 from outrider.config.sources import source_record
 from outrider.errors import OutriderError
+from outrider.utils.working import working
 from outrider_lab.bench.backends import OutriderBackend
 from outrider_lab.bench.runner import environment
 from outrider_lab.data import workloads

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.shared.working import Lines
 from outrider.config import SOURCES
 from outrider.drafters import registry
+from outrider.utils.working import Lines
 from outrider_lab.figures import session, theory_plots
 from outrider_lab.priors import MEASURED_ALPHA
 from outrider_lab.theory import expected_tokens

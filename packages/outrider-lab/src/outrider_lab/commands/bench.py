@@ -106,7 +106,7 @@ def bench(
     cap = max_tokens if max_tokens is not None else MAX_TOKENS if suite else 96
     params = SamplingParams(**o.own(SamplingParams, given), max_tokens=cap)
     params = params if params.greedy else replace(params, seed=1)
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.bench import runner, show, suite_report
     from outrider_lab.data import suites, workloads
 
@@ -182,7 +182,7 @@ def _measure(
     talk: bool,
 ) -> tuple[dict[int, dict[str, Any]], list[Backend]]:
     """Results by concurrency, and the backends that were timed. ``talk``: with all turns of each question."""
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.bench import runner
     from outrider_lab.bench.backends import OutriderBackend
     from outrider_lab.bench.conversing import Conversing

@@ -92,9 +92,9 @@ def _model(
     prompts: str,
     coverage: Coverage,
 ) -> Report:
-    from outrider.cli.shared.working import working
     from outrider.config import SOURCES, VERIFIERS, source_record
     from outrider.utils.suggest import unknown
+    from outrider.utils.working import working
     from outrider_lab.certify import session
     from outrider_lab.data import workloads
 
@@ -115,7 +115,7 @@ def _model(
 
 
 def _servers(endpoint: str, baseline: str, prompts: str, quick: bool, full: bool, model: str | None) -> Report:
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.certify import endpoints
     from outrider_lab.data import workloads
 

@@ -76,7 +76,7 @@ def _measured(
     device: str,
     threads: int | None,
 ) -> list[WrittenFigure]:
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.figures import session
 

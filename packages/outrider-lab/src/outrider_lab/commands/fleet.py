@@ -22,7 +22,7 @@ Measure = Callable[[str | None], "Machine"]
 
 def plan_fleet(given: dict[str, Any], known: Machine | None, measure: Measure, *, as_json: bool) -> None:
     """Simulate a fleet and print the results. ``known``: the machine of an estimate, if one was asked for."""
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.fleet_planning.reporting.report import summarize, table
     from outrider_lab.fleet_planning.reporting.sizing import replicas_needed
     from outrider_lab.fleet_planning.setup import fleet_of, promise_of, workload_of

@@ -136,7 +136,7 @@ def plan(
         typer.echo(_estimate(scenario, as_json))
         return
     _refuse_estimate(target_params, draft_params, alpha, devices)
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.plan import make_plan, with_seed
 
@@ -188,7 +188,7 @@ def _measured(
     given: Given,
 ) -> Machine:
     """The machine at hand, with the limits that it would serve with."""
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_lab.data import workloads
     from outrider_lab.fleet_planning.costs.ingress import measure_ingress
     from outrider_lab.fleet_planning.costs.measure import measure_machine

@@ -13,10 +13,10 @@ from outrider.cli.shared import flags
 from outrider.cli.shared import options as o
 from outrider.cli.shared.config_file import Config
 from outrider.cli.shared.generated import Given, options_from
-from outrider.cli.shared.working import working
 from outrider.config import EngineConfig, SpeculationParams
 from outrider.errors import InvalidRequestError
 from outrider.utils.whole_files import write_text
+from outrider.utils.working import working
 
 if TYPE_CHECKING:
     from outrider_multimodal.speech import Segment, Transcript

@@ -29,7 +29,7 @@ _REPORT_S = 60.0  # seconds between two reports
 
 
 class Tell(Protocol):
-    """Hears of progress; as ``outrider.cli.shared.working.Working``."""
+    """Hears of progress; as ``outrider.utils.working.Working``."""
 
     def __call__(self, what: str, count: int = 1) -> None: ...
 

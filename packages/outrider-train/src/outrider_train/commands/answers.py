@@ -10,8 +10,8 @@ import typer
 
 from outrider.cli.shared import options as o
 from outrider.cli.shared.generated import Given, options_from
-from outrider.cli.shared.interrupt import CtrlC
 from outrider.config import EngineConfig, SpeculationParams
+from outrider.utils.interrupt import CtrlC
 from outrider_train.commands.common import log
 
 _ENGINE = ("max_batch_size", "max_batched_tokens", "kv_tokens", "draft", "heads", *o.LOADING)
@@ -71,7 +71,7 @@ def answers(
 
     Example: outrider train answers --tokens 10M --turns 1-3 --out answers, then outrider train eagle --data answers
     """
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_train.answers.options import AnswerOptions, Effort, parse_count, parse_range
 
     options = AnswerOptions(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.cli.shared import options as o
-from outrider.cli.shared.interrupt import CtrlC
 from outrider.errors import ConfigError
+from outrider.utils.interrupt import CtrlC
 
 if TYPE_CHECKING:
     from outrider_train.setup import TrainingSetup
@@ -176,7 +176,7 @@ def _make(
     device: str,
     **train: Any,
 ) -> Shared:
-    from outrider.cli.shared.working import working
+    from outrider.utils.working import working
     from outrider_train.answers.run import regenerate_answers
     from outrider_train.setup import DataOptions, TrainingSetup
     from outrider_train.trainer import TrainOptions

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outrider.cli.shared.interrupt import CtrlC
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request, StepOutput
+from outrider.utils.interrupt import CtrlC
 
 
 def steps_of(engine: Engine, request: Request, stop: CtrlC) -> Iterator[list[StepOutput]]:

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from outrider.cache import CacheSpec
 from outrider.cli.chat.answering import steps_of
-from outrider.cli.shared.interrupt import CtrlC
 from outrider.cli.shared.screen import STYLES, harmless
 from outrider.config import SpeculationParams
 from outrider.engine.engine import Engine
 from outrider.errors import InvalidRequestError
+from outrider.utils.interrupt import CtrlC
 
 if TYPE_CHECKING:
     from outrider.cli.chat.session import Session

@@ -14,11 +14,11 @@ from outrider.cli.chat.answering import steps_of
 from outrider.cli.chat.files import Message
 from outrider.cli.chat.settings import View
 from outrider.cli.chat.writing import make_writer
-from outrider.cli.shared.interrupt import CtrlC
 from outrider.cli.shared.screen import legend, stderr, summary
 from outrider.config import SamplingParams, SpeculationParams
 from outrider.errors import InvalidRequestError, OutriderError
 from outrider.hub.catalog import resolve
+from outrider.utils.interrupt import CtrlC
 
 if TYPE_CHECKING:
     from outrider.engine.request import Request

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from outrider.cli.shared import working
+from outrider.utils import working
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     time = [100.0]
-    monkeypatch.setattr("outrider.cli.shared.working.time.monotonic", lambda: time[0])
+    monkeypatch.setattr("outrider.utils.working.time.monotonic", lambda: time[0])
     return time
 
 
