@@ -147,5 +147,6 @@ def quoted_commands(page: Path) -> list[str]:
 
 
 def quoted_options(page: Path) -> list[str]:
-    """Options that running text names, each within backquotes of its own."""
-    return re.findall(r"(?<!`)`(--[a-z][\w-]*)[^`\n]*`", page.read_text(encoding="utf-8"))
+    """Options that running text names, each within backquotes of its own; not those that a changelog says are gone."""
+    text = re.sub(r"(?ms)^### Removed$.*?(?=^##|\Z)", "", page.read_text(encoding="utf-8"))
+    return re.findall(r"(?<!`)`(--[a-z][\w-]*)[^`\n]*`", text)
