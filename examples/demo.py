@@ -19,7 +19,7 @@ lemon cake was the best lemon cake I have ever eaten. Please send me the recipe 
 and the recipe for the lemon cake. Next Saturday it is our turn: please come to dinner at our house at seven."""
 
 TOY = """This model has 135 million parameters: a toy to try the engine with, whose answers are often wrong.
-A better one, from a GGUF file of your own: outrider chat -m YOUR-MODEL.gguf
+A better one, from a GGUF file of your own: outrider chat -m ./my-model.gguf
 """
 
 CONTENDERS = {

@@ -1,7 +1,7 @@
 """What MkDocs does not do by itself; warnings fail the build, which is strict.
 
 * Links from a page to the repository's other files are checked, and made plain text where no ``repo_url`` is set.
-* Pages that the navigation does not name are added to it.
+* Pages that the navigation does not name are added to it, except records of decisions, which are for contributors.
 * Figures are put into the page itself, so that they take its colours, light or dark.
 * Long paths in a page may be broken at a slash.
 * The theme's search has a name for those who hear the page.
@@ -25,10 +25,15 @@ _FOREIGN = re.compile(
 )
 
 
+def site_pages(docs: Path) -> list[Path]:
+    """The pages of the site: every one in ``docs`` but records of decisions, as ``exclude_docs`` says."""
+    return sorted(path for path in docs.rglob("*.md") if path.parent.name != "decisions")
+
+
 def on_config(config: Any) -> Any:
     docs = Path(config.docs_dir)
     named = set(_named(config.nav))
-    for path in sorted(docs.rglob("*.md")):
+    for path in site_pages(docs):
         page = path.relative_to(docs).as_posix()
         if page not in named:
             section = "Algorithms" if page.startswith("algorithms/") else "Use"

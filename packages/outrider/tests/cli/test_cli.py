@@ -352,11 +352,11 @@ def test_a_model_that_is_no_chat_model_says_so_before_its_weights_are_read(
 
 def test_the_built_in_model_is_called_a_toy() -> None:
     assert "135 million parameters: a toy" in options.TOY
-    assert "outrider chat -m YOUR-MODEL.gguf" in options.TOY
+    assert "outrider chat -m ./my-model.gguf" in options.TOY
     for file in ("README.md", "examples/demo.py", "docs/quickstart.md"):
         text = (ROOT / file).read_text()
         assert "toy" in text
-        assert "outrider chat -m YOUR-MODEL.gguf" in text
+        assert "outrider chat -m ./my-model.gguf" in text
 
 
 def test_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:

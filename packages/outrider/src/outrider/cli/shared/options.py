@@ -27,7 +27,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 
 TOY = (
     "This built-in model has 135 million parameters: a toy to try the engine with, whose answers are often wrong. "
-    "Bring a better one: outrider chat -m YOUR-MODEL.gguf"
+    "Bring a better one: outrider chat -m ./my-model.gguf"
 )
 """What to expect of ``DEFAULT_MODEL``."""
 
