@@ -61,7 +61,7 @@ def outrider(engine: str, checkpoint: Checkpoint, texts: Sequence[Tensor]) -> li
     kv_cache_dtype: Any
     dtype, kv_cache_dtype = (*engine.split(":")[1:], "auto", "auto")[:2]
     model = make_model(
-        checkpoint.config, checkpoint.tensors, stored=checkpoint.stored, dtype=dtype, kv_cache_dtype=kv_cache_dtype
+        checkpoint.config, checkpoint.stored, quantised=checkpoint.quantised, dtype=dtype, kv_cache_dtype=kv_cache_dtype
     )
     found = []
     for tokens in texts:

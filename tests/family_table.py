@@ -22,6 +22,7 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.files import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider_torch.models.llama import LlamaModel
+from outrider_torch.models.stored import torch_tensors
 from tests import tiny
 from tests.families import MEMBERS, VOCAB, build
 
@@ -65,11 +66,11 @@ def difference(theirs: Any) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         theirs.save_pretrained(folder)
         checkpoint = open_checkpoint(Path(folder))
-        config, tensors = checkpoint.config, checkpoint.tensors
+        config, tensors = checkpoint.config, torch_tensors(checkpoint)
         wanted = theirs(torch.tensor([tokens])).logits[0]
         models: list[LoadedModel] = [LlamaModel(config, tensors, dtype=torch.float32)]
         if library() is not None:
-            models.append(make_model(config, tensors, stored=checkpoint.stored, dtype="float32"))
+            models.append(make_model(config, checkpoint.stored, dtype="float32"))
         found = []
         for model in models:
             kv = CacheSpec(max_seq_len=64)

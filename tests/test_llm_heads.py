@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from outrider import LLM, SamplingParams, SpeculationParams
 from outrider.config import ModelOptions
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, find, make_head, save_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint, find
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.hub import trained
 from outrider.native.library import library
 from outrider.weights.loader import load_model
+from outrider_torch.heads import make_head, save_head
 from tests.whole import model_folder
 
 PARAMS = SamplingParams(max_tokens=16, temperature=0.7, seed=5, ignore_eos=True)

@@ -17,11 +17,12 @@ from outrider.cache import CacheSpec, KVCache
 from outrider.config import SamplingParams
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.registry import DrafterRegistry
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.native.library import library
+from outrider_torch.heads import make_head
 from outrider_torch.models.llama import LlamaModel
 from tests import tiny
 from tests.families import MEMBERS, VOCAB, config_of

@@ -25,7 +25,7 @@ from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.datastore import collect
 from outrider.drafters.draft_cache import DraftModel
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.model.model import ModelDrafter
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.text.grammar import GrammarDrafter
@@ -52,6 +52,7 @@ from outrider_drafters.lookahead import LookaheadDrafter
 from outrider_drafters.models import ModelsDrafter
 from outrider_drafters.recycling import RecyclingDrafter
 from outrider_drafters.universal import UniversalDrafter
+from outrider_torch.heads import make_head
 from tests.arrays import Floats, log_softmax
 from tests.pairwise import pairwise, slow_unless, spread
 from tests.rig import Scripted, run

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import gpu, gpu_session, gpu_training
 from benchmarks.gpu_session import Session
-from outrider.drafters.heads import load_head
 from outrider.errors import ConfigError
+from outrider_torch.heads import load_head
 from tests.paths import LAB
 
 TARGET = LAB / "target"

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.errors import ModelFormatError
+from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.keys import READ, check_safe
 
-__all__ = ["VISION_LANGUAGE", "VisionLanguageFamily", "is_vision_language", "text_config", "text_names"]
+if TYPE_CHECKING:
+    from outrider_multimodal.vision import Vision
+
+__all__ = ["VISION_LANGUAGE", "VisionLanguageFamily", "make_vision", "text_config", "text_names"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +43,6 @@ VISION_LANGUAGE: Mapping[str, VisionLanguageFamily] = {
 
 _HARMLESS = frozenset(("architectures", "perceiver_config", "pixel_shuffle_factor", "use_resampler", "qk_layer_norms"))
 """Keys of ``text_config`` that transformers' code does not read: the connector's sizes are said elsewhere."""
-
-
-def is_vision_language(folder: Path) -> bool:
-    """Whether ``folder`` holds a model of one of these families, as far as its ``config.json`` says."""
-    path = folder / "config.json"
-    return path.exists() and read_json_object(path).get("model_type") in VISION_LANGUAGE
 
 
 def text_config(folder: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,11 +84,16 @@ def transformers_config(folder: Path) -> Any:
         raise ModelFormatError(f"{folder / 'config.json'}: transformers refuses it: {reason}") from None
 
 
-def text_names(folder: Path, names: Iterable[str]) -> dict[str, str] | None:
-    """The names of a folder's text tensors, by those of the text part's family; None for a model of text alone."""
-    if not is_vision_language(folder):
-        return None
+def text_names(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """The names of a folder's text tensors, by those of the text part's family."""
     family = VISION_LANGUAGE[read_json_object(folder / "config.json")["model_type"]]
     prefix = f"model.{family.text_part}."
     own = {f"model.{name.removeprefix(prefix)}": name for name in names if name.startswith(prefix)}
     return own | {name: name for name in names if name == "lm_head.weight"}
+
+
+def make_vision(folder: Path, tokenizer: Tokenizer, *, device: Any, context: int) -> Vision:
+    """What reads the images of such a model."""
+    from outrider_multimodal.vision import Vision  # torch
+
+    return Vision(folder, tokenizer, device=device, context=context)

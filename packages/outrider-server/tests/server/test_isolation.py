@@ -17,9 +17,10 @@ import torch
 
 from outrider import LLM, SamplingParams, SpeculationParams, StructuredOutput
 from outrider.config import SOURCES, ModelOptions
-from outrider.drafters.heads import HeadConfig, make_head, save_head
+from outrider.drafters.heads import HeadConfig
 from outrider.drafters.trained.heads import target_fingerprint
 from outrider.weights.loader import load_model
+from outrider_torch.heads import make_head, save_head
 from tests.server.live import Live
 from tests.server.scripted import saying
 

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from outrider.config.sources import DraftSource
 
-DFLASH = DraftSource(
-    name="dflash",
-    summary="a layer or two on the target's features, a block of tokens in one pass",
-    builder="outrider_torch.drafters.dflash:build",
-    head_kinds=("dflash", "diffusion"),
-    cache="its own",
-    beams=None,
-    page="dflash",
-)
 MEDUSA = DraftSource(
     name="medusa",
     summary="heads on the target's last hidden state",

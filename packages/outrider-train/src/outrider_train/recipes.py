@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outrider.drafters.heads import HeadConfig, load_head, make_head
-from outrider.drafters.heads.eagle import EagleLayer
-from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider.drafters.heads import HeadConfig
 from outrider.errors import ConfigError
+from outrider_torch.heads import load_head, make_head
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.dflash import BlockHead
+from outrider_torch.heads.eagle import EagleLayer
 from outrider_torch.heads.medusa import MedusaHeads
 from outrider_torch.heads.pass_ import LookaheadEmbeddings
+from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_train.kinds.dflash import (
     DFlashTask,
     blocks_from_eagle,

@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from outrider.drafters.heads.checkpoint import write_tensors, write_whole
 from outrider.errors import ConfigError, ModelFormatError
 from outrider.hub.convert_tokenizer import write_json
+from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_train.data.portions import Portion
 
 _UNSAID = {"optimizer": "adamw"}

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from outrider.drafters.heads import HeadConfig, load_head, save_head
-from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider.drafters.heads import HeadConfig
+from outrider_torch.heads import load_head, save_head
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.medusa import MedusaHeads
+from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_train.batches import Batch
 from outrider_train.target.llama import Llama
 

@@ -14,9 +14,9 @@ import torch
 from typer.testing import CliRunner
 
 from outrider import LLM
-from outrider.drafters.heads import load_head
 from outrider.errors import CapacityError, ConfigError
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider_torch.heads import load_head
 from outrider_train.answers.run import regenerate_answers
 from outrider_train.commands import app
 from outrider_train.commands.common import parse_size

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider_torch.heads.eagle import EagleLayer
 from outrider_train.kinds.eagle_norms import with_norms
 from outrider_train.target.features import FeatureSpec
 from tests.training import small

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from outrider.drafters.heads import load_head, save_head
-from outrider.drafters.heads.vocabulary import ScoringHead
 from outrider.errors import ConfigError, IncompatibleDraftError, ModelFormatError
+from outrider_torch.heads import load_head, save_head
+from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_train.published.export import to_speculators
 from outrider_train.published.import_head import import_head
 from outrider_train.recipes import head_task

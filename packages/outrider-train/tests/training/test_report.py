@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from outrider.drafters.heads import load_head
 from outrider.drafters.heads.calibration import calibrated
 from outrider.errors import ConfigError
+from outrider_torch.heads import load_head
 from outrider_train.data.documents import Document
 from outrider_train.metrics import JudgedRows
 from outrider_train.recipes import head_task

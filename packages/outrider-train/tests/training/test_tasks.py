@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads import load_head
-from outrider.drafters.heads.eagle import Attend, EagleLayer
 from outrider.errors import ConfigError
+from outrider_torch.heads import load_head
 from outrider_torch.heads.dflash import BlockHead
+from outrider_torch.heads.eagle import Attend, EagleLayer
 from outrider_torch.heads.pass_ import LookaheadEmbeddings
 from outrider_train.batches import Batch
 from outrider_train.kinds.dflash import DFlashTask

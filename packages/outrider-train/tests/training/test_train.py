@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from outrider.drafters.heads import HEAD_KINDS, checkpoint, load_head
+from outrider.drafters.heads import HEAD_KINDS
 from outrider.errors import CapacityError, ConfigError, NumericalError
+from outrider_torch.heads import checkpoint, load_head
 from outrider_train import trainer as trainer_module
 from outrider_train.batches import Batcher
 from outrider_train.data.documents import Document

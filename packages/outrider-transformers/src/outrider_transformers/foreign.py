@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from outrider.config import ModelOptions
-from outrider.errors import ConfigError, ModelFormatError
+from outrider.errors import ModelFormatError
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
-from outrider.weights.families import FAMILIES
 from outrider.weights.files.folder import weight_files
 from outrider.weights.files.safetensors import read_header
 from outrider.weights.hf_config.keys import check_generation_config, check_safe
-
-C = TypeVar("C", bound=ModelConfig)
+from outrider.weights.loader import with_context
 
 TILE = 16
 """Rows of a call by transformers' code (``models.bridge``), in whose multiples a context is."""
@@ -32,18 +29,9 @@ _CONTEXT_KEYS = (
 )
 
 
-def is_foreign(folder: Path) -> bool:
-    """Whether a folder's family is not one of ours, but transformers has it as a causal language model."""
-    path = folder / "config.json"
-    if not path.exists() or not has_safetensors(folder):
-        return False
-    family = read_json_object(path).get("model_type")
-    return isinstance(family, str) and family not in FAMILIES and family in _classes()
-
-
-def has_safetensors(folder: Path) -> bool:
-    """Whether the folder's weights are in safetensors files."""
-    return any(folder.glob("*.safetensors"))
+def knows(family: str) -> bool:
+    """Whether transformers has a ``model_type`` as a causal language model."""
+    return family in _classes()
 
 
 def foreign_config(folder: Path) -> ModelConfig:
@@ -55,7 +43,7 @@ def foreign_config(folder: Path) -> ModelConfig:
     return described(_read_config(folder), folder)
 
 
-def load_foreign(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
+def load(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
     """Load a folder by transformers' code, and find out how the bridge can run it.
 
     Raises:
@@ -99,18 +87,6 @@ def _integers(raw: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             yield from _integers(value)
         elif isinstance(value, int):
             yield key, value
-
-
-def with_context(config: C, options: ModelOptions, folder: Path) -> C:
-    """``config`` with the context that the options ask for. Raises ``ConfigError`` if the model has less."""
-    if options.max_seq_len is None:
-        return config
-    if options.max_seq_len > config.max_seq_len:
-        raise ConfigError(
-            f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
-            "made for: use at most that"
-        )
-    return replace(config, max_seq_len=options.max_seq_len)
 
 
 def _classes() -> Mapping[str, str]:

@@ -36,7 +36,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "plan": "lab", "pick": "lab", "figures": "lab", "train": "train",
     },
     "drafters": {
-        "dflash": "torch", "medusa": "torch", "blockwise": "torch", "pass": "torch", "recycling": "drafters",
+        "medusa": "torch", "blockwise": "torch", "pass": "torch", "recycling": "drafters",
         "lookahead": "drafters", "models": "drafters", "universal": "drafters", "layer_skip": "drafters",
         "hierarchical": "drafters", "bigram": "drafters", "unigram": "drafters", "random": "drafters",
     },

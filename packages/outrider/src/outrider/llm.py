@@ -135,9 +135,7 @@ class LLM:
             delattr(self, name)
         gc.collect()  # model, engine and sources refer to each other
         if on_cuda:
-            from outrider_torch.kernels.torch_processor import release_cached_memory
-
-            release_cached_memory()
+            extension("backends", "torch").release_cached_memory()
 
     def _closed_error(self) -> EngineDeadError:
         return EngineDeadError(f"LLM({self.config.model!r}) was closed: load it again")

@@ -29,6 +29,7 @@ from outrider.native.processor import set_num_threads
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.verify.shapes import Acceptance
+from outrider.weights.families.elsewhere import is_vision_language
 from outrider.weights.loader import load_model
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ def load(config: EngineConfig, *, progress: bool = False) -> Loaded:
 
 def _load_vision(folder: Path, tokenizer: Tokenizer, model: LoadedModel) -> Any:
     """What reads images, or why nothing does."""
-    if not has_extension("input_sources", "images"):
+    if not is_vision_language(folder) or not has_extension("input_sources", "images"):
         return TEXT_ONLY
     return extension("input_sources", "images").open_vision(folder, tokenizer, model)
 

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from outrider.cache import CacheSpec, KVCache
 from outrider.drafters.api import Drafter
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
 from outrider.models.base import HeadTarget
 from outrider.models.toy import TableModel
+from outrider_torch.heads import make_head
 from tests.heads import heads as trained
 from tests.rig import engine
 

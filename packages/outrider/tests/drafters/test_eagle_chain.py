@@ -5,18 +5,23 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from outrider.cache import CacheSpec
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider.drafters.context import DrafterContext
+from outrider.drafters.registry import DrafterRegistry
 from outrider.drafters.trained.eagle import EagleDrafter
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.request import Request
 from outrider.errors import NumericalError
+from outrider.models.base import HeadTarget
 from outrider.native.library import library
 from outrider.verify.draft import Draft
-from outrider_torch.drafters.dflash import BlockDrafter
+from outrider_torch.heads import head_weights
+from outrider_torch.heads.eagle import EagleLayer
 from tests import tiny
 from tests.drafters.heads import random_head
 from tests.drafters.views import request
@@ -35,12 +40,20 @@ HEADS: list[dict[str, Any]] = [
 PROMPT = tiny.ids(12)
 
 
-def drafter(head: dict[str, Any], *, tied: bool, cache: str = "paged", kind: str = "eagle3") -> EagleDrafter:
+def drafter(head: dict[str, Any], *, tied: bool, cache: str = "paged", kind: str = "eagle3") -> Any:
     target = tiny.llama("int8", tie_embeddings=tied, max_seq_len=64)
     spec = CacheSpec(slots=3, max_seq_len=64, kind=cache, block_size=4)  # type: ignore[arg-type]
-    layer = random_head(kind, **head)
-    assert isinstance(layer, EagleLayer)
-    return EagleDrafter(target, layer, vocab_size=target.config.vocab_size, cache=spec)
+    return made(random_head(kind, **head), target, spec)
+
+
+def made(head: nn.Module, target: HeadTarget, spec: CacheSpec) -> Any:
+    """The drafter of a head, in the native library."""
+    assert isinstance(head, EagleLayer)
+    source, size = source_of_head(head), target.config.vocab_size
+    held, cache = {source: head_weights(head)}, target.new_cache(spec)
+    return DrafterRegistry(DrafterContext(vocab_size=size, cache=spec, heads=held, target=target, target_cache=cache))[
+        source
+    ]
 
 
 def ask(source: EagleDrafter, *views: Request, seed: int = 0) -> list[Draft]:
@@ -49,7 +62,7 @@ def ask(source: EagleDrafter, *views: Request, seed: int = 0) -> list[Draft]:
         source.start(view)
         generator = torch.Generator().manual_seed(seed)
         width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
-        rows = torch.randn(len(view.tokens) - 1, width, generator=generator)
+        rows = torch.randn(len(view.tokens) - 1, width, generator=generator).numpy()
         source.read(view, 0, rows[:7])
         source.read(view, 7, rows[7:])
     drafts = source.propose(views, [5] * len(views))
@@ -66,7 +79,6 @@ def view(id: str, **params: Any) -> Request:
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.8, "seed": 3}], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("head", HEADS, ids=str)
-@torch.inference_mode()
 def test_a_chain_is_the_same_alone_and_in_company(head: dict[str, Any], tied: bool, params: dict[str, Any]) -> None:
     (alone,) = ask(drafter(head, tied=tied), view("a", **params))
     first, other = ask(drafter(head, tied=tied), view("a", **params), view("b", **params))
@@ -76,39 +88,36 @@ def test_a_chain_is_the_same_alone_and_in_company(head: dict[str, Any], tied: bo
 
 
 @pytest.mark.parametrize("cache", ["paged", "contiguous"])
-@torch.inference_mode()
 def test_rows_of_a_draft_are_given_back_and_the_next_one_goes_on(cache: str) -> None:
     """A second draft, after one of five tokens of which two were committed, is that of a text read at once."""
     source, whole = drafter({}, tied=True, cache=cache), drafter({}, tied=True, cache=cache)
     first = view("a")
     (draft,) = ask(source, first)
     width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
-    more = torch.randn(2, width, generator=torch.Generator().manual_seed(9))
+    more = torch.randn(2, width, generator=torch.Generator().manual_seed(9)).numpy()
     first.tokens += draft.tokens[:2]
     source.read(first, len(PROMPT) - 1, more)
     (then,) = source.propose([first], [5])
     again = view("b")
     again.tokens += draft.tokens[:2]
     whole.start(again)
-    rows = torch.randn(len(PROMPT) - 1, width, generator=torch.Generator().manual_seed(0))
-    whole.read(again, 0, torch.cat([rows, more]))
+    rows = torch.randn(len(PROMPT) - 1, width, generator=torch.Generator().manual_seed(0)).numpy()
+    whole.read(again, 0, np.concatenate([rows, more]))
     (at_once,) = whole.propose([again], [5])
     assert (then.tokens, then.scores) == (at_once.tokens, at_once.scores)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-@torch.inference_mode()
 def test_rows_behind_a_window_are_not_run(kind: str) -> None:
     """A prompt read row by row, with a draft after each, and one of which only the last rows are run."""
     own = {"window": 3} | ({"num_layers": 2} if kind == "dflash" else {})
     layers, drafts, rows_held = own.get("num_layers", 1), list[Draft](), list[int]()
     for step in (1, len(PROMPT) - 1):
         target, head = tiny.llama("int8", max_seq_len=64), random_head(kind, **own)
-        made: Any = EagleDrafter if kind == "eagle3" else BlockDrafter
-        source = made(target, head, vocab_size=target.config.vocab_size, cache=CacheSpec(slots=1, max_seq_len=64))
+        source = made(head, target, CacheSpec(slots=1, max_seq_len=64))
         r = request(PROMPT, id="a", speculation={"draft": source_of_head(head), "spec_length": 3})
         width = len(source.feature_layers) * target.config.hidden_size
-        rows = torch.randn(len(PROMPT) - 1, width, generator=torch.Generator().manual_seed(0))
+        rows = torch.randn(len(PROMPT) - 1, width, generator=torch.Generator().manual_seed(0)).numpy()
         source.start(r)
         for at in range(0, len(rows), step):
             r.tokens[:] = PROMPT[: min(at + step, len(rows)) + 1]
@@ -122,7 +131,6 @@ def test_rows_behind_a_window_are_not_run(kind: str) -> None:
     assert rows_held == [len(PROMPT) - 1, layers * 2 + 1]
 
 
-@torch.inference_mode()
 def test_a_chain_ends_where_its_policy_says_so() -> None:
     asked: list[int] = []
 
@@ -139,7 +147,6 @@ def test_a_chain_ends_where_its_policy_says_so() -> None:
     assert asked == [1, 2]
 
 
-@torch.inference_mode()
 def test_an_error_between_levels_is_raised() -> None:
     class Broken(Request):
         def should_continue(self, source: str, paths: Any) -> bool:
@@ -151,18 +158,16 @@ def test_an_error_between_levels_is_raised() -> None:
         ask(drafter({}, tied=True), r)
 
 
-@torch.inference_mode()
 def test_logits_that_are_no_numbers_are_an_error() -> None:
     source = drafter({}, tied=True)
     r = view("a")
     source.start(r)
     width = len(source.feature_layers) * tiny.llama("int8").config.hidden_size
-    source.read(r, 0, torch.full((len(PROMPT) - 1, width), torch.nan))
+    source.read(r, 0, np.full((len(PROMPT) - 1, width), np.nan, np.float32))
     with pytest.raises(NumericalError, match="not finite"):
         source.propose([r], [5])
 
 
-@torch.inference_mode()
 def test_a_draft_leaves_nothing_to_the_search_for_garbage() -> None:
     source, r = drafter({}, tied=True), view("a", temperature=0.8, seed=3)
     ask(source, r)
@@ -172,7 +177,7 @@ def test_a_draft_leaves_nothing_to_the_search_for_garbage() -> None:
     found = []
     try:
         for _ in range(3):
-            source.read(r, len(r.tokens) - 1, torch.zeros(1, width))
+            source.read(r, len(r.tokens) - 1, np.zeros((1, width), np.float32))
             r.tokens.append(1)
             assert source.propose([r], [5])[0]
             found.append(gc.collect())

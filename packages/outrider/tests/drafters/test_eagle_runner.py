@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from outrider.cache import CacheSpec
-from outrider.drafters.heads.eagle import EagleLayer
-from outrider.drafters.trained.eagle_runner import EagleRunner, TorchEagle, make_runner
+from outrider.drafters.heads.weights import head_shapes
 from outrider.drafters.trained.native_eagle import NativeEagle
-from outrider.models.base import HeadTarget
+from outrider.drafters.trained.runner import HeadRunner
 from outrider.models.batch import Span
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.library import available_isas, library
 from outrider.verify.tree import ancestor_mask, depths
+from outrider_torch.drafters.eagle_runner import TorchEagle
 from outrider_torch.drafters.torch_target import torch_target
+from outrider_torch.heads import head_weights
+from outrider_torch.heads.eagle import EagleLayer
+from outrider_torch.kernels.native_tensors import as_tensors
 from tests import tiny
+from tests.drafters import heads
 from tests.drafters.heads import random_head
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
@@ -47,13 +52,22 @@ def normal(rows: int, width: int, seed: int) -> Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
 
 
-def two_passes(runner: EagleRunner, head: EagleLayer) -> list[Tensor]:
+def native(head: EagleLayer, target: NativeLlamaModel, kind: str) -> NativeEagle:
+    return NativeEagle(head_weights(head), target, spec(kind))
+
+
+def two_passes(runner: HeadRunner, head: EagleLayer) -> list[Tensor]:
     """Two prompts in one pass, of which some rows are scored; then a tree behind one and a row behind the other."""
     slots = [runner.cache.allocate() for _ in PROMPTS]
     rows, d = sum(PROMPTS), head.config.hidden_size
     for slot, count in zip(slots, PROMPTS, strict=True):
         runner.cache.extend(slot, count)
-    features = runner.fuse(normal(rows, d * max(1, len(head.config.feature_layers)), seed=1))
+    arrays = isinstance(runner, NativeEagle)
+
+    def given(x: Tensor) -> Any:
+        return x.numpy() if arrays else x
+
+    features = runner.fuse(given(normal(rows, d * max(1, len(head.config.feature_layers)), seed=1)))
     spans = [Span(slot, 0, count) for slot, count in zip(slots, PROMPTS, strict=True)]
     positions = [p for count in PROMPTS for p in range(count)]
     first = runner.run(features, tiny.ids(rows, seed=2), positions, spans, [4, rows - 1])
@@ -62,9 +76,9 @@ def two_passes(runner: EagleRunner, head: EagleLayer) -> list[Tensor]:
     spans = [Span(slots[0], 5, 1), Span(slots[1], 9, len(PARENTS), ancestor_mask(PARENTS))]
     positions = [5, *(9 + depth for depth in depths(PARENTS))]
     count = len(positions)
-    added = normal(count, d, seed=5)
-    second = runner.run(normal(count, d, seed=3), tiny.ids(count, seed=4), positions, spans, range(count), added)
-    return [features, *first, *second]
+    added = given(normal(count, d, seed=5))
+    second = runner.run(given(normal(count, d, seed=3)), tiny.ids(count, seed=4), positions, spans, range(count), added)
+    return [as_tensors(x) for x in (features, *first, *second)]
 
 
 @pytest.mark.parametrize("cache", ["contiguous", "paged"])
@@ -81,22 +95,23 @@ def test_native_is_torch(kind: str, precision: str, own: dict[str, Any], cache: 
 def test_native_eagle31_is_torch(precision: str) -> None:
     head = head_of("eagle3", **NEW)
     check_native(head, precision, "paged")
-    old, new = (make_runner(head_of("eagle3", **own), target_of("fp32"), spec("paged")) for own in ({}, NEW))
+    old, new = (native(head_of("eagle3", **own), target_of("fp32"), "paged") for own in ({}, NEW))
     assert all(not tiny.identical(a, b) for a, b in zip(two_passes(old, head), two_passes(new, head), strict=True))
 
 
-def target_of(precision: str) -> HeadTarget:
-    return tiny.llama(precision, tie_embeddings=False, max_seq_len=64)
+def target_of(precision: str) -> NativeLlamaModel:
+    target = tiny.llama(precision, tie_embeddings=False, max_seq_len=64)
+    assert isinstance(target, NativeLlamaModel)
+    return target
 
 
 def check_native(head: EagleLayer, precision: str, cache: str) -> None:
     """Outputs and logits of both passes."""
     target = target_of(precision)
-    native = make_runner(copy.deepcopy(head), target, spec(cache))
+    runner = native(head, target, cache)
     reference = TorchEagle(head, torch_target(target), spec(cache))
-    assert isinstance(native, NativeEagle)
-    assert (native.vocabulary is None) == (reference.vocabulary is None)
-    for ours, theirs in zip(two_passes(native, head), two_passes(reference, head), strict=True):
+    assert (runner.vocabulary is None) == (reference.vocabulary is None)
+    for ours, theirs in zip(two_passes(runner, head), two_passes(reference, head), strict=True):
         torch.testing.assert_close(ours, theirs, atol=TOLERANCE[precision] * float(theirs.abs().max()), rtol=0)
 
 
@@ -110,7 +125,7 @@ def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[s
     try:
         for name in available_isas(functions):
             for count in (1, 3):
-                runner = make_runner(copy.deepcopy(head), target, spec("contiguous"))
+                runner = native(head, target, "contiguous")
                 functions.outrider_set_isa(name.encode())
                 functions.outrider_set_threads(count)
                 found = two_passes(runner, head)
@@ -126,13 +141,24 @@ def test_bits_do_not_depend_on_threads_or_instruction_set(kind: str, own: dict[s
 )
 @torch.inference_mode()
 def test_what_is_out_of_range_is_refused(token: int, position: int, error: type[Exception]) -> None:
-    target = tiny.llama("fp32", max_seq_len=64)
-    runner = make_runner(head_of("eagle3"), target, spec("contiguous"))
+    target = target_of("fp32")
+    runner = native(head_of("eagle3"), target, "contiguous")
     slot = runner.cache.allocate()
     runner.cache.extend(slot, 1)
     with pytest.raises(error, match=r"out of range|are not all rows"):
-        runner.run(torch.zeros(1, target.config.hidden_size), [token], [position], [Span(slot, 0, 1)], [0])
+        runner.run(np.zeros((1, target.config.hidden_size), np.float32), [token], [position], [Span(slot, 0, 1)], [0])
 
 
-def test_without_the_native_model_the_layer_runs_in_torch() -> None:
-    assert isinstance(make_runner(head_of("eagle3"), tiny.torch_llama(), spec("contiguous")), TorchEagle)
+@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+def test_the_library_runs_the_layers_where_it_runs_the_target(kind: str) -> None:
+    for target, native_too in ((tiny.llama("int8"), True), (tiny.torch_llama(), False)):
+        drafter: Any = heads.drafter(head_of(kind), target, target.new_cache(spec("contiguous")))
+        assert isinstance(drafter.runner, NativeEagle if native_too else TorchEagle)
+
+
+@pytest.mark.parametrize("own", [*OWN, NEW, {"norm_before_fc": True, "norm_before_residual": True}], ids=str)
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "dflash"])
+def test_a_configuration_asks_for_the_tensors_of_the_network(kind: str, own: dict[str, Any]) -> None:
+    known = {name: change for name, change in own.items() if kind == "eagle3" or name in ("own_lm_head", "window")}
+    head = head_of(kind, **known)
+    assert head_shapes(head.config) == {name: tuple(value.shape) for name, value in head.state_dict().items()}

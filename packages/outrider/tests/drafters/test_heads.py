@@ -12,7 +12,6 @@ from torch import nn
 
 from outrider.cache import CacheSpec
 from outrider.config import SamplingParams
-from outrider.drafters.heads import load_head, save_head
 from outrider.drafters.heads.calibration import calibrated
 from outrider.drafters.trained.heads import source_of_head
 from outrider.engine.engine import Engine
@@ -21,6 +20,7 @@ from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
 from outrider.verify.shapes import breadth_first, likeliest
 from outrider_torch.drafters.medusa import MedusaDrafter
+from outrider_torch.heads import load_head, save_head
 from tests import tiny
 from tests.drafters.heads import KINDS, ahead_of_a_cycle, cycle, perfect, random_head, served
 from tests.rig import generate, request, run

@@ -14,14 +14,14 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec
 from outrider.drafters.api import RequestView
-from outrider.drafters.heads.diffusion import DiffusionHead
-from outrider.drafters.heads.eagle import Attend, EagleLayer
 from outrider.drafters.trained.heads import source_of_head
 from outrider.models.batch import ForwardBatch, Span
 from outrider.verify.draft import Draft
 from outrider.verify.tree import path_to
 from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads.dflash import BlockHead
+from outrider_torch.heads.diffusion import DiffusionHead
+from outrider_torch.heads.eagle import Attend, EagleLayer
 from tests import tiny
 from tests.drafters.heads import random_head, served
 from tests.pairwise import pairwise, slow_unless

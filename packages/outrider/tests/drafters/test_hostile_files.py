@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from outrider.drafters.datastore import Datastore, collect
-from outrider.drafters.heads.checkpoint import load_head, save_head
 from outrider.errors import ConfigError, ModelFormatError, OutriderError
 from outrider_drafters.draft_table import DraftTable, count
+from outrider_torch.heads.checkpoint import load_head, save_head
 from tests.heads import heads
 
 Change = Callable[[Path], object]

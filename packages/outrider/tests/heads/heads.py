@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.models.config import ModelConfig
+from outrider_torch.heads import make_head
 from tests import tiny
 
 LAYER = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 8, "intermediate_size": 64, "max_seq_len": 128}

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads import HEAD_KINDS, HeadConfig, load_head, make_head, save_head
-from outrider.drafters.heads.checkpoint import write_tensors
-from outrider.drafters.heads.eagle import EagleLayer, apply_rotary, rotary
-from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider.drafters.heads import HEAD_KINDS, HeadConfig
 from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
 from outrider.models.frequencies import inverse_frequencies
+from outrider_torch.heads import load_head, make_head, save_head
+from outrider_torch.heads.checkpoint import write_tensors
+from outrider_torch.heads.eagle import EagleLayer, apply_rotary, rotary
 from outrider_torch.heads.medusa import MedusaHeads
+from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_torch.kernels.rope import rotations
 from tests import tiny
 from tests.heads import heads

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from outrider.drafters.heads import load_head
 from outrider.drafters.heads.config import HeadConfig
-from outrider.drafters.heads.diffusion import DiffusionHead
-from outrider.drafters.heads.eagle import EagleLayer
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import IncompatibleDraftError, ModelFormatError, OutriderError
+from outrider_torch.heads import load_head
+from outrider_torch.heads.diffusion import DiffusionHead
+from outrider_torch.heads.eagle import EagleLayer
 from tests import tiny
 from tests.heads import heads
 

@@ -18,6 +18,7 @@ from outrider.weights.families import FAMILIES
 from outrider.weights.files import open_checkpoint
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
+from outrider_torch.models.stored import torch_tensors
 from tests import tiny
 from tests.families import MEMBERS, VOCAB, build
 
@@ -36,7 +37,7 @@ def member(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def on_torch(folder: Path) -> LlamaModel:
     checkpoint = open_checkpoint(folder)
-    return LlamaModel(checkpoint.config, checkpoint.tensors, dtype=torch.float32)
+    return LlamaModel(checkpoint.config, torch_tensors(checkpoint), dtype=torch.float32)
 
 
 def logits(model: LoadedModel, sizes: tuple[int, ...] = (100,)) -> Floats:

@@ -13,6 +13,7 @@ from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.weights.files import open_checkpoint
+from outrider_torch.models.stored import torch_tensors
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +54,9 @@ def test_weights(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, gguf_file=gguf_of(folder))
     theirs = model.state_dict()
-    assert all(torch.equal(checkpoint.tensors[name], theirs[name]) for name in checkpoint.tensors)
-    assert sum(checkpoint.tensors[name].numel() for name in checkpoint.tensors) == BUILTINS[folder.name].parameters
+    ours = torch_tensors(checkpoint)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert sum(tensor.numel() for tensor in ours.values()) == BUILTINS[folder.name].parameters
 
 
 @pytest.mark.parametrize(

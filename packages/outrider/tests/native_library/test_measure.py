@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from outrider.models.run_time import time_runs
 from outrider.native import measure
 from outrider.native.library import library
 from outrider.native.measure import MachineRates, measure_rates
-from outrider_torch.run_time import time_runs
 from tests import tiny
 
 needs_library = pytest.mark.skipif(library() is None, reason="no native library")

@@ -36,7 +36,7 @@ def table():
 
 def head():
     from tests.heads import heads
-    from outrider.drafters.heads.checkpoint import save_head
+    from outrider_torch.heads.checkpoint import save_head
     save_head(place / "out", *heads.random("eagle3"))
 
 def text():

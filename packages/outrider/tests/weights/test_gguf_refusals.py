@@ -24,6 +24,7 @@ from outrider.weights.gguf import tokenizer as gguf_tokenizer
 from outrider.weights.gguf.keys import KNOWN
 from outrider.weights.gguf.reader import open_gguf
 from outrider_torch.models.llama import LlamaModel
+from outrider_torch.models.stored import torch_tensors
 from tests import tiny
 from tests.weights.gguf_models import CASES, write_case
 from tests.weights.gguf_specials import SPECIALS
@@ -54,7 +55,7 @@ def ours(path: Path) -> list[float] | ModelFormatError:
         checkpoint = open_gguf(path)
     except ModelFormatError as error:
         return error
-    model = LlamaModel(checkpoint.config, checkpoint.tensors, dtype=torch.float32)
+    model = LlamaModel(checkpoint.config, torch_tensors(checkpoint), dtype=torch.float32)
     cache = model.new_cache(CacheSpec(max_seq_len=64))
     return sample(tiny.feed(model, cache, (cache.allocate(), IDS))[0][-1].tolist())
 

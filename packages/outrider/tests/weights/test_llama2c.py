@@ -11,6 +11,7 @@ import torch
 from outrider.errors import ModelFormatError
 from outrider.weights.files.llama2c import open_llama2c, read_vocabulary
 from outrider.weights.hf_config.config import parse_config
+from outrider_torch.models.stored import torch_tensors
 from tests.weights.files import SCORES, WORDS, raw_config, write_llama2c
 
 
@@ -19,8 +20,8 @@ def test_gives_back_the_original_model(tied: bool, tmp_path: Path) -> None:
     weights = write_llama2c(tmp_path / "m.bin", tmp_path / "t.bin", tied=tied)
     checkpoint = open_llama2c(tmp_path / "m.bin")
     assert checkpoint.config == parse_config(raw_config(tie_word_embeddings=tied, eos_token_id=[2, 1]))
-    assert set(checkpoint.tensors) == set(weights)
-    assert all(torch.equal(checkpoint.tensors[name], weight) for name, weight in weights.items())
+    assert set(torch_tensors(checkpoint)) == set(weights)
+    assert all(torch.equal(torch_tensors(checkpoint)[name], weight) for name, weight in weights.items())
 
 
 def test_reads_the_vocabulary(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ IDS = np.array([3, 0, 7])
 
 def loaded(path: Path, dtype: DTypeName) -> LoadedModel:
     checkpoint = open_gguf(path)
-    return make_model(checkpoint.config, checkpoint.tensors, stored=checkpoint.stored, dtype=dtype)
+    return make_model(checkpoint.config, checkpoint.stored, quantised=checkpoint.quantised, dtype=dtype)
 
 
 @pytest.mark.parametrize("tied", [False, True])

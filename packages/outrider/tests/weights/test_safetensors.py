@@ -20,6 +20,7 @@ from outrider.errors import ModelFormatError
 from outrider.verify.arrays import bfloat16
 from outrider.weights.files import open_checkpoint
 from outrider.weights.files.safetensors import read_header, write_bfloat16
+from outrider_torch.models.stored import torch_tensors
 from tests.weights.files import write_folder
 
 
@@ -28,10 +29,10 @@ from tests.weights.files import write_folder
 def test_reads_every_tensor(family: str, tied: bool, tmp_path: Path) -> None:
     weights = write_folder(tmp_path, family, tie_word_embeddings=tied)
     checkpoint = open_checkpoint(tmp_path)
-    assert set(checkpoint.tensors) == set(weights)
+    assert set(torch_tensors(checkpoint)) == set(weights)
     assert ("lm_head.weight" in weights) is not tied
     for name, weight in weights.items():
-        assert torch.equal(checkpoint.tensors[name], weight)
+        assert torch.equal(torch_tensors(checkpoint)[name], weight)
 
 
 def _shard(folder: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
@@ -49,7 +50,7 @@ def test_reads_shards(tmp_path: Path) -> None:
     weights = write_folder(tmp_path)
     _shard(tmp_path, weights)
     checkpoint = open_checkpoint(tmp_path)
-    assert all(torch.equal(checkpoint.tensors[name], weight) for name, weight in weights.items())
+    assert all(torch.equal(torch_tensors(checkpoint)[name], weight) for name, weight in weights.items())
 
 
 def test_a_shard_must_be_there_and_lie_in_the_folder(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_tensors_that_are_no_part_of_a_model_are_left_out(tmp_path: Path, caplog
     assert not caplog.records
     extra = {"model.layers.0.self_attn.q_proj.lora_A.weight": torch.zeros(2, 2)}
     save_file(weights | extra, tmp_path / "model.safetensors")
-    assert not extra.keys() & set(open_checkpoint(tmp_path).tensors)
+    assert not extra.keys() & set(torch_tensors(open_checkpoint(tmp_path)))
     assert "lora_A" in caplog.text
 
 
@@ -195,7 +196,7 @@ def test_flipped_and_cut_files_load_or_are_refused(data: st.DataObject, good_fol
     (tmp_path / "config.json").write_bytes((good_folder / "config.json").read_bytes())
     try:
         checkpoint = open_checkpoint(tmp_path)
-        for name in checkpoint.tensors:
-            checkpoint.tensors[name].sum()
+        for name in torch_tensors(checkpoint):
+            torch_tensors(checkpoint)[name].sum()
     except ModelFormatError:
         pass

@@ -20,6 +20,7 @@ from outrider.weights.files import Checkpoint, open_checkpoint
 from outrider.weights.files.llama2c import open_llama2c
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.loader import load_model
+from outrider_torch.models.stored import torch_tensors
 from tests import tiny
 from tests.weights.files import write_folder, write_gguf, write_llama2c
 
@@ -27,9 +28,9 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 
 
 def check(checkpoint: Checkpoint) -> None:
-    assert set(checkpoint.stored) == set(checkpoint.tensors)
+    assert set(checkpoint.stored) == set(torch_tensors(checkpoint))
     for name, stored in checkpoint.stored.items():
-        expected = checkpoint.tensors[name]
+        expected = torch_tensors(checkpoint)[name]
         assert stored.shape == tuple(expected.shape)
         if len(stored.shape) == 2:
             packed = pack(stored)

@@ -12,15 +12,13 @@ from outrider.errors import CapacityError, ConfigError, EngineDeadError, Outride
 from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard, check_size
 from outrider.native.library import library
+from outrider.weights.families.elsewhere import other_family
 from outrider.weights.files import open_checkpoint
 from outrider.weights.loader import choose_device, load_model
 from outrider_fleet.parallel.group import LeaderLink
 from outrider_fleet.parallel.leader import Leader
 from outrider_fleet.parallel.local import LocalLink
 from outrider_fleet.parallel.rendezvous import Rendezvous
-from outrider_multimodal.vision_language import is_vision_language
-from outrider_multimodal.weights import is_encoder_decoder
-from outrider_transformers.foreign import is_foreign
 
 __all__ = ["ParallelGroup", "load_parallel"]
 
@@ -40,11 +38,11 @@ def load_parallel(
         OutriderError: any error of ``load_model``, in any of the processes.
     """
     _check_device(options, size)
-    if is_vision_language(folder):
+    if other_family(folder) == "vision_language":
         raise ConfigError(f"tensor_parallel_size={size}: {folder.name} sees images, and is not split: use 1")
-    if is_encoder_decoder(folder):
+    if other_family(folder) == "encoder_decoder":
         raise ConfigError(f"tensor_parallel_size={size}: {folder.name} has an encoder, which is not split, use 1")
-    if is_foreign(folder) or options.implementation in ("torch", "transformers"):
+    if other_family(folder) == "transformers" or options.implementation in ("torch", "transformers"):
         raise ConfigError(f"tensor_parallel_size={size}: only the native run is split, and {folder.name} is not run so")
     check_size(open_checkpoint(folder).config, size)
     group = ParallelGroup(size, threads=threads)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from outrider.models.base import LoadedModel
 from outrider.tokenizer.tokenizer import Tokenizer
+from outrider.weights.families.elsewhere import is_vision_language
 from outrider_multimodal.vision.prompts import split_prompt
-from outrider_multimodal.vision_language import is_vision_language
 
 if TYPE_CHECKING:
     from outrider_multimodal.vision.vision import Vision

@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
+from outrider.models.base import LoadedModel
 from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.files.folder import open_stored
+from outrider.weights.loader import with_context
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 from outrider_multimodal.weights.bart import BART, MARIAN
 from outrider_multimodal.weights.base import EncoderDecoderFamily
@@ -20,20 +23,20 @@ from outrider_multimodal.weights.whisper import WHISPER
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ENCODER_DECODERS", "is_encoder_decoder", "open_encoder_decoder"]
+__all__ = ["ENCODER_DECODERS", "load", "open_encoder_decoder"]
 
 ENCODER_DECODERS: dict[str, EncoderDecoderFamily] = {family.name: family for family in (T5, MT5, BART, MARIAN, WHISPER)}
 
 
-def is_encoder_decoder(folder: Path) -> bool:
-    """Whether ``folder`` holds a model of one of these families, as far as its ``config.json`` says.
+def load(folder: Path, options: ModelOptions, device: str) -> LoadedModel:
+    """Load a folder. Errors as for ``open_encoder_decoder`` and ``make_encoder_decoder``."""
+    from outrider_multimodal.encoder_decoder.factory import make_encoder_decoder  # torch
 
-    A decoder of one that was saved by itself is a causal language model.
-    """
-    if not (folder / "config.json").exists():
-        return False
-    raw = read_json_object(folder / "config.json")
-    return raw.get("model_type") in ENCODER_DECODERS and raw.get("is_encoder_decoder") is not False
+    config, tensors = open_encoder_decoder(folder)
+    config = with_context(config, options, folder)
+    return make_encoder_decoder(
+        config, tensors, dtype=options.dtype, kv_cache_dtype=options.kv_cache_dtype, device=device
+    )
 
 
 def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[str, Tensor]]:
@@ -41,8 +44,8 @@ def open_encoder_decoder(folder: Path) -> tuple[EncoderDecoderConfig, Mapping[st
 
     Raises ``ModelFormatError`` naming the key or the tensor at fault.
     """
-    from outrider.weights.files.tensors import StoredTensors
     from outrider_multimodal.weights.renamed import Renamed  # torch
+    from outrider_torch.models.stored import StoredTensors
 
     config = read_encoder_decoder_config(folder)
     family = ENCODER_DECODERS[config.family]

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.trained.head_parts import Scores, packed_states
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.models.base import HeadTarget
 from outrider.verify.arrays import Array
 from outrider.verify.draft import Draft
+from outrider_torch.drafters.head_parts import Scores, packed_states
 from outrider_torch.drafters.torch_target import torch_target
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.medusa import MedusaHeads

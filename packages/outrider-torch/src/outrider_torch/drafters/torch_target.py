@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from outrider.cache import CacheSpec, KVCache
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
-from outrider.drafters.heads.checkpoint import load_head
+from outrider.drafters.heads import TargetFingerprint
 from outrider.models.base import HeadTarget
 from outrider.models.batch import ForwardBatch, ForwardOutput
 from outrider.models.config import ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.verify.arrays import Floats
+from outrider_torch.heads.checkpoint import load_head
 from outrider_torch.kernels.native_tensors import TensorWeight, as_tensors
 from outrider_torch.kernels.torch_processor import use_chosen_threads
 
@@ -86,8 +86,6 @@ def native_model(target: HeadTarget) -> NativeLlamaModel | None:
     return model if isinstance(model, NativeLlamaModel) else None
 
 
-def load_head_for(
-    folder: Path, target: HeadTarget, fingerprint: TargetFingerprint, rows: Floats
-) -> tuple[nn.Module, HeadConfig]:
-    """``load_head`` in the dtype of a target, whose embedding has these ``rows``."""
-    return load_head(folder, torch_dtype_of(target.dtype), (fingerprint, torch.from_numpy(rows)))
+def load_head_for(folder: Path, target: HeadTarget, known: tuple[TargetFingerprint, Floats]) -> nn.Module:
+    """``load_head`` in the dtype of a target, of which fingerprint and rows of the embedding are ``known``."""
+    return load_head(folder, torch_dtype_of(target.dtype), (known[0], torch.from_numpy(known[1])))[0]

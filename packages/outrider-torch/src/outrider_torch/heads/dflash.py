@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.drafters.heads.config import HeadConfig
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider_torch.heads.eagle import EagleLayer
 
 
 class BlockHead(EagleLayer):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.drafters.heads.config import HeadConfig
-from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider_torch.heads.vocabulary import ScoringHead
 
 
 class MedusaHeads(ScoringHead):

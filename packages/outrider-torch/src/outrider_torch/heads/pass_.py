@@ -20,6 +20,10 @@ class LookaheadEmbeddings(nn.Module):
         self.config = config
         self.embeddings = nn.Parameter(0.02 * torch.randn(config.heads, config.hidden_size))  # [T, d]
 
+    @property
+    def num_weights(self) -> int:
+        return self.embeddings.numel()
+
     def forward(self) -> Tensor:
         """float [T, d]."""
         return self.embeddings

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from outrider.errors import ConfigError
 from outrider.native.processor import num_threads
 
 __all__ = [
+    "choose_device",
     "free_memory",
     "gpu_name",
     "has_bf16_instructions",
@@ -40,6 +42,24 @@ def has_onednn_bf16() -> bool:
     """Whether oneDNN takes bfloat16 here; on x86 it wants AVX-512 or AVX-NE-CONVERT, and raises without them."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return supported is not None and bool(supported())
+
+
+def choose_device(name: str) -> str:
+    """A device by name, ``auto``: a CUDA device if there is one, else the CPU.
+
+    Raises ``ConfigError`` if it is not there.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device={name!r} is unknown: use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r} is not there: torch sees no CUDA device, use cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device={name!r} is not supported: use cpu or cuda")
+    return str(device)
 
 
 def free_memory(device: Any) -> int:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads import HeadConfig, make_head
-from outrider.drafters.heads.eagle import Attend, DecoderLayer, EagleLayer
+from outrider.drafters.heads import HeadConfig
+from outrider_torch.heads import make_head
 from outrider_torch.heads.dflash import BlockHead, gates
+from outrider_torch.heads.eagle import Attend, DecoderLayer, EagleLayer
 from outrider_train.batches import Batch
 from outrider_train.kinds.eagle import Unrolled, start_from_target
 from outrider_train.target.llama import Llama

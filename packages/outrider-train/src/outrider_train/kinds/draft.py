@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, load_head, save_head
-from outrider.drafters.heads.checkpoint import write_tensors, write_whole
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import ConfigError
 from outrider.hub.convert_tokenizer import write_json
 from outrider.models.config import ModelConfig
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.hf_config.config import to_hf_config
+from outrider_torch.heads import load_head, save_head
+from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_torch.heads.medusa import MedusaHeads
 from outrider_train.batches import Batch, Batcher
 from outrider_train.kinds.narrowing import narrowed

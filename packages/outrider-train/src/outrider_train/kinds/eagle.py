@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.drafters.heads import HeadConfig
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider_torch.heads.eagle import EagleLayer
 from outrider_train.batches import Batch
 from outrider_train.target.llama import Llama
 from outrider_train.tasks import DraftPosition, HeadTask, noise

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider_torch.heads.eagle import EagleLayer
 from outrider_train.data.documents import Document
 from outrider_train.target.features import Features, FeatureStore
 

@@ -12,15 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, load_head
-from outrider.drafters.heads.checkpoint import write_tensors, write_whole
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.errors import ConfigError
 from outrider.hub.convert_tokenizer import write_json
 from outrider.models.config import ModelConfig
 from outrider.weights.families import FAMILIES
 from outrider.weights.files import open_checkpoint
+from outrider_torch.heads import load_head
+from outrider_torch.heads.checkpoint import write_tensors, write_whole
+from outrider_torch.heads.eagle import EagleLayer
+from outrider_torch.models.stored import torch_tensors
 
 _STEPS = 5  # tokens that the exported head proposes unless told otherwise
 
@@ -37,10 +39,11 @@ def to_speculators(head: Path, target: Path, out: Path, verifier: str) -> int:
     if len(config.feature_layers) != 3:
         raise ConfigError(f"{head} fuses {len(config.feature_layers)} layers: speculators reads heads that fuse 3")
     checkpoint = open_checkpoint(target)
-    embedding = checkpoint.tensors["model.embed_tokens.weight"].to(torch.bfloat16)
+    own = torch_tensors(checkpoint)
+    embedding = own["model.embed_tokens.weight"].to(torch.bfloat16)
     rows = embedding[fingerprint_rows(config.vocab_size)]
     config.check_target(TargetFingerprint.of(checkpoint.config, rows, target.name))
-    full = embedding if checkpoint.config.tie_embeddings else checkpoint.tensors["lm_head.weight"]
+    full = embedding if checkpoint.config.tie_embeddings else own["lm_head.weight"]
     ids = torch.arange(config.vocab_size) if module.draft_ids is None else module.draft_ids
     scores = full[ids] if module.lm_head is None else module.lm_head.weight
     tensors: dict[str, Tensor] = {k: v for k, v in module.state_dict().items() if k not in ("d2t", "lm_head.weight")}

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import torch
 
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, load_head, save_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.weights.files import open_checkpoint
+from outrider_torch.heads import load_head, save_head
+from outrider_torch.models.stored import torch_tensors
 
 
 def import_head(folder: Path, target: Path, out: Path) -> HeadConfig:
@@ -17,7 +19,7 @@ def import_head(folder: Path, target: Path, out: Path) -> HeadConfig:
     Errors as for ``load_head``.
     """
     checkpoint = open_checkpoint(target)
-    embedding = checkpoint.tensors["model.embed_tokens.weight"]
+    embedding = torch_tensors(checkpoint)["model.embed_tokens.weight"]
     rows = embedding[fingerprint_rows(checkpoint.config.vocab_size)].to(torch.bfloat16)
     fingerprint = TargetFingerprint.of(checkpoint.config, rows, target.name)
     module, config = load_head(folder, torch.bfloat16, (fingerprint, rows))

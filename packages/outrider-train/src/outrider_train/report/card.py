@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from outrider.drafters.heads.checkpoint import write_whole
-from outrider.drafters.heads.vocabulary import ScoringHead
 from outrider.hub.convert_tokenizer import write_json
+from outrider_torch.heads.checkpoint import write_whole
+from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_train.metrics import Evaluation, JudgedRows, joined
 from outrider_train.optimizers import describe
 from outrider_train.report.breakdown import breakdown, table, warnings

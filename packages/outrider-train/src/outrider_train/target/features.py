@@ -26,9 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.drafters.heads.checkpoint import write_whole
 from outrider.errors import CapacityError, ConfigError
 from outrider.hub.convert_tokenizer import write_json
+from outrider_torch.heads.checkpoint import write_whole
 from outrider_train.data.documents import Document, digest
 from outrider_train.target.llama import Llama
 from outrider_train.target.native import NativeReader

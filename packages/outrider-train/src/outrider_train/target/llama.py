@@ -20,6 +20,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies
 from outrider.weights.files import open_checkpoint
 from outrider.weights.files.layout import expected_shapes
+from outrider_torch.models.stored import torch_tensors
 
 PastKeyValues = list[tuple[Tensor, Tensor]]
 """Keys and values of each layer, [B, kv_heads, rows, head_dim], keys rotated."""
@@ -184,7 +185,8 @@ def load_llama(folder: Path, dtype: torch.dtype) -> Llama:
     with torch.device("meta"):
         model = Llama(checkpoint.config)
     names = expected_shapes(checkpoint.config)
-    model.load_state_dict({n: checkpoint.tensors[n].to(dtype, copy=True) for n in names}, assign=True)
+    tensors = torch_tensors(checkpoint)
+    model.load_state_dict({n: tensors[n].to(dtype, copy=True) for n in names}, assign=True)
     model._inverse = _inverse(checkpoint.config)
     return model.requires_grad_(False).eval()
 

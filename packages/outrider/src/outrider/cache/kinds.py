@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from outrider.cache.pool import DType, Pool
+from outrider.extensions import extension
 
 __all__ = ["pool_kind"]
 
 
 def pool_kind(dtype: DType) -> type[Pool]:
-    """The kind of pool that holds numbers of this type. torch is imported for its own types alone."""
+    """The kind of pool that holds numbers of this type: its name is NumPy's, anything else a backend's."""
     if isinstance(dtype, str):
         return Pool
-    from outrider_torch.cache_pool import TorchPool
-
-    return TorchPool
+    made: type[Pool] = extension("backends", "torch").TorchPool
+    return made

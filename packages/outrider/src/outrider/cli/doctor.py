@@ -54,11 +54,11 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
     import shutil
 
     from outrider import __version__
+    from outrider.models.probe import probe
     from outrider.native.library import library
     from outrider.native.processor import installed_version, num_threads, processor_name, set_num_threads
     from outrider.utils.user_cache import cache_root
     from outrider.weights.loader import choose_device
-    from outrider_torch.probe import probe
 
     if threads is not None:
         set_num_threads(threads)
@@ -85,9 +85,10 @@ def examine(device_name: str, threads: int | None) -> dict[str, Any]:
 
 
 def _gpu_name() -> str | None:
-    from outrider_torch.kernels.torch_processor import gpu_name
+    from outrider.extensions import extension
 
-    return gpu_name()
+    name: str | None = extension("backends", "torch").gpu_name()
+    return name
 
 
 def native_facts(threads: int) -> dict[str, Any]:
@@ -110,8 +111,8 @@ def native_facts(threads: int) -> dict[str, Any]:
 
 def run_times(model: LoadedModel, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """Forward passes of 1, 4 and 16 rows next to both limits; empty where the native library does not compute them."""
+    from outrider.models.run_time import time_runs
     from outrider.native.measure import MachineRates
-    from outrider_torch.run_time import time_runs
 
     if facts["native_library"] is None or model.implementation != "native":
         return []

@@ -126,6 +126,15 @@ _CORE = {
             page="eagle",
         ),
         DraftSource(
+            name="dflash",
+            summary="a layer or two on the target's features, a block of tokens in one pass",
+            builder="outrider.drafters.trained.block:build",
+            head_kinds=("dflash", "diffusion"),
+            cache="its own",
+            beams=None,
+            page="dflash",
+        ),
+        DraftSource(
             name="model",
             summary="a smaller model",
             builder="outrider.drafters.model.model:build",

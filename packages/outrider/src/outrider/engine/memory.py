@@ -13,6 +13,7 @@ from outrider.cache.protocol import CacheSpec, KVCache
 from outrider.config import EngineConfig
 from outrider.engine.request import Request
 from outrider.errors import CapacityError
+from outrider.extensions import extension
 from outrider.models.config import ModelConfig
 from outrider.verify.shapes import levels_wanted, nodes_wanted
 
@@ -171,9 +172,7 @@ class MemoryPlan:
 def available_bytes(device: Any) -> int:
     """Memory of the device that can be had now, without swapping."""
     if str(device) != "cpu":
-        from outrider_torch.kernels.torch_processor import free_memory
-
-        return free_memory(device)
+        return int(extension("backends", "torch").free_memory(device))
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():

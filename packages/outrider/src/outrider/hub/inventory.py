@@ -13,10 +13,10 @@ from outrider.hub.catalog import resolve
 from outrider.hub.manifest import MANIFEST, check_files, read_source
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root
+from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.files import GGUF_WEIGHTS, open_checkpoint
 from outrider.weights.files.safetensors import read_header
 from outrider.weights.gguf.header import read_gguf_header
-from outrider_transformers.foreign import foreign_config, is_foreign
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ def describe(ref: str, *, verify: bool = False) -> dict[str, Any]:
     source = read_source(folder) or {}
     facts |= {key: source[key] for key in ("licence", "sha256") if key in source}
     tokenizer = Tokenizer.from_folder(folder)
-    if is_foreign(folder):
-        config, (parameters, dtypes) = foreign_config(folder), _of_headers(folder)
+    if other_family(folder) == "transformers":
+        config = family_extension("transformers", folder).foreign_config(folder)
+        parameters, dtypes = _of_headers(folder)
     else:
         checkpoint = open_checkpoint(folder)
         config, stored = checkpoint.config, checkpoint.stored.values()

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from outrider.config.engine import DTypeName, Implementation, KVCacheDType
 from outrider.errors import ConfigError
+from outrider.extensions import extension
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.models.native_llama import NativeLlamaModel
 from outrider.models.shard import Shard
 from outrider.native.library import library
-from outrider.native.stored import StoredTensor
 from outrider.native.weights import Target
 
 
 def make_model(
     config: ModelConfig,
-    weights: Mapping[str, Any] | Callable[[], Mapping[str, Any]],
+    weights: Mapping[str, Any],
     *,
-    stored: Mapping[str, StoredTensor] | None = None,
+    quantised: bool = False,
     dtype: DTypeName = "auto",
     kv_cache_dtype: KVCacheDType = "auto",
     device: Any = "cpu",
@@ -31,9 +31,8 @@ def make_model(
     """A model of the Llama family on ``device``.
 
     Args:
-        weights: by their canonical names, arrays or torch tensors, read one by one so that a mapping may load lazily;
-            or a function that gives them, called only where they are needed.
-        stored: the same in their file's encoding, for the native library.
+        weights: by their canonical names: ``StoredTensor``, arrays, or tensors of torch.
+        quantised: whether they are a GGUF file's, of which torch makes bfloat16.
         dtype: ``auto`` is the file's own (on a CPU; float32 and float16 matrices become bfloat16), and is
             bfloat16 on a GPU.
         kv_cache_dtype: of keys and values; ``auto`` is bfloat16, or float32 if ``dtype`` is, and on torch the dtype.
@@ -50,20 +49,21 @@ def make_model(
         dtype = "q8_0"
     if implementation != "torch" and on_cpu and not fixed_shapes and library() is not None:
         target: Target | None = None if dtype == "auto" else dtype
-        given = _numbers(weights) if stored is None else stored
-        return NativeLlamaModel(config, given, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard)
+        return NativeLlamaModel(config, weights, target=target, kv_cache_dtype=kv_cache_dtype, shard=shard)
     where = f"not on {device}" if not on_cpu else "and there is none: install a C compiler"
     if implementation == "torch" and on_cpu:
         where = "not implementation='torch'"
     elif implementation == "native":
         raise ConfigError(f"implementation='native' needs the native library of the CPU, {where}, or use auto")
-    from outrider_torch.models.factory import make_torch_model  # torch is imported where it computes
+    backend = extension("backends", "torch", f"what runs {config.family} {_reason(implementation, on_cpu)}")
+    made: LoadedModel = backend.make_torch_model(
+        config, weights, quantised=quantised, dtype=dtype, kv_cache_dtype=kv_cache_dtype, device=device,
+        fixed_shapes=fixed_shapes, why=where,
+    )  # fmt: skip
+    return made
 
-    numbers = _numbers(weights)
-    return make_torch_model(
-        config, numbers, dtype=dtype, kv_cache_dtype=kv_cache_dtype, device=device, fixed_shapes=fixed_shapes, why=where
-    )
 
-
-def _numbers(weights: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    return weights() if callable(weights) else weights
+def _reason(implementation: Implementation, on_cpu: bool) -> str:
+    if implementation == "torch":
+        return "with implementation='torch'"
+    return "without the native library (which needs a C compiler)" if on_cpu else "on this device"

@@ -19,6 +19,7 @@ from outrider.native.passes import rotation_table
 from outrider.native.stored import StoredTensor
 from outrider.native.structs import WeightStruct
 from outrider.native.weights import NativeWeight, StoredRows, Target, pack
+from outrider.verify.arrays import host
 
 __all__ = ["NativeLayers", "Packer", "Stored"]
 
@@ -103,9 +104,7 @@ def as_stored(weight: Any) -> StoredTensor:
         return weight
     if isinstance(weight, np.ndarray):
         return StoredTensor.of(weight)
-    from outrider_torch.kernels.native_tensors import stored_tensor  # torch is there, as the tensor is
-
-    return stored_tensor(weight)
+    return StoredTensor.of(host(weight))
 
 
 def _take_rows(weight: StoredTensor, rows: slice) -> StoredTensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Floats", "as_floats", "bfloat16", "columns", "host"]
+__all__ = ["Array", "Floats", "as_floats", "bfloat16", "columns", "copied", "host", "joined", "padded", "split_rows"]
 
 Floats = NDArray[np.float32]
 
@@ -60,3 +61,41 @@ def columns(x: Array, parts: Sequence[slice]) -> Array:
         joined[:, at : at + width] = tensor[:, part]  # type: ignore[index]
         at += width
     return joined
+
+
+def copied(x: Array) -> Array:
+    """A copy of ``x``, where ``x`` is."""
+    return _like(x, [x], x.shape)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """The rows of all parts, of one width, where they are; without a copy where there is but one part."""
+    if len(parts) == 1:
+        return parts[0]
+    return _like(parts[0], parts, (sum(map(len, parts)), *parts[0].shape[1:]))
+
+
+def padded(parts: Sequence[Array]) -> Array:
+    """Parts of up to n rows side by side, zeros behind the shorter ones: [n, len(parts), ...]."""
+    first: Any = parts[0]
+    shape = (max(map(len, parts)), len(parts), *first.shape[1:])
+    out: Any = np.zeros(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_zeros(shape)
+    for i, part in enumerate(parts):
+        out[: len(part), i] = part
+    return out  # type: ignore[no-any-return]
+
+
+def _like(first: Any, parts: Sequence[Array], shape: Sequence[int]) -> Array:
+    """The rows of all parts in a new array of ``shape``, of the kind of ``first``."""
+    out: Any = np.empty(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_empty(shape)
+    at = 0
+    for part in parts:
+        out[at : at + len(part)] = part
+        at += len(part)
+    return out  # type: ignore[no-any-return]
+
+
+def split_rows(x: Array, counts: Sequence[int]) -> list[Array]:
+    """Views of so many rows each, one behind the other."""
+    ends = list(accumulate(counts))
+    return [x[end - count : end] for end, count in zip(ends, counts, strict=True)]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from outrider.config import ModelOptions
 from outrider.errors import CapacityError, ConfigError
+from outrider.extensions import extension, has_extension
 from outrider.models.base import LoadedModel
+from outrider.models.config import ModelConfig
 from outrider.models.factory import make_model
 from outrider.models.shard import Shard
+from outrider.weights.families.elsewhere import family_extension, other_family
 from outrider.weights.files import open_checkpoint
-from outrider_multimodal.vision_language import is_vision_language
-from outrider_multimodal.weights import is_encoder_decoder, open_encoder_decoder
-from outrider_transformers.foreign import is_foreign, load_foreign, with_context
+
+C = TypeVar("C", bound=ModelConfig)
 
 _MOST_ROTATIONS = 1 << 30  # bytes: 2 million positions of heads of 128 dimensions
 
@@ -28,20 +32,18 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
         CapacityError: the context is too long for memory.
     """
     device = choose_device(options.device)
-    if is_encoder_decoder(folder):
-        if options.implementation == "transformers":
+    other = other_family(folder)
+    if options.implementation == "transformers":
+        if other == "encoder_decoder":
             raise ConfigError(f"implementation='transformers': {folder.name} has an encoder, use auto")
-        from outrider_torch.models.factory import make_encoder_decoder
-
-        own, tensors = open_encoder_decoder(folder)
-        own = with_context(own, options, folder)
-        return make_encoder_decoder(
-            own, tensors, dtype=options.dtype, kv_cache_dtype=options.kv_cache_dtype, device=device
-        )
-    if options.implementation == "transformers" and is_vision_language(folder):
-        raise ConfigError(f"implementation='transformers': {folder.name} sees images, its text part is ours: use auto")
-    if options.implementation == "transformers" or (options.implementation == "auto" and is_foreign(folder)):
-        return load_foreign(folder, options, device)
+        if other == "vision_language":
+            raise ConfigError(
+                f"implementation='transformers': {folder.name} sees images, its text part is ours: use auto"
+            )
+        other = "transformers"
+    if other == "encoder_decoder" or (other == "transformers" and options.implementation in ("auto", "transformers")):
+        loaded: LoadedModel = family_extension(other, folder).load(folder, options, device)
+        return loaded
     checkpoint = open_checkpoint(folder)
     config = with_context(checkpoint.config, options, folder)
     table = 4 * config.max_seq_len * config.head_dim
@@ -53,8 +55,8 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
     graphs = device != "cpu" and options.cuda_graphs
     return make_model(
         config,
-        lambda: checkpoint.tensors,
-        stored=checkpoint.stored,
+        checkpoint.stored,
+        quantised=checkpoint.quantised,
         dtype=options.dtype,
         kv_cache_dtype=options.kv_cache_dtype,
         device=device,
@@ -64,29 +66,27 @@ def load_model(folder: Path, options: ModelOptions, *, shard: Shard | None = Non
     )
 
 
-def choose_device(name: str) -> str:
-    """``auto`` is a CUDA device if there is one, else the CPU. torch is asked only where there may be one."""
-    if name == "cpu" or (name == "auto" and not _may_have_cuda()):
-        return "cpu"
-    try:
-        import torch
-    except ImportError:
-        if name == "auto":
-            return "cpu"
+def with_context(config: C, options: ModelOptions, folder: Path) -> C:
+    """``config`` with the context that the options ask for. Raises ``ConfigError`` if the model has less."""
+    if options.max_seq_len is None:
+        return config
+    if options.max_seq_len > config.max_seq_len:
         raise ConfigError(
-            f"device={name!r} needs torch, which is not installed: pip install torch, or use cpu"
-        ) from None
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device={name!r} is unknown: use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name!r} is not there: torch sees no CUDA device, use cpu")
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device={name!r} is not supported: use cpu or cuda")
-    return str(device)
+            f"max_seq_len={options.max_seq_len} is more than the {config.max_seq_len} positions {folder.name} was "
+            "made for: use at most that"
+        )
+    return replace(config, max_seq_len=options.max_seq_len)
+
+
+def choose_device(name: str) -> str:
+    """``auto`` is a CUDA device if there is one and a backend for it, else the CPU.
+
+    Raises ``ConfigError`` for a device that is not there, or whose backend is not.
+    """
+    usable = _may_have_cuda() and has_extension("backends", "torch")
+    if name == "cpu" or (name == "auto" and not usable):
+        return "cpu"
+    return str(extension("backends", "torch", f"device={name!r}").choose_device(name))
 
 
 def _may_have_cuda() -> bool:

@@ -17,11 +17,13 @@ from torch import nn
 
 from outrider import LLM, LoRARequest, SamplingParams
 from outrider.drafters.datastore import collect
-from outrider.drafters.heads import HeadConfig, TargetFingerprint, make_head
-from outrider.drafters.heads.checkpoint import save_head
+from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
 from outrider.weights.files import open_checkpoint
 from outrider_drafters.draft_table import count
+from outrider_torch.heads import make_head
+from outrider_torch.heads.checkpoint import save_head
+from outrider_torch.models.stored import torch_tensors
 from tests.heads import heads
 from tests.test_adapters import adapter
 from tests.weights.files import write_gguf
@@ -108,7 +110,7 @@ def _head(folder: Path, kind: str) -> tuple[nn.Module, HeadConfig]:
     """A head with fresh weights for the model in ``folder``."""
     checkpoint = open_checkpoint(folder)
     config = checkpoint.config
-    rows = checkpoint.tensors["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
+    rows = torch_tensors(checkpoint)["model.embed_tokens.weight"][fingerprint_rows(config.vocab_size)]
     target = TargetFingerprint.of(config, rows)
     made = replace(heads.config(kind), target=target, hidden_size=config.hidden_size, vocab_size=config.vocab_size)
     return make_head(made), made

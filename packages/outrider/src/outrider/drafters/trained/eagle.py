@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
-from outrider.cache import CacheSpec
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
 from outrider.drafters.draft_cache import PREFILL_CHUNK
-from outrider.drafters.heads.eagle import EagleLayer
-from outrider.drafters.trained.eagle_runner import make_runner
-from outrider.drafters.trained.feature_drafter import FeatureDrafter, joined, reach_of
+from outrider.drafters.heads import HeadConfig, HeadWeights
+from outrider.drafters.trained.feature_drafter import FeatureDrafter, reach_of
+from outrider.drafters.trained.heads import native_target
 from outrider.drafters.trained.native_eagle import NativeEagle
+from outrider.drafters.trained.runner import HeadRunner
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow
-from outrider.models.base import HeadTarget
+from outrider.extensions import extension
 from outrider.models.batch import Span
+from outrider.verify.arrays import Array, host, joined, split_rows
 from outrider.verify.draft import EMPTY, Draft
 
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``eagle``."""
     head = context.heads["eagle"]
-    assert isinstance(head, EagleLayer)
-    return EagleDrafter(context.require_target()[0], head, vocab_size=context.vocab_size, cache=context.cache)
+    if not isinstance(head, HeadWeights):
+        made: Drafter = extension("backends", "torch", "a head on torch").build_eagle(context)
+        return made
+    runner = NativeEagle(head, native_target(context.target), replace(context.cache, prefix_reuse=False))
+    return EagleDrafter(runner, head.config, vocab_size=context.vocab_size)
 
 
 class EagleDrafter(FeatureDrafter):
@@ -36,15 +37,13 @@ class EagleDrafter(FeatureDrafter):
     on with the layer's own outputs for features; when their tokens are accepted the target's features take their place.
     """
 
-    def __init__(self, target: HeadTarget, head: EagleLayer, *, vocab_size: int, cache: CacheSpec) -> None:
-        """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
-        c = head.config
+    def __init__(self, runner: HeadRunner, config: HeadConfig, *, vocab_size: int) -> None:
+        """``config``: of the head whose layers ``runner`` runs. ``vocab_size``: columns from there are padding."""
+        c = config
         self._vocab_size, self._learned, self._calibration = vocab_size, c.acceptance, c.calibration
-        runner = make_runner(head, target, replace(cache, prefix_reuse=False))
         self._chain = runner.chain if isinstance(runner, NativeEagle) else None
-        super().__init__(runner, c.feature_layers or (target.config.num_layers,), reach_of(c))
+        super().__init__(runner, c.feature_layers or (c.target.num_layers,), reach_of(c))
 
-    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = self._asked(requests, budgets)
@@ -87,14 +86,14 @@ class EagleDrafter(FeatureDrafter):
             return each.frontier_size > 0 and each.should_continue("eagle")
 
         tokens = [each.request.tokens[position + 1] for position in positions]
-        sequence.outputs, sequence.logits = chain.run(features, tokens, positions, span, race, levels, found)
+        sequence.outputs, sequence.logits = chain.run(host(features), tokens, positions, span, race, levels, found)
         self._cache.truncate_to(sequence.slot, len(sequence.positions))
         return True
 
     def _fits(self, each: PendingDraft, rows: int) -> bool:
         return self._cache.can_extend(each.slot, rows)
 
-    def _grow(self, growing: Sequence[PendingDraft]) -> list[Tensor]:
+    def _grow(self, growing: Sequence[PendingDraft]) -> list[Array]:
         """Run the layer over a level of all drafts, each node going on from its parent's output."""
         feeds = [each.feed() for each in growing]
         sequences = [self._sequences[each.request.id] for each in growing]
@@ -107,13 +106,12 @@ class EagleDrafter(FeatureDrafter):
         positions = [position - 1 for feed in feeds for position in feed.positions]
         out, logits = self._run(joined(before), tokens, positions, spans, range(len(tokens)))
         counts = [span.count for span in spans]
-        for sequence, part in zip(sequences, torch.split(out, counts), strict=True):
-            sequence.outputs = torch.cat([sequence.outputs, part])
-        return list(torch.split(logits, counts))
+        for sequence, part in zip(sequences, split_rows(out, counts), strict=True):
+            sequence.outputs = joined([sequence.outputs, part])
+        return split_rows(logits, counts)
 
 
-def _rows(outputs: Tensor, above: Sequence[int]) -> Tensor:
+def _rows(outputs: Array, above: Sequence[int]) -> Array:
     """The outputs [1 + fed, d] that draft rows go on from; -1 is the first."""
-    if len(above) == 1:
-        return outputs[1 + above[0], None]
-    return outputs.index_select(0, torch.tensor([1 + row for row in above], device=outputs.device))
+    found: Array = outputs[1 + above[0], None] if len(above) == 1 else outputs[[1 + row for row in above]]
+    return found

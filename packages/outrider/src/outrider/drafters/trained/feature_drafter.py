@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from outrider.cache import KVCache
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.draft_cache import PREFILL_CHUNK
 from outrider.drafters.heads import HeadConfig
-from outrider.drafters.trained.eagle_runner import EagleRunner
+from outrider.drafters.trained.runner import HeadRunner
 from outrider.models.batch import Span
-from outrider.verify.arrays import Array
-from outrider_torch.kernels.native_tensors import as_tensors
+from outrider.verify.arrays import Array, copied, joined
 
 
 @dataclass(eq=False)
@@ -32,20 +30,20 @@ class FeatureSequence:
 
     slot: int
     positions: list[int] = field(default_factory=list)  # ascending; tokens from a prefix cache have no features
-    waiting: list[tuple[range, Tensor]] = field(default_factory=list)  # positions, float [n, width]
+    waiting: list[tuple[range, Array]] = field(default_factory=list)  # positions, float [n, width]
     end: int = 0  # the position behind the last feature
-    outputs: Tensor = field(default_factory=lambda: torch.empty(0))  # [1 + fed, d]: the last row's, the draft rows'
-    logits: Tensor = field(default_factory=lambda: torch.empty(0))  # of the last row, and of a block's: [rows, scored]
+    outputs: Array = field(default_factory=lambda: np.empty(0))  # [1 + fed, d]: the last row's, the draft rows'
+    logits: Array = field(default_factory=lambda: np.empty(0))  # of the last row, and of a block's: [rows, scored]
 
     @property
     def num_waiting(self) -> int:
         """Rows of ``waiting``."""
         return sum(len(some) for some, _ in self.waiting)
 
-    def next(self, count: int) -> tuple[list[int], Tensor]:
+    def next(self, count: int) -> tuple[list[int], Array]:
         """Up to ``count`` of the waiting features and their positions."""
         positions = [p for some, _ in self.waiting for p in some][:count]
-        return positions, torch.cat([features for _, features in self.waiting])[:count]
+        return positions, joined([features for _, features in self.waiting])[:count]
 
     def take(self, positions: list[int]) -> None:
         """Move these, the first waiting ones, to the rows of the cache."""
@@ -59,8 +57,8 @@ class FeatureSequence:
         extra = self.num_waiting - count
         while extra > 0:
             some, features = self.waiting.pop(0)
-            if extra < len(some):  # cloned, as the rows dropped would be held otherwise
-                self.waiting.insert(0, (some[extra:], features[extra:].clone()))
+            if extra < len(some):  # copied, as the rows dropped would be held otherwise
+                self.waiting.insert(0, (some[extra:], copied(features[extra:])))
             extra -= len(some)
 
     def forget(self, start: int) -> int:
@@ -76,11 +74,16 @@ class FeatureDrafter(Drafter):
     The row at position t pairs the target's feature at t with the token at t + 1 and guesses the token at t + 2.
     """
 
-    def __init__(self, runner: EagleRunner, feature_layers: tuple[int, ...], reach: int = 0) -> None:
+    def __init__(self, runner: HeadRunner, feature_layers: tuple[int, ...], reach: int = 0) -> None:
         """``reach``: the rows before it that an output of the layers depends on, itself included; 0: all."""
         self.feature_layers, self._reach = feature_layers, reach
         self._runner, self._cache = runner, runner.cache
         self._sequences: dict[str, FeatureSequence] = {}
+
+    @property
+    def runner(self) -> HeadRunner:
+        """What runs the layers."""
+        return self._runner
 
     @property
     def caches(self) -> Sequence[KVCache]:
@@ -100,7 +103,7 @@ class FeatureDrafter(Drafter):
         if start < sequence.end:  # the request is read again
             self._cache.truncate_to(sequence.slot, sequence.forget(start))
         sequence.end = start + len(features)
-        sequence.waiting.append((range(start, sequence.end), as_tensors(features)))
+        sequence.waiting.append((range(start, sequence.end), features))
         if self._reach:  # a prompt's first rows are never seen by those to come
             sequence.keep_last(self._reach)
 
@@ -133,7 +136,7 @@ class FeatureDrafter(Drafter):
         spans: list[Span] = []
         tokens: list[int] = []
         positions: list[int] = []
-        features: list[Tensor] = []
+        features: list[Array] = []
         for request in requests:
             sequence = self._sequences[request.id]
             at, some = sequence.next(min(PREFILL_CHUNK - len(tokens), sequence.num_waiting - leave))
@@ -149,19 +152,19 @@ class FeatureDrafter(Drafter):
         last = [end - 1 for end in accumulate(span.count for span in spans)]
         out, logits = self._run(self._runner.fuse(joined(features)), tokens, positions, spans, last)
         for i, sequence in enumerate(fed):
-            sequence.outputs, sequence.logits = out[last[i] : last[i] + 1].clone(), logits[i : i + 1]
+            sequence.outputs, sequence.logits = copied(out[last[i] : last[i] + 1]), logits[i : i + 1]
         return True
 
     def _run(
         self,
-        features: Tensor,
+        features: Array,
         tokens: Sequence[int],
         positions: Sequence[int],
         spans: Sequence[Span],
         logit_rows: Sequence[int],
-        added: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """One pass, with room made for its rows: outputs [T, d], and logits of ``logit_rows``. See ``EagleRunner``."""
+        added: Array | None = None,
+    ) -> tuple[Array, Array]:
+        """One pass, with room made for its rows: outputs [T, d], and logits of ``logit_rows``. See ``HeadRunner``."""
         for span in spans:
             self._cache.extend(span.slot, span.count)
         return self._runner.run(features, tokens, positions, spans, logit_rows, added)
@@ -170,8 +173,3 @@ class FeatureDrafter(Drafter):
 def reach_of(config: HeadConfig) -> int:
     """How many rows an output of a head's layers depends on, each of which looks back at a window; 0: all."""
     return config.num_layers * (config.window - 1) + 1 if config.window else 0
-
-
-def joined(parts: Sequence[Tensor]) -> Tensor:
-    """The rows of all parts, without a copy where there is but one."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -11,12 +11,16 @@ from outrider.cache.pool import itemsize, token_bytes
 from outrider.config import SOURCES, EngineConfig
 from outrider.config.combination import AUTO, USUAL, check_known
 from outrider.config.sources import head_sources
-from outrider.drafters.heads import HeadConfig, TargetFingerprint
+from outrider.drafters.heads import HeadConfig, TargetFingerprint, read_head
+from outrider.drafters.heads.checkpoint import read_head_config
 from outrider.drafters.heads.find import find_head, shipped_for_others, shipped_heads, shipped_kinds
 from outrider.drafters.heads.fingerprint import fingerprint_rows
+from outrider.drafters.heads.weights import NATIVE_KINDS
 from outrider.errors import ConfigError
+from outrider.extensions import extension
 from outrider.hub.trained import fetched
 from outrider.models.base import HeadTarget, LoadedModel
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.library import library
 from outrider.native.weights import Target
 from outrider.verify.arrays import host
@@ -101,7 +105,7 @@ def head_memory(heads: Mapping[str, Any], target: LoadedModel) -> tuple[int, int
     for head in heads.values():
         c = head.config
         assert isinstance(c, HeadConfig)
-        weights += sum(parameter.numel() for parameter in head.parameters()) * size
+        weights += head.num_weights * size
         if c.draft_vocab_size is not None and not c.own_lm_head:
             weights += c.draft_vocab_size * c.hidden_size * size
         row += token_bytes(layers=c.num_layers, kv_heads=c.num_kv_heads, head_dim=c.head_dim, dtype=target.cache_dtype)
@@ -123,9 +127,22 @@ def _preferred(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _load(folder: Path, target: HeadTarget, fingerprint: TargetFingerprint) -> Any:
-    from outrider_torch.drafters.torch_target import load_head_for  # torch, of which heads are networks
-
-    rows = host(target.embed(fingerprint_rows(target.config.vocab_size)))
-    head, config = load_head_for(folder, target, fingerprint, rows)
+    config = read_head_config(folder, fingerprint)
     config.check_target(fingerprint)
-    return head
+    known = fingerprint, host(target.embed(fingerprint_rows(target.config.vocab_size)))
+    if is_native(config, target):
+        return read_head(folder, known)
+    torch = extension("backends", "torch", f"a head of kind {config.kind} on {target.device}")
+    return torch.load_head_for(folder, target, known)
+
+
+def is_native(config: HeadConfig, target: HeadTarget | None) -> bool:
+    """Whether the native library drafts with such a head for ``target``; else a backend does."""
+    fits = config.kind in NATIVE_KINDS and config.head_dim <= 256 and config.head_dim % 2 == 0
+    return fits and isinstance(target, NativeLlamaModel)
+
+
+def native_target(target: HeadTarget | None) -> NativeLlamaModel:
+    """``target``, of a head that ``is_native``."""
+    assert isinstance(target, NativeLlamaModel)
+    return target

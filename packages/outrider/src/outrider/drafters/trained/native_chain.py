@@ -10,27 +10,26 @@ import ctypes
 from array import array
 from collections.abc import Callable, Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.cache import KVCache
-from outrider.drafters.heads.eagle import EagleLayer
+from outrider.drafters.heads import HeadConfig
 from outrider.drafters.trees.child_sampler import Race
 from outrider.errors import NumericalError
 from outrider.models.batch import Span
+from outrider.models.native_llama import NativeLlamaModel
 from outrider.native.model_structs import ChainStruct, FeatureHeadStruct, ModelStruct, TokenFound
 from outrider.native.passes import CacheView, address, check_status, int64s
-from outrider.native.weights import native_library
-from outrider_torch.drafters.torch_target import TorchTarget
-from outrider_torch.kernels.native_tensors import TensorWeight
+from outrider.native.weights import NativeWeight, native_library
+from outrider.verify.arrays import Floats
 
 _NOT_FINITE = 4  # OUTRIDER_NOT_FINITE
 
 
-def takes_chains(head: EagleLayer) -> bool:
-    """Whether the library has all that ``head`` computes around its layers: EAGLE-3 and 3.1 as trained here."""
-    c = head.config
-    return c.fuses_layers and not c.norm_before_fc and not c.norm_before_residual
+def takes_chains(config: HeadConfig) -> bool:
+    """Whether the library has all that a head computes around its layers: EAGLE-3 and 3.1 as trained here."""
+    return config.fuses_layers and not config.norm_before_fc and not config.norm_before_residual
 
 
 class NativeChain:
@@ -38,13 +37,13 @@ class NativeChain:
 
     def __init__(
         self,
-        target: TorchTarget,
+        target: NativeLlamaModel,
         cache: KVCache,
         model: ModelStruct,
-        fc: TensorWeight,
+        fc: NativeWeight,
         fc_norms: Sequence[int | None],
         output_norm: int | None,
-        ids: Tensor | None,
+        ids: NDArray[np.int64] | None,
     ) -> None:
         """``cache``: the layers' own. ``ids``: int64, the tokens that are scored; None: all.
 
@@ -64,7 +63,7 @@ class NativeChain:
             fc_norm=None if norms is None else ctypes.addressof(norms),
             output_norm=output_norm,
             embedding=None if self._embedding is None else ctypes.addressof(self._embedding.struct),
-            ids=None if ids is None else ids.data_ptr(),
+            ids=None if ids is None else ids.ctypes.data,
             parts=fc.inputs // self._hidden,
             embedding_scale=0.0 if scale == 1.0 else scale,
         )
@@ -72,14 +71,14 @@ class NativeChain:
 
     def run(
         self,
-        features: Tensor,
+        features: Floats,
         tokens: Sequence[int],
         positions: Sequence[int],
         span: Span,
         race: Race,
         levels: int,
         found: Callable[[int, float], bool],
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Floats, Floats]:
         """Run the layers over features that wait, then over a chain of up to ``levels`` draft tokens.
 
         Args:
@@ -93,9 +92,9 @@ class NativeChain:
         Returns:
             What a draft goes on from, and the logits, [1, d] and [1, columns], of the last of the features.
         """
-        features = features.to(torch.float32).contiguous()
-        embeddings = None if self._embedding is not None else self._target.embed(torch.tensor(tokens)).contiguous()
-        output, logits = torch.empty(1, self._hidden), torch.empty(1, self.columns)
+        features = np.ascontiguousarray(features, np.float32)
+        embeddings = None if self._embedding is not None else self._target.embed(np.array(tokens, np.int64))
+        output, logits = np.empty((1, self._hidden), np.float32), np.empty((1, self.columns), np.float32)
         ids, at = int64s(tokens), int64s(positions)
         table = array("i", self._cache.table(span.slot, span.start + span.count + levels - 1))
         noise, depth, errors = race.noise(0), 0, list[BaseException]()
@@ -109,7 +108,7 @@ class NativeChain:
                 depth += 1
                 if depth < levels:
                     if embeddings is not None:
-                        embeddings[0] = self._target.embed(torch.tensor([token]))[0]
+                        embeddings[0] = self._target.embed(np.array([token]))[0]
                     if noise is not None:
                         noise = race.noise(depth)
                         running[0].noise = None if noise is None else noise.ctypes.data
@@ -125,14 +124,14 @@ class NativeChain:
             start=span.start,
             temperature=race.temperature,
             table=address(table),
-            features=features.data_ptr(),
+            features=features.ctypes.data,
             tokens=address(ids),
             positions=address(at),
             noise=None if noise is None else noise.ctypes.data,
             found=told,
-            embeddings=None if embeddings is None else embeddings.data_ptr(),
-            output=output.data_ptr(),
-            logits=logits.data_ptr(),
+            embeddings=None if embeddings is None else embeddings.ctypes.data,
+            output=output.ctypes.data,
+            logits=logits.ctypes.data,
         )
         running.append(chain)
         status = self._library.outrider_draft_chain(ctypes.byref(self._head), self._view.address, ctypes.byref(chain))

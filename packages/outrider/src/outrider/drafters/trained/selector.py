@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from outrider.drafters.trained.head_parts import linear
-from outrider.models.base import HeadTarget
-from outrider_torch.heads.dflash import BlockHead, gates
+from outrider.drafters.heads import HeadWeights
+from outrider.drafters.trained.heads import head_format
+from outrider.models.native_llama import NativeLlamaModel
+from outrider.native.passes import check_status
+from outrider.native.weights import native_library, pack_array
+from outrider.verify.arrays import Floats
+
+__all__ = ["NativeSelector", "Selector"]
 
 
-class Selector:
+class Selector(Protocol):
+    """Arrays are of the target's kind."""
+
+    def gates(self, out: Any, /) -> Any:
+        """How rows weigh the codebooks, from their outputs: [n, d] -> [n, rank]."""
+        ...
+
+    def __call__(self, tokens: Sequence[int], by: Any, /) -> Any:
+        """What scores behind target ids [n] gain, [n, scored]. ``by``: [n, rank], gates of the rows that guess."""
+        ...
+
+
+class NativeSelector:
     """The codebooks of a head, packed. A token that the head does not score changes nothing."""
 
-    def __init__(self, head: BlockHead, target: HeadTarget) -> None:
+    def __init__(self, head: HeadWeights, target: NativeLlamaModel) -> None:
         """``head`` has a selector."""
-        assert head.before is not None
-        assert head.after is not None
-        assert head.gate is not None
-        ids = torch.arange(head.config.scored) if head.draft_ids is None else head.draft_ids.cpu()
-        self._row = torch.full((target.config.vocab_size,), len(ids))  # of each target id; behind all: not scored
-        self._row[ids] = torch.arange(len(ids))
-        codes = torch.cat([head.before.detach(), torch.zeros_like(head.before[:1])])
-        self._before = codes.to(device=target.device, dtype=target.dtype)
-        self._after = linear(head.after.detach(), None, target)
-        self._gate = head.gate.detach().to(device=target.device, dtype=target.dtype)
-        self._eps = head.config.rms_norm_eps
+        ids = np.arange(head.config.scored) if head.draft_ids is None else head.draft_ids
+        self._row = np.full(target.config.vocab_size, len(ids))  # of each target id; behind all: not scored
+        self._row[ids] = np.arange(len(ids))
+        self._before = np.concatenate([head["before"], np.zeros_like(head["before"][:1])])
+        self._after = pack_array(head["after"], head_format(target))
+        self._gate = pack_array(head["gate"], "float32")
+        self._ones, self._eps = np.ones(head.config.hidden_size, np.float32), head.config.rms_norm_eps
 
-    def gates(self, out: Tensor) -> Tensor:
-        """How rows weigh the codebooks, from their outputs: [n, d] -> [n, rank]."""
-        return gates(out, self._gate, self._eps)
+    def gates(self, out: Floats) -> Floats:
+        """See ``Selector``."""
+        x = np.ascontiguousarray(out, np.float32)
+        normed = np.empty_like(x)
+        check_status(
+            native_library().outrider_norm(
+                *x.shape, x.ctypes.data, self._ones.ctypes.data, None, self._eps, normed.ctypes.data
+            )
+        )
+        return 1 + self._gate(normed)
 
-    def __call__(self, tokens: Sequence[int], by: Tensor) -> Tensor:
-        """What scores behind target ids [n] gain, [n, scored]. ``by``: [n, rank], gates of the rows that guess."""
-        return self._after(self._before[self._row[list(tokens)].to(by.device)] * by)
+    def __call__(self, tokens: Sequence[int], by: Floats) -> Floats:
+        """See ``Selector``."""
+        return self._after(self._before[self._row[list(tokens)]] * by)

@@ -14,6 +14,7 @@ from outrider.errors import ModelFormatError
 from outrider.native.stored import StoredTensor
 from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.families import FAMILIES
+from outrider.weights.families.elsewhere import family_extension, is_vision_language
 from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import check_counts, check_shapes, unread_tensors
 from outrider.weights.files.parts import find_parts, stored_parts
@@ -21,7 +22,6 @@ from outrider.weights.files.safetensors import TensorInfo, read_header, stored_t
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import read_config
 from outrider.weights.hf_config.keys import unread_keys
-from outrider_multimodal.vision_language import text_names
 
 __all__ = ["GGUF_WEIGHTS", "PICKLE_SUFFIXES", "has_weights", "open_checkpoint", "open_stored", "refuse_pickles"]
 
@@ -41,7 +41,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not _has_safetensors(folder) and (folder / GGUF_WEIGHTS).exists():
         return open_gguf(folder / GGUF_WEIGHTS, config)
     files, infos = _headers(folder)
-    own = text_names(folder, infos) or _names_without_prefix(infos)
+    own = _text_names(folder, infos) or _names_without_prefix(infos)
     if own is not None:  # what sees the images is loaded apart
         files = {name: files[place] for name, place in own.items()}
         infos = {name: infos[place] for name, place in own.items()}
@@ -59,6 +59,14 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if config.tie_embeddings and not _is_embedding(stored):
         config = replace(config, tie_embeddings=False)
     return Checkpoint(config, stored_parts(parts, stored))
+
+
+def _text_names(folder: Path, names: Iterable[str]) -> dict[str, str] | None:
+    """The file's names of the text part of a vision–language model, by its family's; None: all is text."""
+    if not is_vision_language(folder):
+        return None
+    found: dict[str, str] = family_extension("vision_language", folder).text_names(folder, names)
+    return found
 
 
 def _names_without_prefix(names: Iterable[str]) -> dict[str, str] | None:

@@ -49,6 +49,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         if not 2 <= length <= min(size - 8, _MAX_HEADER):
             raise _damaged(path, f"its header claims {length:,} bytes of a file of {size:,}")
         raw = _parse_json(path, file.read(length))
+    if not isinstance(raw.get("__metadata__", {}), dict):
+        raise _damaged(path, "its __metadata__ is not a JSON object")
     data = 8 + length
     tensors = {name: _parse_info(path, name, value, data) for name, value in raw.items() if name != "__metadata__"}
     _check_spans(path, tensors, data, size)
@@ -121,6 +123,30 @@ def stored_tensors(files: Mapping[str, Path], infos: Mapping[str, TensorInfo]) -
         name: StoredTensor(info.dtype, info.shape, maps[files[name]][info.start : info.stop])
         for name, info in infos.items()
     }
+
+
+_READ = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All tensors of a file in memory of their own: floats as float32, without loss but for F64; others as int64.
+
+    Raises ``ModelFormatError`` for a damaged file, or one that cannot be read.
+    """
+    infos, arrays = read_header(path), dict[str, NDArray[Any]]()
+    try:
+        data = np.memmap(path, mode="r", dtype=np.uint8)
+        for name, info in infos.items():
+            raw = data[info.start : info.stop].tobytes()
+            if info.dtype == "BF16":
+                values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+            else:
+                values = np.frombuffer(raw, _READ.get(info.dtype, "?"))
+                values = values.astype(np.float32 if info.dtype.startswith("F") else np.int64)
+            arrays[name] = values.reshape(info.shape)
+    except (OSError, ValueError) as error:
+        raise ModelFormatError(f"{path} cannot be read ({shown(str(error))}): download it again") from None
+    return arrays
 
 
 def write_bfloat16(

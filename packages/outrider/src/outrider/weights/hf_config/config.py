@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from outrider.errors import ModelFormatError
+from outrider.extensions import has_extension
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.families.base import flag, kinds_of
+from outrider.weights.families.elsewhere import VISION_LANGUAGE, family_extension
 from outrider.weights.hf_config.keys import check_config_keys, check_generation_config
 from outrider.weights.hf_config.rope import Rope, read_rope
 from outrider.weights.hf_config.windows import read_windows
 from outrider.weights.values import positive, positive_integer
-from outrider_multimodal.vision_language import VISION_LANGUAGE, text_config
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -34,7 +35,7 @@ def read_config(folder: Path) -> ModelConfig:
     extra = read_json_object(generation) if generation.exists() else {}
     try:
         if raw.get("model_type") in VISION_LANGUAGE:
-            raw = text_config(folder, raw)
+            raw = family_extension("vision_language", folder).text_config(folder, raw)
         config = parse_config(raw, extra_eos=extra.get("eos_token_id"))
     except ModelFormatError as error:
         raise ModelFormatError(f"{folder / 'config.json'}: {error}") from None
@@ -53,7 +54,8 @@ def parse_config(given: Mapping[str, Any], *, extra_eos: object = None) -> Model
     """
     family = given.get("model_type")
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ModelFormatError(f"model_type={shown(family)} is not supported: use one of {', '.join(FAMILIES)}")
+        more = "" if has_extension("families", "transformers") else ", or pip install 'outrider[transformers]'"
+        raise ModelFormatError(f"model_type={shown(family)} is not supported: use one of {', '.join(FAMILIES)}{more}")
     kind = FAMILIES[family]
     check_config_keys(given, kind)
     raw = {**kind.defaults, **given}

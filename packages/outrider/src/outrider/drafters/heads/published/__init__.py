@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from outrider.drafters.heads.config import HeadConfig
 from outrider.drafters.heads.fingerprint import TargetFingerprint, fingerprint_rows
-from outrider.drafters.heads.published import eagle
+from outrider.drafters.heads.published import dflash, eagle
 from outrider.errors import IncompatibleDraftError, ModelFormatError
-from outrider_torch.heads import published_dflash as dflash
+from outrider.verify.arrays import Floats
+
+Arrays = Mapping[str, NDArray[Any]]
 
 __all__ = ["is_published", "read_config", "rename"]
 
@@ -37,7 +39,7 @@ def read_config(raw: Mapping[str, Any], target: TargetFingerprint) -> HeadConfig
     return dflash.read(raw, target)
 
 
-def rename(tensors: Mapping[str, Tensor], config: HeadConfig, embedding: Tensor) -> dict[str, Tensor]:
+def rename(tensors: Arrays, config: HeadConfig, embedding: Floats) -> dict[str, NDArray[Any]]:
     """A published head's tensors under our names; those that are the target's own are left out.
 
     Args:
@@ -61,7 +63,7 @@ def rename(tensors: Mapping[str, Tensor], config: HeadConfig, embedding: Tensor)
     return kept
 
 
-def _own_scores(tensors: Mapping[str, Tensor], config: HeadConfig) -> dict[str, Tensor]:
+def _own_scores(tensors: Arrays, config: HeadConfig) -> dict[str, NDArray[Any]]:
     """The LM head, and the draft vocabulary that its rows are of, ascending."""
     scores, offsets = tensors.get("lm_head.weight"), tensors.get("d2t")
     if scores is None:
@@ -72,12 +74,11 @@ def _own_scores(tensors: Mapping[str, Tensor], config: HeadConfig) -> dict[str, 
     if offsets is None or offsets.shape != (count,) or len(scores) != count:
         found = None if offsets is None else list(offsets.shape)
         raise ModelFormatError(f"d2t has shape {found} and lm_head {list(scores.shape)}, but draft_vocab_size={count}")
-    ids = offsets.to(torch.int64) + torch.arange(count)
-    order = ids.argsort()
+    ids = offsets.astype(np.int64) + np.arange(count)
+    order = ids.argsort(kind="stable")
     return {"lm_head.weight": scores[order], "d2t": ids[order]}
 
 
-def _alike(a: Tensor, b: Tensor) -> bool:
+def _alike(a: Floats, b: Floats) -> bool:
     """Whether two embeddings are the same but for rounding: a quantised target's differs by several per cent."""
-    a, b = a.float(), b.float()
-    return a.shape == b.shape and float((a - b).norm()) <= 0.2 * float(b.norm())
+    return a.shape == b.shape and float(np.linalg.norm(a - b)) <= 0.2 * float(np.linalg.norm(b))

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from outrider.cache import KVCache
-from outrider.drafters.heads.eagle import Attend
 from outrider.models.batch import Span
+from outrider_torch.heads.eagle import Attend
 
 
 def attention(cache: KVCache, spans: Sequence[Span], window: int = 0) -> Attend:

@@ -14,15 +14,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from outrider.cache import CacheSpec
 from outrider.drafters.api import RequestView
-from outrider.drafters.heads.diffusion import DiffusionHead, block_tokens
-from outrider.drafters.heads.eagle import Attend
 from outrider.drafters.trained.feature_drafter import FeatureDrafter
-from outrider.drafters.trained.head_parts import Scores, own_cache, packed
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
 from outrider.models.base import HeadTarget
 from outrider.models.batch import Span
 from outrider.verify.draft import Draft
+from outrider_torch.drafters.head_parts import Scores, own_cache, packed
 from outrider_torch.drafters.torch_target import torch_target
+from outrider_torch.heads.diffusion import DiffusionHead, block_tokens
+from outrider_torch.heads.eagle import Attend
+from outrider_torch.kernels.native_tensors import as_tensors
 
 _BEHIND = -1e4  # added to what is no candidate: never drafted before one, yet there if a grammar allows nothing else
 
@@ -38,7 +39,7 @@ class Block:
 
 
 class ContextRunner:
-    """Keeps keys and values of features in a cache, and fills in blocks behind them; an ``EagleRunner``."""
+    """Keeps keys and values of features in a cache, and fills in blocks behind them; a ``HeadRunner``."""
 
     def __init__(self, head: DiffusionHead, target: HeadTarget, cache: CacheSpec) -> None:
         """``head`` becomes the runner's own. ``cache``: what the layers' own is to be like."""
@@ -49,14 +50,14 @@ class ContextRunner:
         self.cache = own_cache(cache, head.config, target)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """See ``EagleRunner``."""
-        return self._head.fuse(features)
+        """See ``HeadRunner``."""
+        return self._head.fuse(as_tensors(features))
 
     def run(
         self, features: Tensor, tokens: Sequence[int], positions: Sequence[int], spans: Sequence[Span],
         logit_rows: Sequence[int], added: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """See ``EagleRunner``; features guess nothing by themselves, so that outputs and logits have no columns."""
+        """See ``HeadRunner``; features guess nothing by themselves, so that outputs and logits have no columns."""
         at = torch.tensor(positions, device=self._target.device)
         for layer, (k, v) in enumerate(self._head.context(features, at)):
             first = 0

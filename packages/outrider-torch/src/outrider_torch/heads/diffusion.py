@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.drafters.heads.config import HeadConfig
-from outrider.drafters.heads.eagle import Attend, Mlp, Norm, apply_rotary, rotary
-from outrider.drafters.heads.vocabulary import ScoringHead
+from outrider_torch.heads.eagle import Attend, Mlp, Norm, apply_rotary, rotary
+from outrider_torch.heads.vocabulary import ScoringHead
 
 
 class DiffusionAttention(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from outrider.drafters.heads.config import HeadConfig
-from outrider.errors import ModelFormatError
+from outrider.drafters.heads.weights import check_draft_ids
 
 
 class ScoringHead(nn.Module):
@@ -24,6 +24,10 @@ class ScoringHead(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.scored, bias=False) if config.own_lm_head else None
 
     @property
+    def num_weights(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
     def draft_ids(self) -> Tensor | None:
         """``d2t``: int64 [draft_vocab_size], or None: all ids."""
         found = self.d2t
@@ -31,18 +35,5 @@ class ScoringHead(nn.Module):
 
     def set_draft_ids(self, ids: Tensor) -> None:
         """Take ``ids``: int64 [draft_vocab_size] as the draft vocabulary, or raise ``ModelFormatError``."""
-        check_draft_ids(ids, self.config)
+        check_draft_ids(ids.cpu().numpy(), self.config)
         self.d2t = ids.clone()
-
-
-def check_draft_ids(ids: Tensor, config: HeadConfig) -> None:
-    """Raise ``ModelFormatError`` unless ``ids`` are ascending target ids, as many as the configuration says."""
-    if ids.shape != (config.draft_vocab_size,):
-        raise ModelFormatError(f"d2t has shape {list(ids.shape)}, but draft_vocab_size={config.draft_vocab_size}")
-    if int(ids.min()) < 0 or int(ids.max()) >= config.vocab_size:
-        worst = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise ModelFormatError(
-            f"d2t names token {worst}, but the target has tokens 0 to {config.vocab_size - 1}: train the head again"
-        )
-    if bool((ids[1:] <= ids[:-1]).any()):
-        raise ModelFormatError("d2t is not ascending: a draft token would have two rows, train the head again")

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from outrider.drafters.heads.config import HeadConfig
-from outrider.drafters.heads.vocabulary import ScoringHead
 from outrider.models.frequencies import inverse_frequencies
+from outrider_torch.heads.vocabulary import ScoringHead
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q: [..., heads, head_dim], k and v: [..., kv_heads, head_dim], rotated; to [..., heads, head_dim]."""

@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+import numpy as np
 
-from outrider.cache import CacheSpec
 from outrider.drafters.api import Drafter, RequestView
 from outrider.drafters.context import DrafterContext
-from outrider.drafters.heads.diffusion import DiffusionHead
-from outrider.drafters.trained.diffusion import DiffusionDrafter
-from outrider.drafters.trained.eagle_runner import make_runner
-from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, joined, reach_of
-from outrider.drafters.trained.selector import Selector
+from outrider.drafters.heads import HeadConfig, HeadWeights
+from outrider.drafters.trained.feature_drafter import FeatureDrafter, FeatureSequence, reach_of
+from outrider.drafters.trained.heads import native_target
+from outrider.drafters.trained.native_eagle import NativeEagle
+from outrider.drafters.trained.runner import HeadRunner
+from outrider.drafters.trained.selector import NativeSelector, Selector
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of, grow_parallel
-from outrider.models.base import HeadTarget
+from outrider.extensions import extension
 from outrider.models.batch import Span
+from outrider.verify.arrays import Array, joined, padded, split_rows
 from outrider.verify.draft import Draft
-from outrider_torch.drafters.torch_target import torch_target
-from outrider_torch.heads.dflash import BlockHead
 
 _AT_ONCE = 64  # features of a request that go through the layers together with its block
 
 
 def build(context: DrafterContext) -> Drafter:
     """The source ``dflash``."""
-    head, target = context.heads["dflash"], context.require_target()[0]
-    if isinstance(head, DiffusionHead):
-        return DiffusionDrafter(target, head, vocab_size=context.vocab_size, cache=context.cache)
-    assert isinstance(head, BlockHead)
-    return BlockDrafter(target, head, vocab_size=context.vocab_size, cache=context.cache)
+    head = context.heads["dflash"]
+    if not isinstance(head, HeadWeights):
+        made: Drafter = extension("backends", "torch", "a head on torch").build_dflash(context)
+        return made
+    target, c = native_target(context.target), head.config
+    runner = NativeEagle(head, target, replace(context.cache, prefix_reuse=False))
+    selector = NativeSelector(head, target) if c.selector_rank else None
+    masks = np.concatenate([np.zeros((1, 2, c.hidden_size), np.float32), head["masks"]])
+    return BlockDrafter(runner, selector, masks, c, vocab_size=context.vocab_size)
 
 
 class BlockDrafter(FeatureDrafter):
@@ -45,17 +46,20 @@ class BlockDrafter(FeatureDrafter):
         guesses                                   ... token 1        token 2, token 3 ...
     """
 
-    def __init__(self, target: HeadTarget, head: BlockHead, *, vocab_size: int, cache: CacheSpec) -> None:
-        """``head`` becomes the drafter's own: its layers are packed. ``cache``: the target's, for its slots."""
-        c, target = head.config, torch_target(target)
-        self._config = c
-        self._vocab_size = vocab_size
-        self._masks = torch.zeros(c.heads, 2, c.hidden_size, device=target.device, dtype=target.dtype)  # by offset
-        self._masks[1:] = head.masks.detach()
-        self._selector = Selector(head, target) if c.selector_rank else None
-        super().__init__(make_runner(head, target, replace(cache, prefix_reuse=False)), c.feature_layers, reach_of(c))
+    def __init__(
+        self, runner: HeadRunner, selector: Selector | None, masks: Array, config: HeadConfig, *, vocab_size: int
+    ) -> None:
+        """
+        Args:
+            runner: of the head's layers.
+            selector: of a head that has one.
+            masks: float [heads, 2, d], added to embedding and feature by a row's offset; zero at offset 0.
+            vocab_size: columns from there are padding.
+        """
+        self._config, self._vocab_size, self._selector = config, vocab_size, selector
+        self._masks = masks
+        super().__init__(runner, config.feature_layers, reach_of(config))
 
-    @torch.inference_mode()
     def propose(self, requests: Sequence[RequestView], budgets: Sequence[int]) -> list[Draft]:
         """Drafts for requests all of whose tokens but the last have been read."""
         asked = self._asked(requests, budgets)
@@ -71,16 +75,16 @@ class BlockDrafter(FeatureDrafter):
         ]  # fmt: skip
         if pending:
             blocks = [(self._sequences[each.request.id], depths[each.request.id]) for each in pending]
-            logits = pad_sequence([sequence.logits[:depth] for sequence, depth in blocks])
+            logits = padded([sequence.logits[:depth] for sequence, depth in blocks])
             grow_parallel(pending, logits, self._after([sequence.outputs[:depth] for sequence, depth in blocks]))
         return drafts_of(pending, requests, "dflash")
 
-    def _after(self, outputs: Sequence[Tensor]) -> Callable[[int, Sequence[int], Sequence[int]], Tensor] | None:
+    def _after(self, outputs: Sequence[Array]) -> Callable[[int, Sequence[int], Sequence[int]], Array] | None:
         """What tokens add to the scores behind them, as ``grow_parallel`` takes it. ``outputs``: [depth, d] of each."""
         selector = self._selector
         if selector is None or max(map(len, outputs)) == 1:
             return None
-        gates = pad_sequence([selector.gates(out) for out in outputs])  # [depths, drafts, rank]
+        gates = padded([selector.gates(out) for out in outputs])  # [depths, drafts, rank]
         return lambda level, drafts, tokens: selector(tokens, gates[level, list(drafts)])
 
     def _is_ready(self, id: str, depth: int) -> bool:
@@ -96,7 +100,7 @@ class BlockDrafter(FeatureDrafter):
         spans: list[Span] = []
         tokens: list[int] = []
         positions: list[int] = []
-        features: list[Tensor] = []
+        features: list[Array] = []
         known: list[int] = []  # of each row: which of the features
         offsets: list[int] = []  # of each row behind the last feature of its request; 0: a row of the text
         scored: list[int] = []
@@ -122,7 +126,7 @@ class BlockDrafter(FeatureDrafter):
         inputs = self._runner.fuse(joined(features))[known] + masks[:, 1]
         out, logits = self._run(inputs, tokens, positions, spans, scored, masks[:, 0])
         counts = [depth for _, depth in fed]
-        parts = zip(torch.split(out[scored], counts), torch.split(logits, counts), strict=True)
+        parts = zip(split_rows(out[scored], counts), split_rows(logits, counts), strict=True)
         for (sequence, _), (own, guesses) in zip(fed, parts, strict=True):
             sequence.outputs, sequence.logits = own, guesses
             self._cache.truncate_to(sequence.slot, len(sequence.positions))

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from outrider.cache import CacheSpec, KVCache, make_cache
 from outrider.drafters.heads import HeadConfig
-from outrider.drafters.heads.vocabulary import ScoringHead
 from outrider.drafters.trained.heads import head_format
 from outrider.drafters.trees.draft_vocabulary import DraftVocabulary
 from outrider.models.base import HeadTarget
@@ -19,6 +18,7 @@ from outrider.native.library import library
 from outrider_torch.drafters.torch_target import TorchTarget
 from outrider_torch.heads.blockwise import BlockwiseHeads
 from outrider_torch.heads.medusa import MedusaHeads
+from outrider_torch.heads.vocabulary import ScoringHead
 from outrider_torch.kernels.linear.linear import TorchLinear
 from outrider_torch.kernels.native_tensors import TensorWeight, pack_tensor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from outrider.errors import ModelFormatError
 from outrider.native.stored import StoredTensor
+from outrider.weights.files import Checkpoint
+from outrider_torch.kernels.native_tensors import as_tensors
 
-__all__ = ["StoredTensors"]
+__all__ = ["StoredTensors", "torch_tensors"]
 
 _ROWS_AT_A_TIME = 1 << 22  # values dequantised at once: float32 pieces of 16 MB stay in cache and bound memory
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -22,14 +25,16 @@ _STORED = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as th
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """Tensors by name, read from mapped files."""
+    """Tensors by name, read from mapped files; arrays and tensors are given as they are."""
 
-    def __init__(self, stored: Mapping[str, StoredTensor], *, quantised: bool = False) -> None:
+    def __init__(self, stored: Mapping[str, Any], *, quantised: bool = False) -> None:
         """``quantised``: of a GGUF file. All numbers are then bfloat16, computed from blocks."""
         self._stored, self._quantised = stored, quantised
 
     def __getitem__(self, name: str) -> Tensor:
         stored = self._stored[name]
+        if not isinstance(stored, StoredTensor):
+            return as_tensors(stored)  # type: ignore[no-any-return]
         values = self._dequantised(name, stored) if self._quantised else _mapped(stored)
         if stored.order is not None:
             values = values[torch.from_numpy(stored.order)]
@@ -52,6 +57,14 @@ class StoredTensors(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._stored)
+
+
+def torch_tensors(checkpoint: Checkpoint) -> StoredTensors:
+    """Its weights by their canonical names, read when asked for.
+
+    Mapped where the file holds floats, else computed in bfloat16.
+    """
+    return StoredTensors(checkpoint.stored, quantised=checkpoint.quantised)
 
 
 def _mapped(stored: StoredTensor) -> Tensor:

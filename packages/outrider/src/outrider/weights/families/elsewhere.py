@@ -1,0 +1,60 @@
+"""Families of models that other distributions load, found by ``model_type``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from outrider.extensions import extension, has_extension
+from outrider.utils.json_files import read_json_object
+from outrider.weights.families import FAMILIES
+
+__all__ = [
+    "ENCODER_DECODERS",
+    "VISION_LANGUAGE",
+    "OtherFamily",
+    "family_extension",
+    "is_vision_language",
+    "other_family",
+]
+
+OtherFamily = Literal["encoder_decoder", "vision_language", "transformers"]
+"""An extension of the group ``families``."""
+
+ENCODER_DECODERS = frozenset(("t5", "mt5", "bart", "marian", "whisper"))
+VISION_LANGUAGE = frozenset(("smolvlm", "idefics3"))
+
+
+def other_family(folder: Path) -> OtherFamily | None:
+    """What loads the model in ``folder``, as far as its ``config.json`` says; None: this distribution.
+
+    A decoder of an encoder–decoder model that was saved by itself is a causal language model.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    raw = read_json_object(path)
+    family = raw.get("model_type")
+    if not isinstance(family, str):
+        return None
+    if family in ENCODER_DECODERS and raw.get("is_encoder_decoder") is not False:
+        return "encoder_decoder"
+    if family in VISION_LANGUAGE:
+        return "vision_language"
+    foreign = family not in FAMILIES and any(folder.glob("*.safetensors")) and has_extension("families", "transformers")
+    return "transformers" if foreign and extension("families", "transformers").knows(family) else None
+
+
+def is_vision_language(folder: Path) -> bool:
+    """Whether ``folder`` holds a model of text and images."""
+    return other_family(folder) == "vision_language"
+
+
+def family_extension(family: OtherFamily, folder: Path) -> Any:
+    """The module that loads such a family. Raises ``MissingExtensionError`` naming the folder."""
+    asked = {
+        "encoder_decoder": "an encoder–decoder model",
+        "vision_language": "a model that sees images",
+        "transformers": "a model that only transformers' code computes",
+    }
+    return extension("families", family, f"{folder.name}: what loads {asked[family]}")
