@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers import models
 
 from outrider.errors import ModelFormatError
 from outrider.hub.convert_tokenizer import tokenizer_from_gguf
@@ -19,7 +18,7 @@ from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.weights.gguf.header import read_gguf_header
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.splits import SPLITS
-from outrider.weights.gguf.tokenizer import correct_tokenizer
+from outrider.weights.gguf.tokenizer import gguf_tokenizer
 from tests.weights.gguf_models import write_case
 from tests.weights.record_splits import OTHERS, REFERENCE, TEXTS, write
 
@@ -36,11 +35,7 @@ def tokenizer(path: Path, out: Path) -> Tokenizer:
 @pytest.mark.parametrize("pre", SPLITS)
 def test_text_is_split_as_the_file_says(pre: str, tmp_path: Path) -> None:
     write(tmp_path / "m.gguf", TABLE, pre)
-    vocabulary = {token: i for i, token in enumerate(TABLE["tokens"])}
-    plain = models.BPE(vocab=vocabulary, merges=[tuple(merge.split(" ")) for merge in TABLE["merges"]])
-    raw = json.loads(Backend(plain).to_str())
-    correct_tokenizer(raw, read_gguf_header(tmp_path / "m.gguf"))
-    backend = Backend.from_str(json.dumps(raw))
+    backend = Backend.from_str(json.dumps(gguf_tokenizer(read_gguf_header(tmp_path / "m.gguf"))))
     assert [backend.encode(text).ids for text in TEXTS] == TABLE["ids"][pre]
 
 
@@ -90,6 +85,25 @@ def test_behind_a_special_token_and_before_a_space_the_ids_are_transformers(tmp_
     llama_cpp = TABLE["prefix"]["llama True"]
     assert [a == b for a, b in zip(ids, llama_cpp, strict=True)] == [True, False, False, True]
     assert (ids[2], llama_cpp[2]) == ([1, 271, 2, 272], [1, 271, 2, 259, 272])
+
+
+OWN_TOKENS = ["hello", "  hello\n", "he</s>lo", "<unk>hello<s>", "   ", "\u2581hello 12 \u00e4"]
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("llama", True), ("phi3", True), ("gemma", False), ("gemma3", False)])
+def test_the_parts_are_transformers(name: str, prefix: bool, tmp_path: Path) -> None:
+    """All but tokens that a file lacks, which transformers gives ids behind the vocabulary."""
+    from transformers import PreTrainedTokenizerFast
+
+    write_case(tmp_path / "m.gguf", name, {"tokenizer.ggml.add_space_prefix": prefix})
+    theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path, gguf_file="m.gguf").backend_tokenizer
+    ours = Backend.from_str(json.dumps(gguf_tokenizer(read_gguf_header(tmp_path / "m.gguf"))))
+    texts = [text for text in OWN_TOKENS if prefix or not text.startswith(" ")]
+    assert [ours.encode(text).ids for text in texts] == [theirs.encode(text).ids for text in texts]
+    assert json.loads(ours.to_str())["model"] == json.loads(theirs.to_str())["model"]
+    size = ours.get_vocab_size()
+    flags = {i: str(token) for i, token in theirs.get_added_tokens_decoder().items() if i < size}
+    assert {i: str(token) for i, token in ours.get_added_tokens_decoder().items()} == flags
 
 
 def test_tokens_that_are_never_sampled() -> None:

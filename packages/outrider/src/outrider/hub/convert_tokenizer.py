@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.errors import ModelFormatError
-from outrider.utils.json_files import read_json_object
 from outrider.weights.gguf.header import GGUFHeader
-from outrider.weights.gguf.tokenizer import correct_tokenizer
+from outrider.weights.gguf.tokenizer import gguf_tokenizer, merges_by_score, named_tokens
 
 _UNKNOWN, _BOS, _EOS = "<unk>", "<s>", "</s>"
 _FIRST_BYTE, _FIRST_WORD = 3, 259  # ids of a Llama 2 vocabulary: three specials, 256 bytes, words by score
@@ -18,31 +17,23 @@ _ANY_CLASS = "PreTrainedTokenizerFast"  # transformers 4 and 5 then take tokeniz
 
 
 def tokenizer_from_gguf(gguf: Path, header: GGUFHeader, out: Path) -> None:
-    """Write the tokenizer and chat template of a GGUF file to ``out``, as transformers reads them, and corrected.
+    """Write the tokenizer and chat template of a GGUF file to ``out``, in the files of Hugging Face.
 
-    Raises ``ModelFormatError`` if transformers cannot read it.
+    Raises ``ModelFormatError`` if that makes no tokenizer.
     """
-    from transformers import PreTrainedTokenizerFast  # seconds of import, paid once per model
+    from tokenizers import Tokenizer
 
     try:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(  # AutoTokenizer knows few architectures
-            gguf.parent, gguf_file=gguf.name, local_files_only=True, trust_remote_code=False
-        )
-        tokenizer.save_pretrained(out)
+        text = json.dumps(gguf_tokenizer(header), ensure_ascii=False)
+        Tokenizer.from_str(text)
     except Exception as error:  # noqa: BLE001  (anything can come out of a file's metadata; one line must go up)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFormatError(f"the tokenizer in {gguf} cannot be read: {reason}") from None
-    file = out / "tokenizer.json"
-    raw = read_json_object(file)
-    correct_tokenizer(raw, header)
-    file.write_text(json.dumps(raw, ensure_ascii=False), encoding="utf-8")
-    config = out / "tokenizer_config.json"
-    kept = {
-        key: value
-        for key, value in read_json_object(config).items()
-        if key.endswith("_token") or key == "chat_template"
-    }
-    write_json(config, kept | {"tokenizer_class": _ANY_CLASS})
+    (out / "tokenizer.json").write_text(text, encoding="utf-8")
+    template = header.metadata.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        (out / "chat_template.jinja").write_text(template, encoding="utf-8")
+    write_json(out / "tokenizer_config.json", named_tokens(header) | {"tokenizer_class": _ANY_CLASS})
 
 
 def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: int, out: Path) -> None:
@@ -60,7 +51,7 @@ def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: in
     ids = {name: i for i, name in enumerate(names)}
     if len(ids) != len(names):
         raise ModelFormatError("the vocabulary names a token twice: download the model again")
-    merges = _merges(names[_FIRST_WORD:], [score for _, score in tokens[_FIRST_WORD:]], ids)
+    merges = merges_by_score(names[_FIRST_WORD:], [score for _, score in tokens[_FIRST_WORD:]], ids)
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence(
@@ -73,21 +64,6 @@ def tokenizer_from_llama2c(tokens: Sequence[tuple[bytes, float]], max_length: in
     tokenizer.save(str(out / "tokenizer.json"))
     config = {"unk_token": _UNKNOWN, "bos_token": _BOS, "eos_token": _EOS, "model_max_length": max_length}
     write_json(out / "tokenizer_config.json", config | {"tokenizer_class": _ANY_CLASS})
-
-
-def _merges(words: Sequence[str], scores: Sequence[float], ids: dict[str, int]) -> list[tuple[str, str]]:
-    """Every pair of tokens that makes a word, best word first: what SentencePiece decides by score at each step.
-
-    Pairs of one word come longest left part first, as in transformers.
-    """
-    pairs = [
-        (score, cut, word)
-        for word, score in zip(words, scores, strict=True)
-        for cut in range(1, len(word))
-        if word[:cut] in ids and word[cut:] in ids
-    ]
-    pairs.sort(key=lambda pair: (pair[0], pair[1], len(pair[2]) - pair[1]), reverse=True)
-    return [(word[:cut], word[cut:]) for _, cut, word in pairs]
 
 
 def write_json(path: Path, value: object) -> None:

@@ -22,6 +22,7 @@ from outrider.tokenizer.chat_template import ChatTemplate, Rendered, find_templa
 from outrider.tokenizer.detokenizer import IncrementalDetokenizer
 from outrider.tokenizer.plain import PlainEncoder
 from outrider.tokenizer.tokenizer_config import add_declared_tokens, check_parts, special_tokens
+from outrider.utils.byte_alphabet import byte_alphabet
 from outrider.utils.json_files import merge_ids, read_json_object, shown
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
@@ -29,13 +30,6 @@ __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 LONG = 1024  # characters, or tokens, from which on the library is called so that it lets go of Python's lock
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's spelling of bytes as printable characters: visible Latin-1 stands for itself, the rest follows 255."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [b for b in range(256) if b not in visible]
-    return {chr(b): b for b in visible} | {chr(256 + i): b for i, b in enumerate(hidden)}
 
 
 class Tokenizer:
@@ -260,4 +254,4 @@ class Tokenizer:
         return PlainEncoder(self._backend)
 
 
-_BYTES = _byte_alphabet()
+_BYTES = byte_alphabet()
