@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from outrider.errors import ModelFormatError
-from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.json_files import read_json_object, shown
 from outrider.weights.families import FAMILIES
 from outrider.weights.hf_config.keys import READ, check_safe
 
-if TYPE_CHECKING:
-    from outrider_multimodal.vision import Vision
-
-__all__ = ["VISION_LANGUAGE", "VisionLanguageFamily", "make_vision", "text_config", "text_names"]
+__all__ = ["VISION_LANGUAGE", "VisionLanguageFamily", "text_config", "text_names"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +86,3 @@ def text_names(folder: Path, names: Iterable[str]) -> dict[str, str]:
     prefix = f"model.{family.text_part}."
     own = {f"model.{name.removeprefix(prefix)}": name for name in names if name.startswith(prefix)}
     return own | {name: name for name in names if name == "lm_head.weight"}
-
-
-def make_vision(folder: Path, tokenizer: Tokenizer, *, device: Any, context: int) -> Vision:
-    """What reads the images of such a model."""
-    from outrider_multimodal.vision import Vision  # torch
-
-    return Vision(folder, tokenizer, device=device, context=context)
