@@ -1,7 +1,7 @@
 """What MkDocs does not do by itself; warnings fail the build, which is strict.
 
 * Links from a page to the repository's other files are checked, and made plain text where no ``repo_url`` is set.
-* Pages that the navigation does not name are added to it, except records of decisions, which are for contributors.
+* Pages that the navigation does not name are added to it, except those for contributors.
 * Figures are put into the page itself, so that they take its colours, light or dark.
 * Long paths in a page may be broken at a slash.
 * The theme's search has a name for those who hear the page.
@@ -26,8 +26,8 @@ _FOREIGN = re.compile(
 
 
 def site_pages(docs: Path) -> list[Path]:
-    """The pages of the site: every one in ``docs`` but records of decisions, as ``exclude_docs`` says."""
-    return sorted(path for path in docs.rglob("*.md") if path.parent.name != "decisions")
+    """The pages of the site: every one in ``docs`` but those for contributors, as ``exclude_docs`` says."""
+    return sorted(path for path in docs.rglob("*.md") if path.parent.name != "decisions" and path.name != "ideas.md")
 
 
 def on_config(config: Any) -> Any:

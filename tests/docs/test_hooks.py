@@ -82,3 +82,9 @@ def test_figures_are_put_into_the_page(hooks: ModuleType) -> None:
 def test_the_search_has_a_name(hooks: ModuleType) -> None:
     found = hooks.on_post_page('<div data-md-component="search" role="dialog">', page=None, config=None)
     assert found == '<div data-md-component="search" role="dialog" aria-label="Search">'
+
+
+def test_the_site_has_at_most_55_000_words(hooks: ModuleType) -> None:
+    words = {path.name: len(path.read_text(encoding="utf-8").split()) for path in hooks.site_pages(ROOT / "docs")}
+    assert len(words) > 50
+    assert sum(words.values()) <= 55_000, sorted(words.items(), key=lambda item: -item[1])[:10]
