@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from outrider_server.anthropic.blocks import BlockEvents
-from outrider_server.anthropic.errors import anthropic_error
+from outrider_server.answer.parser import AnswerPart
+from outrider_server.answer.tool_calls import ParsedCall
 from outrider_server.anthropic.schema import (
     AnthropicErrorResponse,
     CountRequest,
@@ -24,7 +24,7 @@ from outrider_server.anthropic.translation import chat_request
 from outrider_server.dialect import Dialect
 from outrider_server.generation import new_id, respond
 from outrider_server.http.context import tenant_of
-from outrider_server.http.errors import json_response
+from outrider_server.http.errors import ApiError, json_response
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.http.stream import Chunk, StreamFormat
@@ -34,6 +34,23 @@ from outrider_server.openai.chat import check_fields, encode_messages, reading_e
 from outrider_server.openai.chat_answer import ChatRun
 
 router = APIRouter()
+
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_error(error: ApiError) -> dict[str, Any]:
+    """``{"type": "error", "error": {"type", "message"}}``. The message names the field at fault."""
+    kind = _KINDS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": error.short_message}}
+
 
 EVENTS = StreamFormat(named=True, failure=anthropic_error)
 
@@ -62,6 +79,49 @@ async def count_tokens(request: Request, body: Annotated[CountRequest, Depends(j
     run = reading_executor(service, chat.messages)
     ids = await run(lambda: encode_messages(service, chat, tools=check_fields(service, chat)))
     return json_response({"input_tokens": len(ids)})
+
+
+_DELTAS = {"text": "text_delta", "thinking": "thinking_delta"}
+
+
+class BlockEvents:
+    """Opens a block where the kind of part changes; a call is a block of its own."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._kind = ""
+
+    def events(self, part: AnswerPart) -> Iterator[dict[str, Any]]:
+        """The events for one part."""
+        if part.call is not None:
+            yield from self._call(part.call)
+            return
+        if self._kind != part.kind:
+            yield from self.close()
+            signature = {"signature": ""} if part.kind == "thinking" else {}
+            yield self._open({"type": part.kind, part.kind: ""} | signature)
+            self._kind = part.kind
+        yield self._delta({"type": _DELTAS[part.kind], part.kind: part.text})
+
+    def close(self) -> Iterator[dict[str, Any]]:
+        """The end of the open block, if there is one."""
+        if self._kind:
+            self._kind = ""
+            yield {"type": "content_block_stop", "index": self._count - 1}
+
+    def _call(self, call: ParsedCall) -> Iterator[dict[str, Any]]:
+        yield from self.close()
+        yield self._open({"type": "tool_use", "id": new_id("toolu"), "name": call.name, "input": {}})
+        self._kind = "tool_use"
+        yield self._delta({"type": "input_json_delta", "partial_json": call.arguments})
+        yield from self.close()
+
+    def _open(self, block: dict[str, Any]) -> dict[str, Any]:
+        self._count += 1
+        return {"type": "content_block_start", "index": self._count - 1, "content_block": block}
+
+    def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "content_block_delta", "index": self._count - 1, "delta": delta}
 
 
 @dataclass

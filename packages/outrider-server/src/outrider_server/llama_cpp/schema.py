@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, RootModel
 
-from outrider_server.openai.schema.base import GenerationRequest, Stops, Text, TokenId
+from outrider_server.openai.schema.base import GenerationRequest, SpeculationMetrics, Stops, Text, Timings, TokenId
 from outrider_server.openai.schema.chat import Message, Tool
-from outrider_server.openai.schema.responses import SpeculationMetrics, Timings
 from outrider_server.openai.schema.strict import List, StrictModel, at_most
 
 

@@ -13,10 +13,19 @@ from outrider.engine.request import StepOutput
 from outrider_server.answer.parser import AnswerPart
 from outrider_server.answer.tool_calls import ParsedCall
 from outrider_server.generation import new_id
-from outrider_server.http.stream import Chunk
+from outrider_server.http.errors import ApiError
+from outrider_server.http.stream import Chunk, JsonLines
 from outrider_server.openai import statistics
 from outrider_server.openai.chat_answer import ChatRun
 from outrider_server.openai.logprobs import chat_logprobs
+
+
+def ollama_error(error: ApiError) -> dict[str, Any]:
+    """``{"error": message}``. The message names the field at fault."""
+    return {"error": error.short_message}
+
+
+LINES = JsonLines(media_type="application/x-ndjson", ping=b" ", failure=ollama_error)
 
 
 def now() -> str:

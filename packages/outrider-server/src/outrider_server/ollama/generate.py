@@ -17,8 +17,7 @@ from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.models import Models
 from outrider_server.ollama import info, library
-from outrider_server.ollama.answers import OllamaResponseBuilder, now
-from outrider_server.ollama.errors import LINES, ollama_error
+from outrider_server.ollama.answers import LINES, OllamaResponseBuilder, now, ollama_error
 from outrider_server.ollama.keep_alive import named_service, unload
 from outrider_server.ollama.options import chat_request, model_name
 from outrider_server.ollama.schema import (

@@ -11,7 +11,7 @@ from outrider_server.http.errors import ApiError, invalid, json_response
 from outrider_server.http.openapi import documented
 from outrider_server.http.request_body import json_body
 from outrider_server.models import Models
-from outrider_server.ollama.errors import LINES
+from outrider_server.ollama.answers import LINES
 from outrider_server.ollama.options import plain_name
 from outrider_server.ollama.schema import OllamaErrorResponse, PullRequest, PullResponse
 

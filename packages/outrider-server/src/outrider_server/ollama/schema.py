@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from outrider_server.openai.schema.base import GenerationRequest, Stop, Stops, Text
-from outrider_server.openai.schema.responses import SpeculationMetrics, Timings
+from outrider_server.openai.schema.base import GenerationRequest, SpeculationMetrics, Stop, Stops, Text, Timings
 from outrider_server.openai.schema.strict import List, StrictModel
 
 KeepAlive = float | Annotated[str, Field(max_length=64)]

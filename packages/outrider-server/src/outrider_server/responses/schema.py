@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from outrider_server.openai.schema.base import GenerationRequest, Text
+from outrider_server.openai.schema.base import GenerationRequest, SpeculationMetrics, Text, Timings
 from outrider_server.openai.schema.chat import Effort
-from outrider_server.openai.schema.responses import SpeculationMetrics, Timings
 from outrider_server.openai.schema.strict import List, OnlyFalse, StrictModel, at_most
 
 Name = Annotated[str, Field(max_length=256)]

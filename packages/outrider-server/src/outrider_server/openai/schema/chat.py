@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from outrider_server.openai.schema.base import SamplingRequest, Text
-from outrider_server.openai.schema.responses import SpeculationMetrics, Timings, Usage
+from outrider_server.openai.schema.base import SamplingRequest, SpeculationMetrics, Text, Timings, Usage
 from outrider_server.openai.schema.strict import List, OnlyTrue, StrictModel, at_most
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]

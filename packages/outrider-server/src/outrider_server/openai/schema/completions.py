@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from outrider_server.openai.schema.base import SamplingRequest, Text, TokenId
-from outrider_server.openai.schema.responses import SpeculationMetrics, Timings, Usage
+from outrider_server.openai.schema.base import SamplingRequest, SpeculationMetrics, Text, Timings, TokenId, Usage
 from outrider_server.openai.schema.strict import List
 
 Ids = Annotated[List[TokenId], Field(min_length=1)]
