@@ -140,6 +140,19 @@ def test_tool_calls_whole_and_streamed(teller: Live, text: str) -> None:
     assert plain is None or plain["choices"][0]["finish_reason"] in ("stop", "length")
 
 
+def test_ollamas_calls_are_numbered_through(teller: Live) -> None:
+    """Also where each comes in a step of its own."""
+    length = teller.post("/tokenize", {"messages": ASK, "tools": TOOLS})["count"]
+    body = {"model": "teller", "messages": ASK, "tools": TOOLS, "options": {"temperature": 0, "num_predict": 200}}
+    with saying(teller.service.engine.llm, f"{CALL}\n{CALL}", after=length):
+        lines = teller.client.post("/api/chat", json=body).text.splitlines()
+        whole = teller.post("/api/chat", body | {"stream": False})
+    streamed = [call for line in lines for call in json.loads(line)["message"].get("tool_calls", [])]
+    for calls in (streamed, whole["message"]["tool_calls"]):
+        assert [call["function"]["index"] for call in calls] == [0, 1]
+        assert [call["function"]["arguments"] for call in calls] == [{"where": "here"}] * 2
+
+
 def test_a_conversation_with_calls_and_results_comes_back(teller: Live) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"where": "there"}'}}
     messages = [

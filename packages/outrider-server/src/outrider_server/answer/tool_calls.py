@@ -18,6 +18,15 @@ class ParsedCall:
     name: str
     arguments: str  # JSON
 
+    @property
+    def as_object(self) -> dict[str, Any]:
+        """The arguments as an object; any other value is wrapped in ``arguments``."""
+        try:
+            value = json.loads(self.arguments)
+        except ValueError:
+            value = self.arguments
+        return value if isinstance(value, dict) else {"arguments": value}
+
 
 def parse_calls(text: str, schemas: Mapping[str, Any], *, strict: bool = False) -> list[ParsedCall] | None:
     """The calls that a text is, or None if it is something else.

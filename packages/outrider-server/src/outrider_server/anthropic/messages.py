@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -129,44 +128,36 @@ class MessagesResponseBuilder(ChatRun):
     """Writes the answer to a message, whole (``full``) or streamed (``chunks``)."""
 
     def full(self) -> dict[str, Any]:
-        parser = self.parser()
         content: list[dict[str, Any]] = []
-        for part in parser.push("".join(step.text for step in self.generation.steps[0]), end=True):
-            if part.call is not None:
-                arguments = part.call.arguments
-                content.append(
-                    {"type": "tool_use", "id": new_id("toolu"), "name": part.call.name, "input": _object(arguments)}
-                )
+        for part in self.whole():
+            if (call := part.call) is not None:
+                content.append({"type": "tool_use", "id": new_id("toolu"), "name": call.name, "input": call.as_object})
             elif content and content[-1]["type"] == part.kind:
                 content[-1][part.kind] += part.text
             else:
                 signature = {"signature": ""} if part.kind == "thinking" else {}
                 content.append({"type": part.kind, part.kind: part.text} | signature)
-        message = self._message() | {"content": content} | self._end(bool(parser.answer.calls))
+        message = (
+            self._message() | {"content": content} | self._end(any(block["type"] == "tool_use" for block in content))
+        )
         return message | {"usage": self._usage()} | self._measured()
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The message, its blocks piece by piece, how it ended."""
-        blocks, parser = BlockEvents(), self.parser()
-        begun = False
-        async with aclosing(self.generation.bursts()) as bursts:
-            async for _, steps in bursts:
+        blocks, begun, called = BlockEvents(), False, False
+        async with aclosing(self.parsed()) as parsed:
+            async for _, parts in parsed:
                 if not begun:
                     begun = True
-                    opening: dict[str, Any] = {
-                        "content": [],
-                        "stop_reason": None,
-                        "stop_sequence": None,
-                        "usage": self._usage(),
-                    }
-                    yield {"type": "message_start", "message": self._message() | opening}
-                end = steps[-1].finish_reason is not None
-                for part in parser.push("".join(step.text for step in steps), end=end):
+                    ends: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+                    yield {"type": "message_start", "message": self._message() | ends | {"usage": self._usage()}}
+                for part in parts:
+                    called |= part.call is not None
                     for event in blocks.events(part):
                         yield event
         for event in blocks.close():
             yield event
-        delta = self._end(bool(parser.answer.calls))
+        delta = self._end(called)
         yield {"type": "message_delta", "delta": delta, "usage": self._usage()} | self._measured()
         yield {"type": "message_stop"}
 
@@ -197,15 +188,6 @@ class MessagesResponseBuilder(ChatRun):
     def _measured(self) -> dict[str, Any]:
         requests = self.generation.requests
         return {"metrics": statistics.metrics(requests), "timings": statistics.timings(requests)}
-
-
-def _object(arguments: str) -> dict[str, Any]:
-    """A call's arguments as the object that Anthropic expects; any other value is wrapped in ``arguments``."""
-    try:
-        value = json.loads(arguments)
-    except ValueError:
-        value = arguments
-    return value if isinstance(value, dict) else {"arguments": value}
 
 
 dialect = Dialect((router,), {"/v1/messages": anthropic_error})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -37,19 +36,15 @@ class OllamaResponseBuilder(ChatRun):
     """Writes the answer to ``/api/chat`` (``chat``) or ``/api/generate``."""
 
     chat: bool = True
+    _calls: int = 0  # sent so far
 
     def full(self) -> dict[str, Any]:
-        steps = self.generation.steps[0]
-        parts = self.parser().push("".join(step.text for step in steps), end=True)
-        return self._line(parts, steps) | self._end()
+        return self._line(self.whole(), self.generation.steps[0]) | self._end()
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """A line for each step that adds something, and one at the end."""
-        parser = self.parser()
-        async with aclosing(self.generation.bursts()) as bursts:
-            async for _, steps in bursts:
-                end = steps[-1].finish_reason is not None
-                parts = parser.push("".join(step.text for step in steps), end=end)
+        async with aclosing(self.parsed()) as parsed:
+            async for steps, parts in parsed:
                 if parts or self.body.logprobs:
                     yield self._line(parts, steps) | {"done": False}
         yield self._line([], []) | self._end()
@@ -57,7 +52,9 @@ class OllamaResponseBuilder(ChatRun):
     def _line(self, parts: Sequence[AnswerPart], steps: Sequence[StepOutput]) -> dict[str, Any]:
         text = "".join(part.text for part in parts if part.kind == "text")
         thinking = "".join(part.text for part in parts if part.kind == "thinking")
-        calls = [_call(part.call, i) for i, part in enumerate(p for p in parts if p.call) if part.call]
+        found = enumerate((part.call for part in parts if part.call is not None), self._calls)
+        calls = [_call(call, i) for i, call in found]
+        self._calls += len(calls)
         line: dict[str, Any] = {"model": self.generation.model, "created_at": now()}
         own = {"thinking": thinking} if thinking else {}
         if self.chat:
@@ -90,10 +87,4 @@ class OllamaResponseBuilder(ChatRun):
 
 
 def _call(call: ParsedCall, index: int) -> dict[str, Any]:
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        arguments = call.arguments
-    if not isinstance(arguments, dict):
-        arguments = {"arguments": arguments}
-    return {"id": new_id("call"), "function": {"index": index, "name": call.name, "arguments": arguments}}
+    return {"id": new_id("call"), "function": {"index": index, "name": call.name, "arguments": call.as_object}}

@@ -42,8 +42,20 @@ class ChatRun:
             return 0
         return output.index(markers[1]) + 1 if markers[1] in output else len(output)
 
+    async def parsed(self) -> AsyncGenerator[tuple[list[StepOutput], list[AnswerPart]]]:
+        """The steps of the first sequence as they come, each burst with the parts that it completes."""
+        parser = self.parser()
+        async with aclosing(self.generation.bursts()) as bursts:
+            async for _, steps in bursts:
+                text, end = "".join(step.text for step in steps), steps[-1].finish_reason is not None
+                yield steps, parser.push(text, end=end)
+
+    def whole(self) -> list[AnswerPart]:
+        """The parts of the first sequence, which has ended."""
+        return self.parser().push("".join(step.text for step in self.generation.steps[0]), end=True)
+
     def parser(self, index: int = 0) -> AnswerParser:
-        """Of one sequence's text."""
+        """A parser for one sequence's text."""
         tokenizer, form, tools = self.service.tokenizer, self.form, None
         if self.with_tools:
             forced = self.body.tool_choice not in (None, "auto", "none")  # then it is bare JSON

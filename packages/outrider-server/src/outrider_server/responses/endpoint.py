@@ -66,26 +66,21 @@ class ResponsesBuilder(ChatRun):
     _logprobs: list[Any] = field(default_factory=list)  # of tokens whose text has not been shown
 
     def full(self) -> dict[str, Any]:
-        steps = self.generation.steps[0]
-        parts = self.parser().push("".join(step.text for step in steps), end=True)
-        for _ in self._events(parts, steps, end=True):
+        for _ in self._events(self.whole(), self.generation.steps[0], end=True):
             pass
         return self._end()["response"]  # type: ignore[no-any-return]
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """How it begins, its items piece by piece, and the whole at the end."""
-        parser = self.parser()
         begun = False
-        async with aclosing(self.generation.bursts()) as bursts:
-            async for _, steps in bursts:
+        async with aclosing(self.parsed()) as parsed:
+            async for steps, parts in parsed:
                 if not begun:
                     begun = True
                     for kind in ("created", "in_progress"):
                         opening = {"type": f"response.{kind}", "response": self._response("in_progress")}
                         yield await self._written(opening)
-                end = steps[-1].finish_reason is not None
-                parts = parser.push("".join(step.text for step in steps), end=end)
-                for event in self._events(parts, steps, end=end):
+                for event in self._events(parts, steps, end=steps[-1].finish_reason is not None):
                     yield self._numbered(event)
         for event in self.items.close(self._status()):
             yield await self._written(event)
