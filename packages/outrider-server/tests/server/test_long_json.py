@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -43,3 +45,19 @@ def test_a_lone_surrogate_is_escaped_and_other_text_is_not() -> None:
 def test_what_has_no_json_is_an_error() -> None:
     with pytest.raises(TypeError, match="set has no JSON"):
         to_json({"a": {1}})
+
+
+def test_other_threads_run_while_a_long_answer_is_written() -> None:
+    """One call for all of it would hold Python's lock to its end."""
+    value = {"numbers": [1000.5] * 1_000_000}
+    began = time.perf_counter()
+    to_json(value)
+    alone = time.perf_counter() - began
+    writing = threading.Thread(target=long_json.to_long_json, args=(value,))
+    longest, last, goes_on = 0.0, time.perf_counter(), True
+    writing.start()
+    while goes_on:
+        time.sleep(0)
+        goes_on, now = writing.is_alive(), time.perf_counter()
+        longest, last = max(longest, now - last), now
+    assert longest < alone / 3

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 from outrider import LLM
+from outrider_server import generation
+from outrider_server.http.long_json import to_long_json
 from tests.server.conftest import load
 from tests.server.fuzz_fields import LoopLag, loop_of, measured
 from tests.server.largest import cases
@@ -113,6 +116,18 @@ def test_answers_with_many_alternatives_are_not_written_on_the_loop(
     assert [len(a["choices"][0]["logprobs"]["top_logprobs"]) for a in answers] == [256] * 4
     gc.unfreeze()
     assert max(turns) < 0.03
+
+
+def test_a_long_answer_is_written_on_a_thread(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def noted(value: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return to_long_json(value)
+
+    monkeypatch.setattr(generation, "to_long_json", noted)
+    live.post(COMPLETIONS, {"prompt": "hello", "max_tokens": 32, "ignore_eos": True, "logprobs": 14})
+    assert [name.startswith("outrider-writing answers") for name in threads] == [True]
 
 
 def test_requests_for_the_same_new_grammar_share_its_compilation(live: Live) -> None:
