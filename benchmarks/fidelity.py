@@ -32,7 +32,7 @@ from outrider.cache import CacheSpec
 from outrider.models.batch import ForwardBatch, Span
 from outrider.models.factory import make_model
 from outrider.native.processor import set_num_threads
-from outrider.weights.files import Checkpoint
+from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider_lab.data import workloads
 

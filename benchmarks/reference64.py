@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outrider.models.frequencies import inverse_frequencies
 from outrider.native.stored import StoredTensor
-from outrider.weights.files import Checkpoint
+from outrider.weights.files.checkpoint import Checkpoint
 
 _FLOATS = {"F32": np.float32, "F16": np.float16}  # dequantize wants these as they are, the others as bytes
 

@@ -19,7 +19,7 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.native.library import library
 from outrider.weights.families import FAMILIES
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.paths import ROOT
 
@@ -71,3 +72,32 @@ def test_an_import_of_an_inside_is_found(tmp_path: Path) -> None:
     found = of_others("outrider_lab", [file])
     assert found == {"outrider_torch.cuda_graphs.graphs.X", "outrider_server.app"}
     assert [name for name in found if not is_public(name)] == ["outrider_torch.cuda_graphs.graphs.X"]
+
+
+OPTIONAL = {
+    **{("outrider_multimodal", name): "the server's audio API" for name in ("outrider_server", "fastapi", "pydantic")},
+    ("outrider_fleet", "torch"): "processes of several machines",
+    **{("outrider_lab", name): "an interpreter of a peer" for name in ("torch", "transformers")},
+}
+"""Imports of what a distribution can do without, and where they happen."""
+LARGE = ("torch", "transformers", "scipy", "matplotlib", "fastapi", "pydantic", "uvicorn")
+
+
+def needs(name: str) -> set[str]:
+    """The distributions that ``pip install`` brings with one of ours, as far as ours name them; itself included."""
+    folder = "outrider" if name == "outrider-core" else name
+    path = ROOT / "packages" / folder / "pyproject.toml"
+    if not path.is_file():
+        return {name}
+    asked = tomllib.loads(path.read_text())["project"]["dependencies"]
+    return {name}.union(*(needs(Requirement(text).name) for text in asked))
+
+
+@pytest.mark.parametrize("package", ["outrider", *PUBLIC])
+def test_a_distribution_depends_on_what_it_imports(package: str) -> None:
+    """Imports within functions included: of our distributions all, of others the large ones."""
+    name = "outrider-core" if package == "outrider" else package.replace("_", "-")
+    roots = {module.partition(".")[0] for path in sources(package) for module in imported(path)}
+    ours = {root for root in roots if root in PUBLIC or root in LARGE} - {package}
+    missing = {root for root in ours if root.replace("_", "-") not in needs(name)}
+    assert {root for root in missing if (package, root) not in OPTIONAL} == set()

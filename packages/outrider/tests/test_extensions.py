@@ -133,7 +133,7 @@ def test_every_extra_that_an_error_names_can_be_installed() -> None:
     assert named <= extras.keys()
 
 
-BROUGHT = [(group, name) for group, names in EXTRAS.items() for name in names if group not in ("families", "backends")]
+BROUGHT = [(group, name) for group, names in EXTRAS.items() for name in names]
 
 
 @pytest.mark.parametrize(("group", "name"), BROUGHT)

@@ -12,8 +12,8 @@ from outrider.errors import ModelFormatError
 from outrider.models.base import LoadedModel
 from outrider.models.config import ModelConfig
 from outrider.utils.json_files import merge_ids, read_json_object, shown
-from outrider.weights.files.folder import weight_files
 from outrider.weights.files.safetensors import read_header
+from outrider.weights.folder import weight_files
 from outrider.weights.hf_config.keys import check_generation_config, check_safe
 from outrider.weights.loader import with_context
 

@@ -41,7 +41,7 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
         "hierarchical": "drafters", "bigram": "drafters", "unigram": "drafters", "random": "drafters",
     },
     "families": {"encoder_decoder": "speech", "vision_language": "vision", "transformers": "transformers"},
-    "backends": {"torch": "torch", "transformers": "transformers", "tensor_parallel": "fleet"},
+    "backends": {"torch": "torch", "tensor_parallel": "fleet"},
     "decode_methods": {"beam_search": "drafters"},
     "input_sources": {"images": "vision", "sounds": "speech"},
     "server_apis": {"audio": "speech"},

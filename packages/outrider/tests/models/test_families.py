@@ -15,7 +15,7 @@ from outrider.config import ModelOptions
 from outrider.models.base import LoadedModel
 from outrider.verify.arrays import Floats
 from outrider.weights.families import FAMILIES
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider.weights.loader import load_model
 from outrider_torch.models.llama import LlamaModel
 from outrider_torch.models.stored import torch_tensors

@@ -12,7 +12,7 @@ from outrider.hub.builtin import BUILTINS
 from outrider.hub.catalog import resolve
 from outrider.tokenizer.tokenizer import IncrementalDetokenizer, Tokenizer
 from outrider.tokenizer.vocabularies import check_same_vocabulary
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider_torch.models.stored import torch_tensors
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from outrider.hub import builtin, convert
 from outrider.hub.builtin import BUILTINS, BuiltIn, folder_of, is_pulled, pull
 from outrider.hub.manifest import check_files, read_source
 from outrider.tokenizer.tokenizer import Tokenizer
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider_torch.models.stored import torch_tensors
 from tests.weights.registry import Registry, llama2c_wheel, two_part_gguf
 

@@ -21,7 +21,7 @@ from outrider.hub.builtin import BUILTINS, pull
 from outrider.hub.catalog import gguf_folder, resolve
 from outrider.hub.downloads import parse_hub_ref
 from outrider.hub.removal import remove
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from tests.weights.files import write_folder, write_gguf
 from tests.weights.registry import Registry, two_part_gguf
 

@@ -18,7 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.configuration_llama import LlamaConfig
 
 from outrider.errors import ModelFormatError
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.header import read_gguf_header
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.gguf.rope import llama3_divisors

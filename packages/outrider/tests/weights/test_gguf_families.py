@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from outrider.verify.arrays import bfloat16
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.families import GGUF_FAMILIES
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.hf_config.config import parse_config, to_hf_config

@@ -18,8 +18,8 @@ from safetensors.torch import load, save_file
 
 from outrider.errors import ModelFormatError
 from outrider.verify.arrays import bfloat16
-from outrider.weights.files import open_checkpoint
 from outrider.weights.files.safetensors import read_header, write_bfloat16
+from outrider.weights.folder import open_checkpoint
 from outrider_torch.models.stored import torch_tensors
 from tests.weights.files import write_folder
 

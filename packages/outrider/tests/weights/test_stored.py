@@ -16,8 +16,9 @@ from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
 from outrider.native.library import library
 from outrider.native.weights import pack
-from outrider.weights.files import Checkpoint, open_checkpoint
+from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.llama2c import open_llama2c
+from outrider.weights.folder import open_checkpoint
 from outrider.weights.gguf.reader import open_gguf
 from outrider.weights.loader import load_model
 from outrider_torch.models.stored import torch_tensors

@@ -22,6 +22,7 @@ from outrider.native.processor import set_num_threads
 from outrider.weights.loader import load_model
 from outrider_fleet.parallel.group import FollowerLink
 from outrider_fleet.parallel.local import LocalFollowerLink
+from outrider_fleet.parallel.machines import gloo_link
 from outrider_fleet.parallel.messages import decode
 from outrider_fleet.parallel.rendezvous import Rendezvous
 
@@ -103,6 +104,4 @@ def main_elsewhere() -> None:
     if place is None or place.rank == 0:
         raise ConfigError("RANK is to be 1 or more, with MASTER_ADDR, MASTER_PORT and WORLD_SIZE: rank 0 is the engine")
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from outrider_fleet.parallel.gloo import GlooLink  # torch.distributed takes a while to import
-
-    follow(GlooLink(place))
+    follow(gloo_link(place))

@@ -13,11 +13,12 @@ from outrider.models.base import LoadedModel
 from outrider.models.shard import Shard, check_size
 from outrider.native.library import library
 from outrider.weights.families.elsewhere import other_family
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider.weights.loader import choose_device, load_model
 from outrider_fleet.parallel.group import LeaderLink
 from outrider_fleet.parallel.leader import Leader
 from outrider_fleet.parallel.local import LocalLink
+from outrider_fleet.parallel.machines import gloo_link
 from outrider_fleet.parallel.rendezvous import Rendezvous
 
 __all__ = ["ParallelGroup", "load_parallel"]
@@ -96,9 +97,7 @@ def _link(size: int, threads: int | None) -> LeaderLink:
             f"WORLD_SIZE={place.size} and RANK={place.rank} do not fit tensor_parallel_size={size}: the engine is rank "
             "0 of as many; run `python -m outrider_fleet.parallel` for the others, or unset these variables"
         )
-    from outrider_fleet.parallel.gloo import GlooLink  # torch.distributed takes a while to import
-
-    return GlooLink(place)
+    return gloo_link(place)
 
 
 def _check(rank: int, answer: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from outrider.config import SpeculationParams
+from outrider.extensions import extension
 from outrider.llm import LLM
 from outrider.native.processor import installed_version, num_threads, processor_name
 from outrider_lab.bench.arrivals import ServedRequest
@@ -48,9 +49,7 @@ def environment(llm: LLM, backends: Sequence[Backend]) -> dict[str, Any]:
 def _device_name(llm: LLM) -> str:
     if str(llm.model.device) == "cpu":
         return processor_name()
-    from outrider_torch.kernels.torch_processor import gpu_name
-
-    return str(gpu_name())
+    return str(extension("backends", "torch").gpu_name())
 
 
 def run_interleaved(

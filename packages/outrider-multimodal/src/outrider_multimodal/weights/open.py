@@ -12,7 +12,7 @@ from outrider.config import ModelOptions
 from outrider.errors import ModelFormatError
 from outrider.models.base import LoadedModel
 from outrider.utils.json_files import read_json_object, shown
-from outrider.weights.files.folder import open_stored
+from outrider.weights.folder import open_stored
 from outrider.weights.loader import with_context
 from outrider_multimodal.encoder_decoder import EncoderDecoderConfig
 from outrider_multimodal.weights.bart import BART, MARIAN

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outrider.errors import ModelFormatError
 from outrider.native.stored import StoredTensor
-from outrider.weights.files import Checkpoint
+from outrider.weights.files.checkpoint import Checkpoint
 from outrider_torch.kernels.native_tensors import as_tensors
 
 __all__ = ["StoredTensors", "torch_tensors"]

@@ -18,7 +18,7 @@ from outrider.errors import ConfigError
 from outrider.hub.convert_tokenizer import write_json
 from outrider.models.config import ModelConfig
 from outrider.weights.families import FAMILIES
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider_torch.heads import load_head
 from outrider_torch.heads.checkpoint import write_tensors, write_whole
 from outrider_torch.heads.eagle import EagleLayer

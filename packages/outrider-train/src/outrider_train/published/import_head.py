@@ -8,7 +8,7 @@ import torch
 
 from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider_torch.heads import load_head, save_head
 from outrider_torch.models.stored import torch_tensors
 

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from outrider.errors import ConfigError
 from outrider.models.config import ModelConfig
 from outrider.models.frequencies import inverse_frequencies
-from outrider.weights.files import open_checkpoint
 from outrider.weights.files.layout import expected_shapes
+from outrider.weights.folder import open_checkpoint
 from outrider_torch.models.stored import torch_tensors
 
 PastKeyValues = list[tuple[Tensor, Tensor]]

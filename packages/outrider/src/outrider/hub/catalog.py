@@ -16,7 +16,7 @@ from outrider.hub.manifest import check_files, read_source, sha256_of, write_man
 from outrider.utils.json_files import shown
 from outrider.utils.suggest import close_to
 from outrider.utils.user_cache import building, cache_root, locked
-from outrider.weights.files import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
+from outrider.weights.folder import GGUF_WEIGHTS, PICKLE_SUFFIXES, has_weights, refuse_pickles
 
 _OLLAMA_NAME = re.compile(r"[\w.-]+:[\w.-]+")
 _HEAD = 1 << 20  # bytes of a GGUF file compared at every start; all of it is hashed when converting

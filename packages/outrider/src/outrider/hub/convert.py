@@ -13,9 +13,10 @@ from outrider.hub.convert_tokenizer import tokenizer_from_gguf, tokenizer_from_l
 from outrider.utils.progress import progress_bar
 from outrider.utils.user_cache import require_space
 from outrider.verify.arrays import bfloat16
-from outrider.weights.files import GGUF_WEIGHTS, Checkpoint
+from outrider.weights.files.checkpoint import Checkpoint
 from outrider.weights.files.layout import expected_shapes
 from outrider.weights.files.safetensors import write_bfloat16
+from outrider.weights.folder import GGUF_WEIGHTS
 from outrider.weights.hf_config.config import to_hf_config
 
 _SMALL_FILES = 32_000_000  # the tokenizer's, at most

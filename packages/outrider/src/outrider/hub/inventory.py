@@ -14,8 +14,8 @@ from outrider.hub.manifest import MANIFEST, check_files, read_source
 from outrider.tokenizer.tokenizer import Tokenizer
 from outrider.utils.user_cache import cache_root
 from outrider.weights.families.elsewhere import family_extension, other_family
-from outrider.weights.files import GGUF_WEIGHTS, open_checkpoint
 from outrider.weights.files.safetensors import read_header
+from outrider.weights.folder import GGUF_WEIGHTS, open_checkpoint
 from outrider.weights.gguf.header import read_gguf_header
 
 

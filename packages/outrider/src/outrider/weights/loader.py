@@ -16,7 +16,7 @@ from outrider.models.config import ModelConfig
 from outrider.models.factory import make_model
 from outrider.models.shard import Shard
 from outrider.weights.families.elsewhere import family_extension, other_family
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 
 C = TypeVar("C", bound=ModelConfig)
 

@@ -19,7 +19,7 @@ from outrider import LLM, LoRARequest, SamplingParams
 from outrider.drafters.datastore import collect
 from outrider.drafters.heads import HeadConfig, TargetFingerprint
 from outrider.drafters.heads.fingerprint import fingerprint_rows
-from outrider.weights.files import open_checkpoint
+from outrider.weights.folder import open_checkpoint
 from outrider_drafters.draft_table import count
 from outrider_torch.heads import make_head
 from outrider_torch.heads.checkpoint import save_head
