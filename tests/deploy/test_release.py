@@ -88,7 +88,9 @@ def test_all_distributions_have_one_version_and_ask_for_one_another_by_it(releas
 
 
 def test_every_distribution_brings_its_licence(release: ModuleType) -> None:
-    for path in release.projects_of(ROOT):
+    paths = release.projects_of(ROOT)
+    assert paths
+    for path in paths:
         assert tomllib.loads((ROOT / path).read_text())["project"]["license-files"] == ["LICENSE"]
         assert (ROOT / path).with_name("LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from outrider.drafters.api import Outcome
 from outrider.engine.request import Request
@@ -10,8 +11,9 @@ from outrider.utils.domains import DOMAIN_BYTES
 from outrider.verify.distribution import Context, TargetRows
 from outrider.verify.draft import EMPTY, Draft, Verdict
 from outrider.verify.tree import depths
-from outrider_drafters.recycling import CONTEXT_BYTES, WIDTH, RecyclingDrafter
+from outrider_drafters.recycling import CONTEXT_BYTES, WIDTH, Memory, RecyclingDrafter
 from tests.drafters.views import request
+from tests.utils.store_bytes import counted_over_taken
 
 VOCAB = 12
 
@@ -112,3 +114,15 @@ def test_chains_for_verifiers_that_take_no_trees() -> None:
     drafter = RecyclingDrafter(VOCAB)
     observe(drafter, request([1, 3]), EMPTY, [4], [[4, 5, 6]])
     assert drafted(drafter, request([1, 3], speculation={"verifier": "rejection"})).tokens == (4,)
+
+
+def fill(store: Memory, count: int) -> None:
+    """Learn ``count`` contexts, none of which was seen before."""
+    for i in range(count):
+        store.learn(1_000_000 + i, 2_000_000 + i, tuple((3_000_000 + j, j / 9) for j in range(8)))
+
+
+@pytest.mark.parametrize("count", [4, 400])
+def test_bytes_are_counted_about_right_whatever_the_number_of_domains(count: int) -> None:
+    """Within half and twice of what Python takes, as for every store."""
+    assert 0.5 < counted_over_taken(Memory, fill, 8000 // count, count) < 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -19,6 +18,7 @@ from outrider_server.models import Models
 from outrider_server.run import UvicornServer
 from outrider_server.service import Service
 from outrider_server.settings import Limits, ServerSettings
+from tests.waiting import wait_until as wait_until
 
 LIMITS = {field.name for field in fields(Limits)}
 
@@ -94,10 +94,3 @@ def events(pieces: Iterator[str]) -> list[dict[str, Any]]:
     assert data[-1] == "[DONE]"
     assert all("\n" not in line for line in data)
     return [json.loads(line) for line in data[:-1]]
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never became true"
-        time.sleep(0.005)

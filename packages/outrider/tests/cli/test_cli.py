@@ -7,7 +7,6 @@ Most commands run in this process, as starting one takes longer than what it doe
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import json
 import os
@@ -21,12 +20,9 @@ import pytest
 
 from outrider import StructuredOutput
 from outrider.cli import main
-from outrider.cli.generate import generate
 from outrider.cli.shared import options
 from outrider.cli.shared.options import structured
-from outrider.config import EngineOptions
 from outrider.native.processor import num_threads, set_num_threads
-from outrider_server.commands.serve import serve
 from tests.paths import ROOT
 from tests.whole import model_folder, other_vocabulary
 
@@ -323,12 +319,6 @@ def test_doctor_reports_and_tests_this_machine() -> None:
     kept = {f["dtype"]: f["chains"] and f["trees"] for f in facts["batch_invariance"]}
     assert kept == dict.fromkeys(("bfloat16", "float32", "q8_0", "q4_0", "q4_1"), True)
     assert facts["threads"] == 1
-
-
-def test_every_engine_option_of_generate_is_one_of_serve() -> None:
-    """Options that say how the model is loaded or drafts are made; those of a request are the client's."""
-    options = set(EngineOptions.__annotations__) - {"prediction"}
-    assert options & set(inspect.signature(generate).parameters) <= set(inspect.signature(serve).parameters)
 
 
 @pytest.mark.parametrize(

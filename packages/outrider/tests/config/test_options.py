@@ -13,7 +13,6 @@ from outrider.config import SOURCES, aliases, engine_config
 from outrider.config.fields import field_docs
 from outrider.config.options import from_vllm
 from outrider.errors import ConfigError, InvalidRequestError
-from outrider_server.settings import ServerSettings
 
 
 def test_each_option_goes_to_the_class_it_belongs_to() -> None:
@@ -111,7 +110,7 @@ def test_methods_of_vllm_that_are_sources_here_keep_their_names() -> None:
     assert from_vllm({}) == {}
 
 
-@pytest.mark.parametrize("kind", [EngineConfig, SpeculationParams, SamplingParams, ServerSettings])
+@pytest.mark.parametrize("kind", [EngineConfig, SpeculationParams, SamplingParams])
 def test_every_setting_is_documented(kind: type) -> None:
     docs = field_docs(kind)
     assert [name for name in kind.__dataclass_fields__ if not docs.get(name)] == []  # type: ignore[attr-defined]

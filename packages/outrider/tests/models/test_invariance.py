@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import torch
 
 from outrider.cache import CacheSpec
 from outrider.models.base import LoadedModel
@@ -24,7 +23,6 @@ from outrider.native.library import library
 from outrider.native.weights import Target, pack_array
 from outrider.verify.arrays import Floats
 from outrider.verify.tree import path_to
-from outrider_torch.kernels.linear.linear import TorchLinear
 from tests import tiny
 from tests.arrays import randn
 
@@ -204,14 +202,3 @@ def test_linear_layers(in_features: int, kind: str, biased: bool) -> None:
     for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63):
         for at in {0, 64 - n, (64 - n) // 2}:
             assert tiny.identical(layer(x[at : at + n]), whole[at : at + n])
-
-
-@pytest.mark.parametrize("in_features", [100, 576])
-def test_torch_linear_layers(in_features: int) -> None:
-    """The layer for machines without the native library keeps the promise too."""
-    generator = torch.Generator().manual_seed(in_features)
-    layer = TorchLinear(torch.randn(192, in_features, generator=generator), None)
-    x = torch.randn(33, in_features, generator=generator)
-    whole = layer(x)
-    for n in range(1, 33):
-        assert tiny.identical(layer(x[-n:]), whole[-n:])

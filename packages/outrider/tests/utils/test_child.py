@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from outrider.utils.child import Cancellation, ChildCancelledError, ChildError, Children
-from tests.server.live import wait_until
+from tests.waiting import wait_until
 
 MEMORY = 1 << 30
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.drafters.text.responses import Responses
-from outrider.utils.domains import DOMAIN_BYTES, Domains, Store
-from outrider_drafters.recycling import Memory
+from outrider.utils.domains import DOMAIN_BYTES, Domains
+from tests.utils.store_bytes import counted_over_taken
 
 UNIT = 100
 
@@ -107,25 +106,12 @@ def test_any_use_stays_within_the_limit_and_adds_up(uses: list[tuple[str, int, i
     assert domains.size == sum(DOMAIN_BYTES + UNIT * units for units in full)
 
 
-def fill(store: Store, count: int) -> None:
+def fill(store: Responses, count: int) -> None:
     """Learn ``count`` tokens, none of which was seen before."""
-    if isinstance(store, Responses):
-        store.add("r", [1_000_000 + i for i in range(count)])
-    if isinstance(store, Memory):
-        for i in range(count):
-            store.learn(1_000_000 + i, 2_000_000 + i, tuple((3_000_000 + j, j / 9) for j in range(8)))
+    store.add("r", [1_000_000 + i for i in range(count)])
 
 
-def test_bytes_are_counted_about_right_whatever_the_number_of_domains() -> None:
+@pytest.mark.parametrize("count", [4, 400])
+def test_bytes_are_counted_about_right_whatever_the_number_of_domains(count: int) -> None:
     """Within half and twice of what Python takes: enough for a limit, and tight enough to notice a forgotten part."""
-    for make in (Responses, Memory):
-        for count in (4, 400):
-            domains: Domains[Responses | Memory] = Domains(make, 1 << 30)
-            tracemalloc.start()
-            for i in range(8000 // count):
-                lease = domains.open(f"domain {i}", "t")
-                fill(lease.store, count)
-                domains.close(lease)
-            taken, _ = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert 0.5 < domains.size / taken < 2, (make, count, domains.size, taken)
+    assert 0.5 < counted_over_taken(Responses, fill, 8000 // count, count) < 2
