@@ -26,7 +26,14 @@ KINDS: Mapping[str, dict[str, Any]] = {
 """Models of different shapes, so that neither fits the scratch memory, the cache or the angles of the other."""
 OPTIONS: Mapping[str, dict[str, Any]] = {
     "wide": {"draft": "model", "spec_length": 4, "dtype": "bfloat16", "threads": 1},
-    "deep": {"draft": "suffix+ngram", "tree": "dynamic", "dtype": "q8_0", "kv_cache": "paged", "threads": 2},
+    "deep": {
+        "draft": "suffix+ngram",
+        "spec_length": 4,
+        "tree": "dynamic",
+        "dtype": "q8_0",
+        "kv_cache": "paged",
+        "threads": 2,
+    },
 }
 """Different drafts, precisions, caches and threads."""
 
