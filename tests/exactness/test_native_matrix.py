@@ -27,9 +27,9 @@ from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from outrider.native.library import library
 from tests import tiny
-from tests.drafters.heads import random_head
 from tests.rig import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
+from tests.torch_drafters.heads import random_head
 
 from .toy import BY_NAME, EXACT, LOSSY
 

@@ -13,8 +13,8 @@ from outrider.engine.engine import Engine
 from outrider.verify.draft import Draft
 from outrider_torch.heads.dflash import BlockHead
 from tests import tiny
-from tests.drafters.heads import random_head, served
 from tests.rig import generate, request, run
+from tests.torch_drafters.heads import random_head, served
 
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
 

@@ -26,8 +26,8 @@ from outrider.drafters.text.suffix import SuffixDrafter
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from tests import tiny
-from tests.drafters.heads import drafter, random_head
 from tests.rig import engine, request, run
+from tests.torch_drafters.heads import drafter, random_head
 
 PRECISIONS: tuple[DTypeName, ...] = ("q4_1", "q4_0", "q8_0", "bfloat16", "float32")
 SOURCES = (

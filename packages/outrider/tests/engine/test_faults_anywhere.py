@@ -21,9 +21,9 @@ from outrider.engine.engine import Engine
 from outrider.models.base import LoadedModel
 from outrider.models.factory import make_model
 from tests import tiny
-from tests.drafters.heads import random_head
 from tests.rig import engine, request, run
 from tests.tokenizer.letters import alphabet, letters
+from tests.torch_drafters.heads import random_head
 
 PROMPT = [*tiny.ids(12), *tiny.ids(12)]
 PARAMS = SamplingParams(max_tokens=10, temperature=0.8, seed=4)

@@ -23,9 +23,9 @@ from outrider_torch.heads.dflash import BlockHead
 from outrider_torch.heads.diffusion import DiffusionHead
 from outrider_torch.heads.eagle import Attend, EagleLayer
 from tests import tiny
-from tests.drafters.heads import random_head, served
 from tests.pairwise import pairwise, slow_unless
 from tests.rig import Scripted, generate, request, run
+from tests.torch_drafters.heads import random_head, served
 
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)
 HEADED: Any = torch_target(TARGET)  # as heads read it: with tensors

@@ -22,8 +22,8 @@ from outrider.verify.shapes import breadth_first, likeliest
 from outrider_torch.drafters.medusa import MedusaDrafter
 from outrider_torch.heads import load_head, save_head
 from tests import tiny
-from tests.drafters.heads import KINDS, ahead_of_a_cycle, cycle, perfect, random_head, served
 from tests.rig import generate, request, run
+from tests.torch_drafters.heads import KINDS, ahead_of_a_cycle, cycle, perfect, random_head, served
 
 TREES = (None, (2, 1, 1), "dynamic")
 TARGET = tiny.llama("fp32", tie_embeddings=False, max_seq_len=64)

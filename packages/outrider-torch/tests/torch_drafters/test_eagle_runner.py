@@ -23,8 +23,8 @@ from outrider_torch.heads import head_weights
 from outrider_torch.heads.eagle import EagleLayer
 from outrider_torch.kernels.native_tensors import as_tensors
 from tests import tiny
-from tests.drafters import heads
-from tests.drafters.heads import random_head
+from tests.torch_drafters import heads
+from tests.torch_drafters.heads import random_head
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 

@@ -23,8 +23,8 @@ from outrider.verify.draft import Draft
 from outrider_torch.heads import head_weights
 from outrider_torch.heads.eagle import EagleLayer
 from tests import tiny
-from tests.drafters.heads import random_head
 from tests.drafters.views import request
+from tests.torch_drafters.heads import random_head
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library")
 
