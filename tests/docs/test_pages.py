@@ -19,7 +19,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 
 def named_paths(page: Path) -> set[str]:
     """Files of the repository that a page names in full, from its root."""
-    found = re.findall(r"`((?:src|tests|benchmarks|examples)/[\w./-]+\.\w+)", page.read_text(encoding="utf-8"))
+    found = re.findall(r"`((?:packages|src|tests|benchmarks|examples)/[\w./-]+\.\w+)", page.read_text(encoding="utf-8"))
     return set(found)
 
 
@@ -34,8 +34,8 @@ def test_every_idea_has_code_and_a_test() -> None:
     assert len(rows) >= 25
     for row in rows:
         _, _, _, code, tests, _ = row.split("|")
-        assert re.search(r"`packages/outrider/src/outrider/[\w/]+\.py`", code), row
-        assert re.search(r"`tests/[\w/]+\.py`", tests), row
+        assert re.search(r"`packages/[\w-]+/src/[\w/]+\.py`", code), row
+        assert re.search(r"`(?:packages/[\w-]+/)?tests/[\w/]+\.py`", tests), row
 
 
 def test_every_source_and_verifier_is_in_its_table() -> None:
