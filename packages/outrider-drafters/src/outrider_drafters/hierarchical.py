@@ -12,11 +12,11 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.cost import DraftingCost, time_drafts
 from outrider.drafters.draft_cache import PREFILL_CHUNK, CachedSequence, DraftModel
 from outrider.drafters.model.model import ModelDrafter, pending_drafts
-from outrider.drafters.model.request_views import as_chain, with_drafted
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.drafters.trees.pending_draft import PendingDraft, drafts_of
 from outrider.verify.arrays import Array
 from outrider.verify.draft import Draft
+from outrider_drafters.request_views import as_chain, with_drafted
 
 
 def build(context: DrafterContext) -> Drafter:

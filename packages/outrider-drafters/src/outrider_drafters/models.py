@@ -11,8 +11,8 @@ from outrider.drafters.context import DrafterContext
 from outrider.drafters.cost import DraftingCost
 from outrider.drafters.merge import merge
 from outrider.drafters.model.model import ModelDrafter
-from outrider.drafters.model.request_views import greedy
 from outrider.verify.draft import Draft
+from outrider_drafters.request_views import greedy
 
 
 def build(context: DrafterContext) -> Drafter:

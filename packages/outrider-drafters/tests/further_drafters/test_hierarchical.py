@@ -12,11 +12,11 @@ from outrider.cache import CacheSpec
 from outrider.drafters.api import Drafter
 from outrider.drafters.draft_cache import PREFILL_CHUNK, DraftModel
 from outrider.drafters.model.model import ModelDrafter
-from outrider.drafters.model.request_views import with_drafted
 from outrider.drafters.text.ngram import NgramDrafter
 from outrider.models.toy import TableModel
 from outrider.verify.draft import Draft
 from outrider_drafters.hierarchical import HierarchicalDrafter
+from outrider_drafters.request_views import with_drafted
 from tests.drafters.test_model import TABLE, VOCAB, Counting
 from tests.drafters.views import grow, propose, request
 from tests.rig import Scripted

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from outrider.config import SpeculationParams
 from outrider.config.sources import source_record
-from outrider.drafters.api import Drafter, RequestView
+from outrider.drafters.api import Drafter
 from outrider.drafters.model.model import ModelDrafter
 from outrider.engine.drafting.rounds import Drafting
 from outrider.engine.drafting.validation import check_draft
@@ -60,15 +60,15 @@ class BeamViews:
         view = self._search_view = self._search_view or self._view(search.root, source)
         drafts: list[BeamDraft] = []
 
-        def call(drafter: Drafter, request: RequestView) -> None:
+        def call(drafter: Drafter) -> None:
             if not isinstance(drafter, ModelDrafter):
                 raise TypeError("it has no draft model to search with")
-            self._ahead = self._ahead or DraftBeams(drafter.model, request, source)
+            self._ahead = self._ahead or DraftBeams(drafter.model, view, source)
             proposed = self._ahead.propose(search, granted)
             self._check(proposed, search, granted)
             drafts.extend(proposed)
 
-        self._drafting.ask(source, view, call)
+        self._drafting.isolated.ask(source, view, call)
         self._request.stats.draft_error = view.stats.draft_error
         self.together_failed = bool(view.drafts.disabled_sources)
         return drafts

@@ -94,52 +94,6 @@ class RequestView(Protocol):
         ...
 
 
-class ForwardingView:
-    """The part of a ``RequestView`` that views of a request take from the request itself."""
-
-    request: RequestView
-
-    @property
-    def id(self) -> str:
-        return self.request.id
-
-    @property
-    def prompt_length(self) -> int:
-        return self.request.prompt_length
-
-    @property
-    def params(self) -> SamplingParams:
-        return self.request.params
-
-    @property
-    def slot(self) -> int | None:
-        return self.request.slot
-
-    @property
-    def num_computed_tokens(self) -> int:
-        return self.request.num_computed_tokens
-
-    @property
-    def cache_salt(self) -> str:
-        return self.request.cache_salt
-
-    @property
-    def tenant(self) -> str:
-        return self.request.tenant
-
-    @property
-    def input(self) -> InputSource:
-        return self.request.input
-
-    @property
-    def constraint(self) -> Constraint | None:
-        return self.request.constraint
-
-    @property
-    def seconds_left(self) -> float:
-        return self.request.seconds_left
-
-
 @dataclass(frozen=True)
 class Outcome:
     """What became of a draft. ``committed`` may be shorter than the verdict where the request stopped."""

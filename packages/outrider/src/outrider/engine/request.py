@@ -61,6 +61,15 @@ class RowNeeds(Protocol):
         ...
 
 
+class DraftPace(Protocol):
+    """How long drafts may grow (``engine.drafting.rounds``)."""
+
+    @property
+    def seconds_left(self) -> float: ...
+
+    def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool: ...
+
+
 @dataclass
 class Request:
     """Everything the engine knows of one request. Also the ``RequestView`` that draft sources see."""
@@ -88,6 +97,7 @@ class Request:
     error: OutriderError | None = None
     retried_without_drafts: bool = False  # read again from the start, after an error that a draft may have caused
     ranked: Ranked | None = None  # among the outputs of a search
+    pace: DraftPace | None = None  # of its drafts, while an engine drafts for it
     stats: RequestStats = field(default_factory=RequestStats)
     times: RequestTimes = field(default_factory=RequestTimes)
 
@@ -173,8 +183,8 @@ class Request:
 
     @property
     def seconds_left(self) -> float:
-        """For drafts in a step: all there are, where nobody waits (``engine.drafting.request_view``)."""
-        return math.inf
+        """For drafts in a step; infinite where nobody waits."""
+        return math.inf if self.pace is None else self.pace.seconds_left
 
     @property
     def tokens_of_budget(self) -> int:
@@ -188,8 +198,8 @@ class Request:
         self.times.start(self.stats)
 
     def should_continue(self, source: str, paths: Sequence[Sequence[float]]) -> bool:
-        """Always: on its own a request has no policy for its length (``engine.drafting.request_view``)."""
-        return True
+        """Whether a further level of a source's draft is likely to pay, as ``RequestView`` says."""
+        return self.pace is None or self.pace.should_continue(self, source, paths)
 
     def draws(self) -> DraftSampler:
         v = self.verifier

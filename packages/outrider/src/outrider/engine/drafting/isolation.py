@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from outrider.cache.protocol import KVCache
-from outrider.drafters.api import Drafter, FeatureReader, Outcome, RequestView
+from outrider.drafters.api import Drafter, FeatureReader, Outcome
 from outrider.drafters.cost import DraftingCost
 from outrider.drafters.registry import DrafterRegistry
 from outrider.engine.drafting.validation import check_draft
@@ -86,17 +86,12 @@ class IsolatedDrafters:
                 self._seen[request.id, name] = 0
             self._call(name, [request], lambda drafter: drafter.start(request))
 
-    def propose(
-        self, name: str, requests: Sequence[Request], views: Sequence[RequestView], budgets: Sequence[int]
-    ) -> dict[str, Draft]:
-        """What a drafter proposes, by request; those after an invalid draft have none.
-
-        ``views``: the requests as the drafter sees them.
-        """
+    def propose(self, name: str, requests: Sequence[Request], budgets: Sequence[int]) -> dict[str, Draft]:
+        """What a drafter proposes, by request; those after an invalid draft have none."""
         drafts: dict[str, Draft] = {}
 
         def call(drafter: Drafter) -> None:
-            proposed = drafter.propose(views, budgets)
+            proposed = drafter.propose(requests, budgets)
             for request, budget, draft in zip(requests, budgets, proposed, strict=True):
                 check_draft(draft, budget, request, self._vocab_size)
                 drafts[request.id] = draft

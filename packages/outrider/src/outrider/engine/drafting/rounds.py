@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.config.combination import Group
-from outrider.drafters.api import Drafter, Outcome, RequestView
+from outrider.drafters.api import Drafter, Outcome
 from outrider.engine.adaptive.policy import DraftLengthPolicy
 from outrider.engine.adaptive.statistics import ProposalCost
 from outrider.engine.drafting.draft_time import DraftTime
@@ -16,7 +16,6 @@ from outrider.engine.drafting.forced_tokens import fill_forced_tokens
 from outrider.engine.drafting.isolation import IsolatedDrafters
 from outrider.engine.drafting.merging import merge_proposals
 from outrider.engine.drafting.ranking import Ranking
-from outrider.engine.drafting.request_view import PolicyView
 from outrider.engine.request import Request
 from outrider.verify.draft import EMPTY, Draft
 
@@ -26,7 +25,6 @@ class _Turn:
     """A request that is to have a draft, and what it has been proposed so far."""
 
     request: Request
-    view: RequestView
     budget: int
     groups: Iterator[Group]
     group: Group = ()  # asked in this round
@@ -59,7 +57,6 @@ class Drafting:
         self.features = FeatureRouting(self.isolated)
         self._policy, self._clock = policy, clock
         self._rankings: dict[str, Ranking] = {}  # of requests that want the best of several
-        self._views: dict[str, PolicyView] = {}
         self.time = DraftTime(clock)
 
     def start(self, request: Request) -> None:
@@ -67,7 +64,7 @@ class Drafting:
         combination = request.speculation.combination
         if combination.best:
             self._rankings[request.id] = Ranking(combination.groups)
-        self._views[request.id] = PolicyView(request, self._policy, self.time)
+        request.pace = self
         self.isolated.start(request)
 
     def propose(self, requests: Sequence[Request], granted: Sequence[int], num_tokens: Sequence[int]) -> list[Draft]:
@@ -85,7 +82,7 @@ class Drafting:
         if not any(budgets):
             return [fill_forced_tokens(request, EMPTY, room) for request, room in zip(requests, granted, strict=True)]
         turns = [
-            _Turn(request, self._views.get(request.id, request), budget, self._groups(request))
+            _Turn(request, budget, self._groups(request))
             for request, budget in zip(requests, budgets, strict=True)
             if budget > 0
         ]
@@ -108,12 +105,16 @@ class Drafting:
             for request, draft, room in zip(requests, selected, granted, strict=True)
         ]
 
-    def ask(self, name: str, request: Request, call: Callable[[Drafter, RequestView], None]) -> None:
-        """Let a decode method draft with a source in its own way: ``call`` gets the source and its view of a request.
+    @property
+    def seconds_left(self) -> float:
+        """Of this step, for drafts; infinite where nobody waits."""
+        return self.time.left()
 
-        Whatever fails there switches the source off for the request.
-        """
-        self.isolated.ask(name, request, lambda drafter: call(drafter, self._views[request.id]))
+    def should_continue(self, request: Request, source: str, paths: Sequence[Sequence[float]]) -> bool:
+        """Whether a draft may grow: there is time, and the policy of an adaptive request expects a win."""
+        if not self.time.has_level(request.id):
+            return False
+        return not request.adaptive or self._policy.should_continue(request, source, paths)
 
     def observe(self, outcome: Outcome, request: Request) -> None:
         """Tell the policy and the drafters what became of a draft."""
@@ -126,7 +127,7 @@ class Drafting:
         """The request has ended or was preempted: release all that is held for it. Does nothing without a start."""
         self._policy.finish(request.id)
         self._rankings.pop(request.id, None)
-        self._views.pop(request.id, None)
+        request.pace = None
         self.isolated.finish(request)
 
     def _groups(self, request: Request) -> Iterator[Group]:
@@ -156,7 +157,7 @@ class Drafting:
     def _ask_one(self, name: str, turns: Sequence[_Turn], budgets: Sequence[int]) -> None:
         """Note what a drafter proposes to each request, and what that cost."""
         began = self._clock()
-        drafts = self.isolated.propose(name, [turn.request for turn in turns], [turn.view for turn in turns], budgets)
+        drafts = self.isolated.propose(name, [turn.request for turn in turns], budgets)
         seconds = (self._clock() - began) / len(turns)
         for turn in turns:
             draft = drafts.get(turn.request.id)

@@ -8,10 +8,58 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from outrider.config import SpeculationParams
-from outrider.drafters.api import ForwardingView, RequestView
+from outrider.config import SamplingParams, SpeculationParams
+from outrider.drafters.api import RequestView
+from outrider.models.inputs import InputSource
 from outrider.verify.arrays import Array
+from outrider.verify.constraint import Constraint
 from outrider.verify.verifiers.base import DraftSampler, Drawn
+
+
+class ForwardingView:
+    """The part of a ``RequestView`` that views of a request take from the request itself."""
+
+    request: RequestView
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def prompt_length(self) -> int:
+        return self.request.prompt_length
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.request.params
+
+    @property
+    def slot(self) -> int | None:
+        return self.request.slot
+
+    @property
+    def num_computed_tokens(self) -> int:
+        return self.request.num_computed_tokens
+
+    @property
+    def cache_salt(self) -> str:
+        return self.request.cache_salt
+
+    @property
+    def tenant(self) -> str:
+        return self.request.tenant
+
+    @property
+    def input(self) -> InputSource:
+        return self.request.input
+
+    @property
+    def constraint(self) -> Constraint | None:
+        return self.request.constraint
+
+    @property
+    def seconds_left(self) -> float:
+        return self.request.seconds_left
 
 
 @dataclass(frozen=True)
