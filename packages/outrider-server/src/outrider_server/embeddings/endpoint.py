@@ -35,8 +35,6 @@ from outrider_server.service import Service
 
 router = APIRouter()
 
-Vectors = list[list[float]]
-
 
 @router.post("/v1/embeddings", **documented(EmbeddingsRequest, EmbeddingsResponse))
 @router.post("/embeddings", include_in_schema=False)
