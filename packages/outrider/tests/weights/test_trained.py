@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from outrider.errors import DownloadError, ModelNotFoundError
-from outrider.hub import trained
-from outrider.hub.trained import TrainedDraft, fetched, trained_datastore, trained_drafts
+from outrider.hub import removal, trained
+from outrider.hub.trained import TrainedDraft, fetch_all, fetched, trained_datastore, trained_drafts
+from outrider.utils.user_cache import cache_root
 from tests.paths import ROOT
 
 CONTENT = b"the content of a datastore"
@@ -43,6 +44,19 @@ def test_it_is_fetched_once_and_kept(installed: Path) -> None:
     assert trained_datastore("abc") == found
     assert fetched(found.parent) == found.parent
     assert trained_datastore("another model's") is None
+
+
+def test_all_of_a_model_are_fetched_and_removed_with_it(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (installed / "m-datastore-datastore.safetensors").write_bytes(CONTENT)
+    (folder,) = fetch_all("m")
+    assert folder == STORE.folder
+    assert fetch_all("another") == []
+    monkeypatch.setattr(removal, "BUILTINS", {"m": None})
+    monkeypatch.setattr(removal, "folder_of", lambda _: cache_root() / "models" / "m")
+    (cache_root() / "models" / "m").mkdir(parents=True)
+    kept = sum(file.stat().st_size for file in folder.iterdir())
+    assert removal.remove("m").bytes == kept > len(CONTENT)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("content", [b"", CONTENT[:-1], CONTENT[:-1] + b"x"])

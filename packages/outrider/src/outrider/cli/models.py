@@ -70,13 +70,15 @@ def pull_command(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Download and convert models; check every byte of those already there."""
+    """Download and convert models, with the drafts trained for them; check every byte of those already there."""
     from outrider.hub.builtin import BUILTINS
     from outrider.hub.catalog import resolve
+    from outrider.hub.trained import fetch_all
 
     pulled = []
     for name in names:
         folder = resolve(name, progress=not as_json, verify=True)
+        fetch_all(name, progress=not as_json)
         known = BUILTINS.get(name)
         licence, digest = (known.licence, known.sha256) if known else (None, None)
         pulled.append({"name": name, "folder": str(folder), "licence": licence, "sha256": digest})

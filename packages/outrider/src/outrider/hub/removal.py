@@ -25,7 +25,7 @@ class Removed:
 
 
 def remove(ref: str) -> Removed:
-    """Delete a model from the caches: a built-in one, the folder made from a ``.gguf`` file, or a hub id.
+    """Delete a model from the caches: a built-in one with its trained drafts, a converted ``.gguf`` file, or a hub id.
 
     A ``.gguf`` file itself stays, and so does every folder outside the caches.
 
@@ -45,9 +45,17 @@ def remove(ref: str) -> Removed:
     with locked(folder.name):
         if not folder.is_dir():
             raise _unknown(ref)
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        shutil.rmtree(folder)
+        size = _delete(folder)
+    if ref in BUILTINS:
+        size += _delete(cache_root() / "drafts" / ref)
     return Removed(ref, folder, size)
+
+
+def _delete(folder: Path) -> int:
+    """The bytes of a folder that is now gone; 0 if it was not there."""
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    shutil.rmtree(folder, ignore_errors=not folder.is_dir())
+    return size
 
 
 def _from_hub(ref: str) -> Removed:

@@ -112,6 +112,14 @@ def trained_drafts() -> tuple[TrainedDraft, ...]:
     )
 
 
+def fetch_all(model: str, *, progress: bool = False) -> list[Path]:
+    """Folders of all trained drafts of a built-in model that can be had, fetched if need be.
+
+    Raises as ``TrainedDraft.fetch``.
+    """
+    return [one.fetch(progress=progress) for one in trained_drafts() if one.model == model and one.is_available]
+
+
 def fetched(folder: Path, *, progress: bool = False) -> Path:
     """``folder``, fetched if it is that of a trained draft which is not here. Raises as ``TrainedDraft.fetch``."""
     for draft in trained_drafts():
